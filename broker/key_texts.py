@@ -107,6 +107,10 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "group.min.session.timeout.ms": "the shortest session that a member may ask for",
     "group.max.session.timeout.ms": "the longest one",
     "group.max.size": "the most members of a group",
+    "group.coordinator.max.bytes": (
+        "the most memory for all groups that a broker coordinates: half for members, half for offsets "
+        "([limits.md](limits.md))"
+    ),
     "metrics.port": "where metrics are served over HTTP, at `/metrics`; 0: nowhere",
     "socket.request.max.bytes": "the largest request",
     "max.connections": "the most connections of clients",

@@ -12,6 +12,7 @@ from broker.controller.image import MetadataImage
 from broker.coordinator.led_partition import LedPartition, Refuse
 from broker.coordinator.offsets_topic import CREATION_TIMEOUT_S, OFFSETS_TOPIC, creation, partition_of
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.account import Account
 from broker.groups.group_settings import GroupSettings
 from broker.groups.outbox import Effect
 from broker.groups.shard import Shard
@@ -57,6 +58,7 @@ class GroupCoordinator:
         self._rng = rng
         self._tracer = tracer
         self._settings = GroupSettings.from_broker(config)
+        self.account = Account(self._settings.max_bytes)
         self._acknowledges_early = mutants.active("commit_acked_before_hw")
         self._background = Background(on_defect)
         self._image = MetadataImage()
@@ -101,7 +103,7 @@ class GroupCoordinator:
             self._led[index] = led = LedPartition(
                 partition,
                 role,
-                Shard(self._settings, self._rng, self._wall_ms, self._knows),
+                Shard(self._settings, self._rng, self._wall_ms, self._knows, self.account),
                 lease_valid=self._lease_valid,
                 wall_ms=self._wall_ms,
                 commit_timeout_s=self._config.offsets_commit_timeout_ms / 1000,
@@ -135,14 +137,16 @@ class GroupCoordinator:
         led.check()
         return led.shard
 
-    async def ask(self, group: str, call: Callable[[Shard, float, int], Iterable[Effect]], refuse: Refuse) -> Message:
-        """What the shard of a group answers to a request, as soon as it does; refusals are answers too."""
+    def ask(
+        self, group: str, call: Callable[[Shard, float, int], Iterable[Effect]], refuse: Refuse
+    ) -> asyncio.Future[Message]:
+        """What the shard of a group answers to a request, as soon as it does; refusals are answers too. `call` is made
+        at once, and not kept; `refuse` is kept until there is an answer."""
         try:
             led = self._led_for(group)
-            answer = led.ask(lambda now, ticket: call(led.shard, now, ticket), refuse)
+            return led.ask(lambda now, ticket: call(led.shard, now, ticket), refuse)
         except ProtocolError as error:
-            return refuse(error.code)
-        return await answer
+            return answered(refuse(error.code))
 
     def _led_for(self, group: str) -> LedPartition:
         topic = self._image.topics.get(OFFSETS_TOPIC)
@@ -195,3 +199,10 @@ class GroupCoordinator:
         if result.error_code not in _CREATED:
             code, reason = ErrorCode(result.error_code), result.error_message or ""
             self._tracer.emit("offsets_topic_refused", error=code.name, reason=reason)
+
+
+def answered(answer: Message) -> asyncio.Future[Message]:
+    """An answer that is there."""
+    future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future

@@ -99,6 +99,7 @@ class LedPartition:
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = False
         self._gone: list[str] = []
+        shard.holdings.evict = self._evict
         self._loading = background.run(self._load(), f"loading {partition.topic}-{partition.index}")
 
     # --- life
@@ -118,6 +119,7 @@ class LedPartition:
     def close(self) -> None:
         """The leadership is over: everybody who waits is told to look for the coordinator."""
         self._loading.cancel()
+        self.shard.holdings.close()
         if self._timer is not None:
             self._timer.cancel()
         self._pending.clear()
@@ -153,6 +155,7 @@ class LedPartition:
         self.loaded = True
         self._partition.trace("coordinator_loaded", leader_epoch=self.role.leader_epoch, records=count)
         self.forget(self._gone)
+        self.shard.holdings.account.make_room()
         self._set_timer()
 
     def _replay(self, data: bytes) -> tuple[int, int]:
@@ -209,7 +212,12 @@ class LedPartition:
                     self._append(effect)
         finally:
             self._running = False
+        self.shard.holdings.account.make_room()
         self._set_timer()
+
+    def _evict(self, group: str, member: str) -> None:
+        """Others at this broker need the room."""
+        self.run(self.shard.evict(_now(), group, member))
 
     def _reply(self, effect: Reply) -> None:
         waiting = self._waiting.pop(effect.ticket, None)

@@ -9,6 +9,7 @@ from typing import Final
 from broker.errors import ErrorCode, shortened
 from broker.groups.group import CONSUMER, Group, GroupState
 from broker.groups.group_settings import GroupSettings
+from broker.groups.groups import Groups
 from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
 from broker.groups.outbox import Outbox
 from broker.groups.timers import Timer, Timers
@@ -36,7 +37,7 @@ class Administration:
     def __init__(
         self,
         settings: GroupSettings,
-        groups: dict[str, Group],
+        groups: Groups,
         offsets: Offsets,
         outbox: Outbox,
         timers: Timers,
@@ -81,7 +82,7 @@ class Administration:
 
     def listed(self) -> Iterable[ListedGroup]:
         """All groups."""
-        for group in self._groups.values():
+        for group in self._groups:
             yield ListedGroup(group.id, group.protocol_type or "", group.state.value, CLASSIC)
 
     # --- removing
@@ -162,7 +163,7 @@ class Administration:
     def expire(self) -> None:
         """What nobody has used for the time of retention: offsets, then groups that have neither those nor members."""
         now_ms = self._wall_ms()
-        for group in list(self._groups.values()):
+        for group in list(self._groups):
             changes = dict.fromkeys(self._expired(group, now_ms))
             empty = group.state is GroupState.EMPTY and not group.invited
             left = len(self._offsets.of(group.id)) - len(changes)
@@ -199,14 +200,14 @@ class Administration:
         self, group: Group, changes: Changes, answer: Callable[[ErrorCode], None] = lambda _: None
     ) -> None:
         """From here on the name is free: whoever joins under it begins a new group, further on in the log."""
-        del self._groups[group.id]
+        self._groups.remove(group.id)
         group.state = GroupState.DEAD
         records = [record(GroupMetadataKey(group.id), None)] if group.used else []
 
         def undo(_now: float) -> None:
             if group.id not in self._groups:
                 group.state = GroupState.EMPTY
-                self._groups[group.id] = group
+                self._groups.keep(group)
 
         if records or changes:
             self._remove_offsets(group.id, changes, records, answer, undo)

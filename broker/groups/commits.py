@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.account import ANSWER_BYTES, COMMIT_BYTES, Holdings, Kind, sized
 from broker.groups.group import Group, GroupState
 from broker.groups.group_settings import GroupSettings
+from broker.groups.groups import Groups
 from broker.groups.members import find
-from broker.groups.offsets import CommittedOffset, Offsets, TopicPartition
+from broker.groups.offsets import CommittedOffset, Offsets, TopicPartition, offset_size
 from broker.groups.outbox import Outbox
 from broker.groups.timers import Sessions
 from broker.protocol.messages.offset_commit import (
@@ -35,7 +37,8 @@ class Commits:
     def __init__(
         self,
         settings: GroupSettings,
-        groups: dict[str, Group],
+        holdings: Holdings,
+        groups: Groups,
         offsets: Offsets,
         outbox: Outbox,
         sessions: Sessions,
@@ -43,6 +46,7 @@ class Commits:
         knows: Callable[[str, int], bool],
     ) -> None:
         self._settings = settings
+        self._holdings = holdings
         self._groups = groups
         self._offsets = offsets
         self._outbox = outbox
@@ -82,29 +86,48 @@ class Commits:
         response: OffsetCommitResponse,
         accepted: list[OffsetCommitResponsePartition],
     ) -> None:
-        records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
-        self._groups.setdefault(group.id, group)
-        self._offsets.announce(group.id, changes)
-        replaced = [partition for partition in self._offsets.overdue(group.id) if partition in changes]
-
         def answer(error: ErrorCode) -> None:
             for partition in accepted:
                 partition.error_code = error
             self._outbox.reply(ticket, response)
 
+        size = _size(response) + sum(offset_size(partition, offset) for partition, offset in changes.items())
+        try:
+            self._holdings.admit_commit(size, self._growth(group, changes))
+        except ProtocolError as error:
+            answer(error.code)
+            return
+        records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
+        if group.kind is Kind.NEWCOMERS:
+            group.becomes(Kind.OFFSETS)
+        self._groups.keep(group)
+        self._offsets.announce(group.id, changes)
+        self._holdings.book(Kind.COMMITS, size)
+        replaced = [partition for partition in self._offsets.overdue(group.id) if partition in changes]
+
         def committed(_now: float) -> None:
+            self._holdings.book(Kind.COMMITS, -size)
             self._offsets.make(group.id, changes)
             self._offsets.settle(group.id, replaced)
             answer(ErrorCode.NONE)
 
         def refused(_now: float, error: ErrorCode) -> None:
+            self._holdings.book(Kind.COMMITS, -size)
             self._offsets.withdraw(group.id, changes)
+            self._groups.remove_if_idle(group)
             answer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
 
         def late(_now: float, error: ErrorCode) -> None:
             answer(error)  # it is in the log, and may be committed yet
 
         self._outbox.append(records, committed=committed, refused=refused, late=late)
+
+    def _growth(self, group: Group, changes: dict[TopicPartition, CommittedOffset]) -> int:
+        """How many bytes more there are for good once this is committed; what becomes smaller makes no room."""
+        names = group.size if group.kind is Kind.NEWCOMERS else 0
+        return names + sum(
+            max(self._offsets.growth(group.id, {partition: offset}), 0) for partition, offset in changes.items()
+        )
 
     def _checked(self, now: float, request: OffsetCommitRequest) -> Group:
         """The group, if whoever commits may. Raises `ProtocolError`."""
@@ -170,6 +193,13 @@ def answer_to_all(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommi
             for topic in request.topics
         ]
     )
+
+
+def _size(response: OffsetCommitResponse) -> int:
+    """What a commit holds beside its offsets until it is answered."""
+    names = [topic.name for topic in response.topics]
+    entries = len(names) + sum(len(topic.partitions) for topic in response.topics)
+    return sized(0, COMMIT_BYTES + ANSWER_BYTES * entries, names)
 
 
 def _shown(index: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:

@@ -3,16 +3,28 @@
 Invariants:
 - the generation never falls, and only members of the current generation hold an assignment;
 - a group with members has a leader, who is one of them, unless it has never had a generation;
-- an instance id (KIP-345) names exactly one member, the one that joined last under it.
+- an instance id (KIP-345) names exactly one member, the one that joined last under it;
+- what it has counts (see `account`) from `keep` to `let_go`, whatever changes meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from broker.groups.account import (
+    GROUP_BYTES,
+    GROUP_LEAST,
+    INVITATION_BYTES,
+    MEMBER_BYTES,
+    MEMBER_LEAST,
+    PROTOCOL_BYTES,
+    Holdings,
+    Kind,
+    sized,
+)
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -45,7 +57,8 @@ class Client:
 @dataclass(slots=True)
 class Member:
     """A member. `protocols` by name in the order of preference; `joining` and `syncing` are the tickets of requests of
-    this member that wait."""
+    this member that wait. `assignment` holds once the generation is stable; until then it is what is on its way, or
+    that of an earlier one."""
 
     id: str
     instance_id: str | None
@@ -58,6 +71,20 @@ class Member:
     syncing: int | None = None
     is_new: bool = False
     """Has never been in a generation: it may wait for one longer than a session."""
+    kind: Kind = Kind.NEWCOMERS
+    """A newcomer until a generation with it, as it is, is committed; again when it comes to say more."""
+    counted: int = 0
+    """The size that it is counted with."""
+
+    @property
+    def size(self) -> int:
+        return self.size_with(self.protocols)
+
+    def size_with(self, protocols: dict[str, bytes]) -> int:
+        """The size if these are its protocols."""
+        texts = (self.id, self.instance_id, self.client.id, self.client.host, *protocols)
+        data = len(self.assignment) + sum(PROTOCOL_BYTES + len(data) for data in protocols.values())
+        return sized(MEMBER_LEAST, MEMBER_BYTES, texts, data)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What this member says under a protocol."""
@@ -81,7 +108,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     """The ids of static members by their instance ids."""
-    invited: set[str] = field(default_factory=set)
+    invited: dict[str, None] = field(default_factory=dict)
     """Member ids that were given out, and with which nobody has joined yet (KIP-394)."""
     unsynced: set[str] = field(default_factory=set)
     """Members of the generation that have not yet asked for their assignment."""
@@ -92,11 +119,110 @@ class Group:
     in_initial_delay: bool = False
     initial_delay_left_s: float = 0.0
     since_ms: int = -1
+    kind: Kind = Kind.NEWCOMERS
+    """A member's kind once the log has a generation of this group, or will; else that of offsets, if there were any."""
+    _holdings: Holdings | None = None
+    _counted: int = 0
+
+    # --- what it holds
+
+    @property
+    def size(self) -> int:
+        """Without its members and invitations."""
+        return sized(GROUP_LEAST, GROUP_BYTES, (self.id, self.id, self.protocol_type, self.protocol))
+
+    @property
+    def newcomer_size(self) -> int:
+        """What it adds to a newcomer that comes to it."""
+        return self.size if self._holdings is None and self.kind is Kind.NEWCOMERS else 0
+
+    def keep(self, holdings: Holdings) -> None:
+        """What this group has is held from here on."""
+        self._holdings = holdings
+        self._count_names()
+        for member_id in self.invited:
+            self._count_invitation(member_id)
+        for member in self.members.values():
+            self._count(member)
+
+    def let_go(self) -> None:
+        """It is held no more."""
+        if self._holdings is None:
+            return
+        for member in self.members.values():
+            self._discount(member)
+        for member_id in self.invited:
+            self._discount_invitation(member_id)
+        self._holdings.book(self.kind, -self._counted)
+        self._holdings, self._counted = None, 0
+
+    def becomes(self, kind: Kind) -> None:
+        """The log has something of this group, or will."""
+        if self._holdings is not None:
+            self._holdings.book(self.kind, -self._counted)
+            self._holdings.book(kind, self._counted)
+        self.kind = kind
+
+    def _count_names(self) -> None:
+        if self._holdings is not None:
+            size = self.size
+            self._holdings.book(self.kind, size - self._counted)
+            self._counted = size
+
+    def are_members(self) -> None:
+        """All who are in it are in a generation that is committed."""
+        for member in self.members.values():
+            self.is_member(member)
+
+    def is_member(self, member: Member) -> None:
+        """A generation that has this member as it is was committed."""
+        if member.kind is not Kind.MEMBERS:
+            self._discount(member)
+            member.kind = Kind.MEMBERS
+            self._count(member)
+
+    def _count(self, member: Member) -> None:
+        if self._holdings is not None:
+            member.counted = member.size
+            self._holdings.book(member.kind, member.counted)
+            if member.kind is Kind.NEWCOMERS:
+                self._holdings.enlist(self.id, member.id, large=self._is_long or member.counted > MEMBER_LEAST)
+
+    def _discount(self, member: Member) -> None:
+        if self._holdings is not None:
+            self._holdings.book(member.kind, -member.counted)
+            self._holdings.strike(self.id, member.id)
+
+    def _count_invitation(self, member_id: str) -> None:
+        if self._holdings is not None:
+            size = invitation_size(member_id)
+            self._holdings.book(Kind.NEWCOMERS, size)
+            self._holdings.enlist(self.id, member_id, large=self._is_long or size > MEMBER_LEAST)
+
+    def _discount_invitation(self, member_id: str) -> None:
+        if self._holdings is not None:
+            self._holdings.book(Kind.NEWCOMERS, -invitation_size(member_id))
+            self._holdings.strike(self.id, member_id)
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether its names alone make those large who come to it."""
+        return self.kind is Kind.NEWCOMERS and self._counted > GROUP_LEAST
 
     # --- members
 
+    def invite(self, member_id: str) -> None:
+        self.invited[member_id] = None
+        self._count_invitation(member_id)
+
+    def uninvite(self, member_id: str) -> None:
+        if member_id in self.invited:
+            del self.invited[member_id]
+            self._discount_invitation(member_id)
+
     def add(self, member: Member) -> None:
         self.members[member.id] = member
+        self._count(member)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.id
         if self.leader is None:
@@ -105,6 +231,7 @@ class Group:
     def remove(self, member_id: str) -> Member:
         """Take a member out; the first of those that have joined, or else any other, leads instead."""
         member = self.members.pop(member_id)
+        self._discount(member)
         self.unsynced.discard(member_id)
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
@@ -116,7 +243,9 @@ class Group:
     def rename(self, member: Member, new_id: str) -> None:
         """A static member has come back under another id; its place, the lead included, stays its own."""
         old_id = member.id
+        self._discount(member)
         member.id = new_id
+        self._count(member)
         self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
         if member.instance_id is not None:
             self.instances[member.instance_id] = new_id
@@ -125,6 +254,35 @@ class Group:
         if old_id in self.unsynced:
             self.unsynced.remove(old_id)
             self.unsynced.add(new_id)
+
+    def update(self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int) -> None:
+        """What a member says of itself. Who says more than before has to be in a generation again to be a member."""
+        self._discount(member)
+        size = member.size
+        member.protocols = protocols
+        member.session_timeout_ms, member.rebalance_timeout_ms = session_ms, rebalance_ms
+        if member.size > size:
+            member.kind = Kind.NEWCOMERS
+        self._count(member)
+
+    def with_assignments(self, assignments: Mapping[str, bytes]) -> tuple[int, int]:
+        """What newcomers here would have, and how much more than now other members would."""
+        newcomers, growth = 0, 0
+        for member in self.members.values():
+            held, member.assignment = member.assignment, assignments.get(member.id, b"")
+            if member.kind is Kind.NEWCOMERS:
+                newcomers += member.size
+            else:
+                growth += member.size - member.counted
+            member.assignment = held
+        return newcomers, growth
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Give all members what they are to read in this generation; nothing to who is not named."""
+        for member in self.members.values():
+            self._discount(member)
+            member.assignment = assignments.get(member.id, b"")
+            self._count(member)
 
     @property
     def all_joined(self) -> bool:
@@ -145,6 +303,11 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
 
     # --- protocols
+
+    def is_of(self, protocol_type: str) -> None:
+        """Its first member says what it is."""
+        self.protocol_type = protocol_type
+        self._count_names()
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
         """Whether somebody who speaks these may join: all members must have one in common."""
@@ -176,6 +339,7 @@ class Group:
         else:
             self.protocol = self.leader = None
             self.move_to(GroupState.EMPTY, now_ms)
+        self._count_names()
 
     @property
     def used(self) -> bool:
@@ -184,8 +348,8 @@ class Group:
 
     # --- the log
 
-    def as_record(self, assignments: dict[str, bytes] | None = None) -> LogRecord:
-        """This generation as the log keeps it, with these assignments instead of those that hold."""
+    def as_record(self) -> LogRecord:
+        """This generation as the log keeps it."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -201,7 +365,7 @@ class Group:
                     rebalance_timeout=member.rebalance_timeout_ms,
                     session_timeout=member.session_timeout_ms,
                     subscription=member.metadata(self.protocol),
-                    assignment=member.assignment if assignments is None else assignments.get(member.id, b""),
+                    assignment=member.assignment,
                 )
                 for member in self.members.values()
             ],
@@ -219,6 +383,7 @@ class Group:
             protocol=value.protocol,
             leader=value.leader,
             since_ms=value.current_state_timestamp,
+            kind=Kind.MEMBERS,
         )
         for entry in value.members:
             group.add(
@@ -230,6 +395,11 @@ class Group:
                     session_timeout_ms=entry.session_timeout,
                     protocols={value.protocol or "": entry.subscription},
                     assignment=entry.assignment,
+                    kind=Kind.MEMBERS,
                 )
             )
         return group
+
+
+def invitation_size(member_id: str) -> int:
+    return sized(0, INVITATION_BYTES, (member_id,))

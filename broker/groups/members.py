@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.group import Client, Group, GroupState, Member
+from broker.groups.account import Holdings, Kind, text_bytes
+from broker.groups.group import Client, Group, GroupState, Member, invitation_size
 from broker.groups.group_settings import GroupSettings
 from broker.groups.outbox import Outbox, told
 from broker.groups.rebalance import Rebalance, joined, refused_join
@@ -30,6 +31,7 @@ class Membership:
     def __init__(
         self,
         settings: GroupSettings,
+        holdings: Holdings,
         outbox: Outbox,
         timers: Timers,
         sessions: Sessions,
@@ -37,6 +39,7 @@ class Membership:
         rng: random.Random,
     ) -> None:
         self._settings = settings
+        self._holdings = holdings
         self._outbox = outbox
         self._timers = timers
         self._sessions = sessions
@@ -87,19 +90,23 @@ class Membership:
             return
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
-        self._update(member, request, protocols)
+        self._admit_again(member, protocols)
+        self._update(group, member, request, protocols)
         self._wait_for_generation(now, ticket, group, member)
 
     def _add(
         self, now: float, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, client: Client
     ) -> None:
         """A member that the group did not have; with it a rebalance begins."""
+        protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
+        member = Member(member_id, request.group_instance_id, client, 0, 0, protocols, is_new=True)
+        names = 0 if group.members else group.newcomer_size + text_bytes(request.protocol_type)
+        self._holdings.admit_newcomer(member.size + names)
         self._uninvite(group, member_id)
-        member = Member(member_id, request.group_instance_id, client, 0, 0, {}, is_new=True)
-        self._update(member, request, {protocol.name: protocol.metadata for protocol in request.protocols})
         if not group.members:
-            group.protocol_type = request.protocol_type
+            group.is_of(request.protocol_type)
         group.add(member)
+        self._update(group, member, request, protocols)
         group.newcomers = True
         self._sessions.open(now, group, member, self._settings.new_member_join_timeout_s)
         self._wait_for_generation(now, ticket, group, member)
@@ -111,12 +118,17 @@ class Membership:
         self._rebalance.begin(now, group)
 
     @staticmethod
-    def _update(member: Member, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
-        member.protocols = protocols
-        member.session_timeout_ms = request.session_timeout_ms
+    def _update(group: Group, member: Member, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
         # Version 0 knows one timeout for both.
         known = request.rebalance_timeout_ms >= 0
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms
+        rebalance_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms
+        group.update(member, protocols, request.session_timeout_ms, rebalance_ms)
+
+    def _admit_again(self, member: Member, protocols: dict[str, bytes]) -> None:
+        """Whoever says no more than before needs no room. Raises `ProtocolError`."""
+        size = member.size_with(protocols)
+        if size > member.size:
+            self._holdings.admit_newcomer(size, member.counted if member.kind is Kind.MEMBERS else 0)
 
     def _check_protocols(self, group: Group, protocol_type: str, protocols: Collection[str]) -> None:
         if not group.supports(protocol_type, protocols):
@@ -141,18 +153,19 @@ class Membership:
     def _invite(self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: Client) -> None:
         """Tell the client its id first: one that then fails to hear of it leaves no member behind."""
         member_id = self._new_id(client.id)
-        group.invited.add(member_id)
+        self._holdings.admit_newcomer(invitation_size(member_id) + group.newcomer_size)
+        group.invite(member_id)
         self._timers.set(Timer(INVITATION, group.id, member_id), now + request.session_timeout_ms / 1000)
         self._outbox.reply(ticket, refused_join(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _uninvite(self, group: Group, member_id: str) -> None:
-        group.invited.discard(member_id)
+        group.uninvite(member_id)
         self._timers.cancel(Timer(INVITATION, group.id, member_id))
 
     def invitation_expired(self, now: float, group: Group, member_id: str) -> None:
         """Nobody has come with this id."""
         self._uninvite(group, member_id)
-        self._rebalance.complete_if_all_joined(now, group)
+        self._rebalance.invitation_removed(now, group)
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}-{UUID(bytes=self._rng.randbytes(16), version=4)}"
@@ -182,12 +195,14 @@ class Membership:
         version: int,
     ) -> None:
         """A static member comes back. Whoever still uses its former id is fenced."""
+        protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
+        self._admit_again(member, protocols)
         leader_before = group.leader
         undo = self._undo(group, member)
         self._rebalance.dismiss(member, ErrorCode.FENCED_INSTANCE_ID)
         self._sessions.close(group, member)
         group.rename(member, new_id)
-        self._update(member, request, {protocol.name: protocol.metadata for protocol in request.protocols})
+        self._update(group, member, request, protocols)
         self._sessions.heard(now, group, member)
         if group.state is not GroupState.STABLE or group.elect_protocol() != group.protocol:
             self._wait_for_generation(now, ticket, group, member)
@@ -200,6 +215,8 @@ class Membership:
             except ProtocolError as error:
                 self._outbox.reply(ticket, refused_join(error.code, new_id))
                 return
+            if group.state is GroupState.STABLE:
+                group.is_member(member)
             response = joined(group, member)
             if version >= 9:
                 response.skip_assignment = group.leader == member.id
@@ -219,13 +236,14 @@ class Membership:
     @staticmethod
     def _undo(group: Group, member: Member) -> Callable[[], None]:
         """What brings a static member back to how it is now."""
-        old_id, protocols = member.id, member.protocols
+        old_id, protocols, kind = member.id, member.protocols, member.kind
         timeouts = member.session_timeout_ms, member.rebalance_timeout_ms
 
         def undo() -> None:
             group.rename(member, old_id)
-            member.protocols = protocols
-            member.session_timeout_ms, member.rebalance_timeout_ms = timeouts
+            group.update(member, protocols, *timeouts)
+            if kind is Kind.MEMBERS:
+                group.is_member(member)
 
         return undo
 
@@ -269,6 +287,15 @@ class Membership:
             return error.code
         self._remove(now, group, member)
         return ErrorCode.NONE
+
+    def evict(self, now: float, group: Group, member_id: str) -> None:
+        """There is no room for this newcomer. Who waits is told to come again later; who comes with what it was invited
+        by is a stranger, and begins anew."""
+        if member_id in group.invited:
+            self.invitation_expired(now, group, member_id)
+        elif (member := group.members.get(member_id)) is not None:
+            self._rebalance.drop(group, member, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._rebalance.member_removed(now, group)
 
     def remove_unsynced(self, now: float, group: Group) -> None:
         """Who has not asked for its assignment in time is gone."""

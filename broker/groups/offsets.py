@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from broker.groups.account import OFFSET_BYTES, OFFSET_LEAST, Holdings, Kind, sized
 from broker.protocol.messages.group_records import LogRecord, OffsetCommitKey, OffsetCommitValue, record
 
 TopicPartition = tuple[str, int]
@@ -36,9 +37,11 @@ Changes = Mapping[TopicPartition, CommittedOffset | None]
 
 class Offsets:
     """By group. Changes are announced when they are appended and made when they are committed, in the log's order, so
-    that nobody reads what a fail-over could take back."""
+    that nobody reads what a fail-over could take back. What is committed is held; what is on its way counts where it
+    was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
         self._committed: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._announced: dict[str, dict[TopicPartition, int]] = {}
         self._overdue: dict[str, list[TopicPartition]] = {}
@@ -83,6 +86,14 @@ class Offsets:
         self.withdraw(group, changes)
         self.apply(group, changes)
 
+    def growth(self, group: str, changes: Changes) -> int:
+        """How many bytes more a group's offsets have with these changes; negative: fewer."""
+        offsets = self.of(group)
+        return sum(
+            offset_size(partition, offset) - offset_size(partition, offsets.get(partition))
+            for partition, offset in changes.items()
+        )
+
     # --- removals that the log has refused
 
     def put_off(self, group: str, partitions: Iterable[TopicPartition]) -> None:
@@ -107,6 +118,7 @@ class Offsets:
     def apply(self, group: str, changes: Changes) -> None:
         """Changes that the log has."""
         offsets = self._committed.setdefault(group, {})
+        self._holdings.book(Kind.OFFSETS, self.growth(group, changes))
         for partition, offset in changes.items():
             if offset is None:
                 offsets.pop(partition, None)
@@ -114,6 +126,11 @@ class Offsets:
                 offsets[partition] = offset
         if not offsets:
             del self._committed[group]
+
+
+def offset_size(partition: TopicPartition, offset: CommittedOffset | None) -> int:
+    """What an offset takes, if there is one."""
+    return 0 if offset is None else sized(OFFSET_LEAST, OFFSET_BYTES, (partition[0], offset.metadata))
 
 
 def removals(group: str, changes: Changes) -> list[LogRecord]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.account import Holdings, Kind
 from broker.groups.group import Group, GroupState, Member
 from broker.groups.group_settings import GroupSettings
+from broker.groups.groups import Groups
 from broker.groups.outbox import Outbox, told
 from broker.groups.timers import Sessions, Timer, Timers
 from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -29,12 +31,16 @@ class Rebalance:
     def __init__(
         self,
         settings: GroupSettings,
+        holdings: Holdings,
+        groups: Groups,
         outbox: Outbox,
         timers: Timers,
         sessions: Sessions,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
+        self._holdings = holdings
+        self._groups = groups
         self._outbox = outbox
         self._timers = timers
         self._sessions = sessions
@@ -51,8 +57,6 @@ class Rebalance:
     def _prepare(self, now: float, group: Group) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._dismiss_syncing(group, ErrorCode.REBALANCE_IN_PROGRESS)
-            for member in group.members.values():
-                member.assignment = b""
         group.unsynced.clear()
         self._timers.cancel(Timer(SYNCING, group.id))
         timeout_s = group.rebalance_timeout_s
@@ -95,7 +99,9 @@ class Rebalance:
         self._timers.cancel(Timer(JOINING, group.id))
         group.begin_generation(self._wall_ms())
         if not group.members:
-            self._outbox.append([group.as_record()])
+            if not self._remove_if_idle(group) and group.kind is not Kind.NEWCOMERS:
+                group.becomes(Kind.MEMBERS)
+                self._outbox.append([group.as_record()])
             return
         self._timers.set(Timer(SYNCING, group.id), now + group.rebalance_timeout_s)
         for member in group.members.values():
@@ -127,7 +133,7 @@ class Rebalance:
                 member.syncing = ticket
                 self._synced(group, member)
                 if member.id == group.leader:
-                    self._store_assignment(group, {its.member_id: its.assignment for its in request.assignments})
+                    self._store_assignment(now, group, {its.member_id: its.assignment for its in request.assignments})
             case _:
                 raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -136,7 +142,7 @@ class Rebalance:
         if not group.unsynced:
             self._timers.cancel(Timer(SYNCING, group.id))
 
-    def _store_assignment(self, group: Group, assignments: dict[str, bytes]) -> None:
+    def _store_assignment(self, now: float, group: Group, assignments: dict[str, bytes]) -> None:
         if group.storing == group.generation:
             return  # a leader that asks again is told what it said first: the log has one assignment of a generation
         generation = group.storing = group.generation
@@ -147,8 +153,7 @@ class Rebalance:
         def committed(now: float) -> None:
             if not still_awaited():
                 return
-            for member in group.members.values():
-                member.assignment = assignments.get(member.id, b"")
+            group.are_members()
             group.move_to(GroupState.STABLE, self._wall_ms())
             for member in group.members.values():
                 if member.syncing is not None:
@@ -156,27 +161,57 @@ class Rebalance:
                     self._sessions.heard(now, group, member)
                     self._outbox.reply(ticket, assigned(group, member))
 
-        def refused(now: float, error: ErrorCode) -> None:
+        def give_up(now: float, error: ErrorCode) -> None:
             if still_awaited():
                 self._dismiss_syncing(group, told(error))
                 self.begin(now, group)
 
-        self._outbox.append([group.as_record(assignments)], committed=committed, refused=refused)
+        before = group.kind
+
+        def refused(now: float, error: ErrorCode) -> None:
+            group.assign({})
+            group.becomes(before)
+            give_up(now, error)
+
+        try:
+            self._holdings.admit_assignment(*group.with_assignments(assignments))
+        except ProtocolError as error:
+            give_up(now, error.code)
+            return
+        group.assign(assignments)
+        group.becomes(Kind.MEMBERS)
+        self._outbox.append([group.as_record()], committed=committed, refused=refused, late=give_up)
 
     # --- going
 
     def member_removed(self, now: float, group: Group) -> None:
         """A member is gone: the others share what it had."""
+        if self._remove_if_idle(group):
+            return
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.begin(now, group)
         else:
             self.complete_if_all_joined(now, group)
 
-    def drop(self, group: Group, member: Member) -> None:
+    def invitation_removed(self, now: float, group: Group) -> None:
+        """Somebody does not come."""
+        if not self._remove_if_idle(group):
+            self.complete_if_all_joined(now, group)
+
+    def _remove_if_idle(self, group: Group) -> bool:
+        """Whoever comes next begins the group, with nothing of it left."""
+        if not self._groups.remove_if_idle(group):
+            return False
+        for kind in (JOINING, SYNCING):
+            self._timers.cancel(Timer(kind, group.id))
+        group.state = GroupState.DEAD
+        return True
+
+    def drop(self, group: Group, member: Member, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Take a member out; what follows for the group is for the caller to see to."""
         group.remove(member.id)
         self._sessions.close(group, member)
-        self.dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.dismiss(member, error)
 
     def dismiss(self, member: Member, error: ErrorCode) -> None:
         """Answer what a member waits for."""

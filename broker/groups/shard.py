@@ -11,10 +11,12 @@ import random
 from collections.abc import Callable, Collection, Iterable
 
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.account import Account, Holdings, Kind
 from broker.groups.administration import REMOVAL, Administration
 from broker.groups.commits import Commits
 from broker.groups.group import Client, Group
 from broker.groups.group_settings import GroupSettings
+from broker.groups.groups import Groups
 from broker.groups.members import INVITATION, Membership, find
 from broker.groups.offsets import CommittedOffset, Offsets
 from broker.groups.outbox import Effect, Outbox
@@ -50,16 +52,19 @@ class Shard:
         rng: random.Random,
         wall_ms: Callable[[], int],
         knows: Callable[[str, int], bool],
+        account: Account | None = None,
     ) -> None:
+        """`account`: that of all shards of a broker; None: this is the only one."""
+        self.holdings = held = Holdings(account or Account(settings.max_bytes))
         self._settings = settings
-        self._groups: dict[str, Group] = {}
-        self._offsets = Offsets()
-        self._outbox = Outbox()
-        self._timers = Timers()
-        self._sessions = Sessions(self._timers)
-        self._rebalance = Rebalance(settings, self._outbox, self._timers, self._sessions, wall_ms)
-        self._membership = Membership(settings, self._outbox, self._timers, self._sessions, self._rebalance, rng)
-        self._commits = Commits(settings, self._groups, self._offsets, self._outbox, self._sessions, wall_ms, knows)
+        self._offsets = Offsets(held)
+        self._groups = Groups(held, self._offsets)
+        self._outbox = outbox = Outbox()
+        self._timers = timers = Timers()
+        self._sessions = sessions = Sessions(timers)
+        self._rebalance = Rebalance(settings, held, self._groups, outbox, timers, sessions, wall_ms)
+        self._membership = Membership(settings, held, outbox, timers, sessions, self._rebalance, rng)
+        self._commits = Commits(settings, held, self._groups, self._offsets, outbox, sessions, wall_ms, knows)
         self._administration = Administration(
             settings, self._groups, self._offsets, self._outbox, self._timers, wall_ms
         )
@@ -78,15 +83,16 @@ class Shard:
             case (OffsetCommitKey() as its, None):
                 self._offsets.apply(its.group, {(its.topic, its.partition): None})
             case (GroupMetadataKey() as its, GroupMetadataValue() as said):
-                self._groups[its.group] = Group.from_record(its.group, said)
+                self._groups.keep(Group.from_record(its.group, said))
             case (GroupMetadataKey() as its, None):
-                self._groups.pop(its.group, None)
+                self._groups.remove(its.group)
 
     def begin(self, now: float) -> None:
         """All of the log was replayed. Members are given a session from here on: their heartbeats went elsewhere."""
         for name in self._offsets.groups():
-            self._groups.setdefault(name, Group(name))
-        for group in self._groups.values():
+            if name not in self._groups:
+                self._groups.keep(Group(name, kind=Kind.OFFSETS))
+        for group in self._groups:
             for member in group.members.values():
                 self._sessions.heard(now, group, member)
         self._timers.set(Timer(RETENTION), now + self._settings.retention_check_interval_s)
@@ -148,7 +154,7 @@ class Shard:
                     raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
                 group = Group(request.group_id)
             self._membership.join(now, ticket, group, request, client, version)
-            self._groups.setdefault(group.id, group)
+            self._groups.keep(group)
         except ProtocolError as error:
             self._outbox.reply(ticket, refused_join(error.code, request.member_id))
         return self._outbox.take()
@@ -186,6 +192,13 @@ class Shard:
         for member, code in zip(leaving, codes, strict=True):
             response.members.append(MemberResponse(member.member_id, member.group_instance_id, code))
         self._outbox.reply(ticket, response)
+        return self._outbox.take()
+
+    def evict(self, now: float, name: str, member: str) -> list[Effect]:
+        """A newcomer, by the id that it has or was invited by, has to go."""
+        group = self._groups.get(name)
+        if group is not None:
+            self._membership.evict(now, group, member)
         return self._outbox.take()
 
     def _group(self, name: str) -> Group:

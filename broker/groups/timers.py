@@ -22,30 +22,44 @@ class Timer(NamedTuple):
 
 class Timers:
     """Deadlines in seconds. One that was moved or taken back stays in the heap until its old time, and is then left
-    out, or until most are such: heartbeats move deadlines all the time, and seldom does one come due."""
+    out, or until most are such: heartbeats move deadlines all the time, and seldom does one come due. Nothing stays
+    of its name, which may be long."""
 
     def __init__(self) -> None:
         self._set: dict[Timer, tuple[float, int]] = {}
-        self._heap: list[tuple[float, int, Timer]] = []
+        self._names: dict[int, Timer] = {}
+        """By the numbers of those that are set."""
+        self._heap: list[tuple[float, int]] = []
         self._count = 0
 
     def set(self, timer: Timer, at: float) -> None:
         """Set or move a deadline."""
+        self._forget(timer)
         self._count += 1
         self._set[timer] = (at, self._count)
-        heappush(self._heap, (at, self._count, timer))
-        if len(self._heap) > LEFT_OVER + 2 * len(self._set):
-            self._heap = [(at, count, timer) for timer, (at, count) in self._set.items()]
-            heapify(self._heap)
+        self._names[self._count] = timer
+        heappush(self._heap, (at, self._count))
+        self._sweep()
 
     def cancel(self, timer: Timer) -> None:
-        self._set.pop(timer, None)
+        self._forget(timer)
+        self._sweep()
+
+    def _forget(self, timer: Timer) -> None:
+        before = self._set.pop(timer, None)
+        if before is not None:
+            del self._names[before[1]]
+
+    def _sweep(self) -> None:
+        if len(self._heap) > LEFT_OVER + 2 * len(self._set):
+            self._heap = list(self._set.values())
+            heapify(self._heap)
 
     def next(self) -> float | None:
         """The earliest deadline."""
         while self._heap:
-            at, count, timer = self._heap[0]
-            if self._set.get(timer) == (at, count):
+            at, count = self._heap[0]
+            if count in self._names:
                 return at
             heappop(self._heap)
         return None
@@ -55,8 +69,8 @@ class Timers:
         the next call, even if it is over too: no length of time that a client may choose keeps a caller here."""
         last = self._count
         while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
-            timer = heappop(self._heap)[2]
-            del self._set[timer]
+            timer = self._names[heappop(self._heap)[1]]
+            self._forget(timer)
             yield timer
 
 

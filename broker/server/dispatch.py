@@ -20,6 +20,7 @@ from broker.trace import Tracer
 
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
 ENCODED_FOR_ONE = 128  # bytes of an answer that are made at once in that time
+_NO_FRAME = memoryview(b"")
 
 
 A = TypeVar("A")
@@ -58,6 +59,11 @@ class Call(NamedTuple):
     def amended(self, answer: A) -> A:
         """The answer to what was asked, from that to `request`."""
         return answer
+
+    def without_request(self) -> Call:
+        """What it takes to respond later: nothing of what was decoded, nor of the frame, whose memory would be kept
+        although it counts for nobody any more."""
+        return self._replace(frame=_NO_FRAME)
 
     def respond(self, response: Message) -> bytes:
         """A whole response, in its frame."""
@@ -109,6 +115,11 @@ class GuardedCall(Call):
 
     def amended(self, answer: A) -> A:
         return answer if self.permit.amend is None else self.permit.amend(answer)
+
+    def without_request(self) -> GuardedCall:
+        call = self._replace(frame=_NO_FRAME)
+        call.permit = Permit(type(self.permit.request)(), self.permit.amend)
+        return call
 
     def respond(self, response: Message) -> bytes:
         return super().respond(self.amended(response))
@@ -269,23 +280,24 @@ class Dispatcher:
     def later(self, call: Call, work: Awaitable[Reply], *, blocking: bool, only_for_peer: bool = False) -> Slot:
         """Run `work` as a task of its own and fill a slot with its reply. `blocking`: the connection's next request
         waits for it. `only_for_peer`: it is given up when the peer goes away."""
-        slot = call.connection.reserve(blocking=blocking)
+        connection, key = call.connection, call.api.key
+        slot = connection.reserve(blocking=blocking)
 
         async def finish() -> None:
             try:
                 slot.fill(await work)
             except NotReady as not_ready:
                 self._tracer.emit("not_ready", reason=str(not_ready))
-                call.connection.abort()
+                connection.abort()
             except Exception as error:
-                self._failed(int(call.api.key), error)
-                call.connection.reject(f"{call.api.key.name} failed: {error}")
+                self._failed(int(key), error)
+                connection.reject(f"{key.name} failed: {error}")
 
         task = asyncio.get_running_loop().create_task(finish())
         self._running[task] = None
         task.add_done_callback(self._running.pop)
         if only_for_peer:
-            call.connection.cancel_when_lost(task)
+            connection.cancel_when_lost(task)
         return slot
 
     def stop(self) -> None:
@@ -303,8 +315,12 @@ class Dispatcher:
         self._tracer.emit("request_failed", error=text[-4000:], api=key)
 
 
-async def frame_later(call: Call, response: Awaitable[Message]) -> Reply:
-    """The whole response to a call, once it is there."""
+def frame_later(call: Call, response: Awaitable[Message]) -> Awaitable[Reply]:
+    """The whole response to a call, once it is there. Until then nothing is kept of the request."""
+    return _framed(call.without_request(), response)
+
+
+async def _framed(call: Call, response: Awaitable[Message]) -> Reply:
     return [call.respond(await response)]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker.controller.image import MetadataImage
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.groups.account import Kind
 from broker.quorum.roles import Role
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
@@ -28,6 +30,8 @@ class Measured(Protocol):
 
     image: MetadataImage
     replicas: ReplicaManager
+
+    groups: GroupCoordinator
 
     @property
     def quorum(self) -> QuorumRunner: ...
@@ -111,6 +115,9 @@ def broker_metrics(node: Measured) -> Iterator[Metric]:
         "broker_under_min_isr_partitions", "Of those that it leads: fewer in sync than is asked for.", count.short
     )
     yield Metric("broker_log_bytes", "Bytes of all logs of partitions.", count.bytes)
+    for kind in Kind:
+        held = node.groups.account.held(kind)
+        yield Metric("broker_group_bytes", "Bytes that all groups hold.", held, {"kind": kind.name.lower()})
     yield Metric("broker_metadata_offset", "The last record of the metadata log that is applied.", image.offset)
     leaderless = sum(partition.leader == NOBODY for _, _, partition in image.partitions())
     yield Metric("cluster_topics", "Topics in the metadata.", len(image.topics))

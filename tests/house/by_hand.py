@@ -69,8 +69,9 @@ Two of the three are enough to go on. Kill one, and it comes back by the same co
 KEYS = """
 ## All configuration keys
 `python -m broker --config FILE --check` reads a file and says whether it is good. A key that is not in this table is
-refused. Names and meanings are Kafka's, but for `quorum.*`, which are KIP-595's, and `broker.lease.ms`, `trace.path`
-and `metrics.port`, which are our own. Times end in `.ms` (milliseconds), sizes are in bytes.
+refused. Names and meanings are Kafka's, but for `quorum.*`, which are KIP-595's, and `broker.lease.ms`,
+`group.coordinator.max.bytes`, `trace.path` and `metrics.port`, which are our own. Times end in `.ms` (milliseconds),
+sizes are in bytes.
 """
 
 

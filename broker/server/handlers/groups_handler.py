@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final, cast
 
-from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.group_coordinator import GroupCoordinator, answered
 from broker.coordinator.offsets_topic import fits
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.commits import answer_to_all
@@ -21,7 +22,7 @@ from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from broker.protocol.messages.offset_commit import OffsetCommitRequest
+from broker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from broker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -48,7 +49,7 @@ class GroupsHandler:
     """Serves them all; `dispatcher` runs what waits, and coordinators are named by their listener of this name.
 
     A request that names many groups is answered in turns, in which the length of their names counts, and what there is
-    to say of each.
+    to say of each. Of one that waits for an answer nothing is kept but what the shard keeps, and counts.
     """
 
     def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator, listener: str) -> None:
@@ -94,63 +95,53 @@ class GroupsHandler:
         """Needs to know who asks."""
         request = cast(JoinGroupRequest, call.request(self._dispatcher.turns))
         client = Client(call.client_id or "", "/" + call.connection.peer.rpartition(":")[0])
-        return self._dispatcher.later(call, frame_later(call, self._join(request, client, call.version)), blocking=True)
+        answer = _joined(self._join(request, client, call.version), call.version)
+        return self._dispatcher.later(call, frame_later(call, answer), blocking=True)
 
-    async def _join(self, request: JoinGroupRequest, client: Client, version: int) -> JoinGroupResponse:
-        def refuse(code: ErrorCode) -> JoinGroupResponse:
-            return refused_join(code, request.member_id)
-
+    def _join(self, request: JoinGroupRequest, client: Client, version: int) -> Awaitable[Message]:
+        refuse = partial(refused_join, member_id=request.member_id)
         # A name that the record of the group cannot hold would stop every later generation of it.
         protocols = (its.name for its in request.protocols)
         names = (client.id, request.group_instance_id or "", request.protocol_type, *protocols)
         if not _is_group(request.group_id) or not all(map(fits, names)):
-            response = refuse(ErrorCode.INVALID_GROUP_ID)
-        else:
-            answer = await self._groups.ask(
-                request.group_id,
-                lambda shard, now, ticket: shard.join(now, ticket, request, client, version),
-                refuse,
-            )
-            response = cast(JoinGroupResponse, answer)
-        if version < 7 and response.protocol_name is None:
-            response.protocol_name = ""
-        return response
+            return answered(refuse(ErrorCode.INVALID_GROUP_ID))
+        return self._groups.ask(
+            request.group_id, lambda shard, now, ticket: shard.join(now, ticket, request, client, version), refuse
+        )
 
-    async def sync(self, request: SyncGroupRequest, _version: int) -> Message:
+    def sync(self, request: SyncGroupRequest, _version: int) -> Awaitable[Message]:
         if not _is_group(request.group_id):
-            return refused_sync(ErrorCode.INVALID_GROUP_ID)
-        return await self._groups.ask(
+            return answered(refused_sync(ErrorCode.INVALID_GROUP_ID))
+        return self._groups.ask(
             request.group_id, lambda shard, now, ticket: shard.sync(now, ticket, request), refused_sync
         )
 
-    async def heartbeat(self, request: HeartbeatRequest, _version: int) -> Message:
+    def heartbeat(self, request: HeartbeatRequest, _version: int) -> Awaitable[Message]:
         def refuse(code: ErrorCode) -> HeartbeatResponse:
             # A client keeps its session while its coordinator is reading the log; it could not do anything about it.
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
         if not _is_group(request.group_id):
-            return refuse(ErrorCode.INVALID_GROUP_ID)
-        return await self._groups.ask(
+            return answered(refuse(ErrorCode.INVALID_GROUP_ID))
+        return self._groups.ask(
             request.group_id, lambda shard, now, ticket: shard.heartbeat(now, ticket, request), refuse
         )
 
-    async def leave(self, request: LeaveGroupRequest, version: int) -> Message:
+    def leave(self, request: LeaveGroupRequest, version: int) -> Awaitable[Message]:
         if not _is_group(request.group_id):
-            return _refused_leave(ErrorCode.INVALID_GROUP_ID)
-        return await self._groups.ask(
+            return answered(_refused_leave(ErrorCode.INVALID_GROUP_ID))
+        return self._groups.ask(
             request.group_id, lambda shard, now, ticket: shard.leave(now, ticket, request, version), _refused_leave
         )
 
     # --- offsets
 
-    async def commit(self, request: OffsetCommitRequest, _version: int) -> Message:
-        refuse = partial(answer_to_all, request)
+    def commit(self, request: OffsetCommitRequest, _version: int) -> Awaitable[Message]:
         if not fits(request.group_id):
-            return refuse(ErrorCode.INVALID_GROUP_ID)
-        return await self._groups.ask(
-            request.group_id, lambda shard, now, ticket: shard.commit(now, ticket, request), refuse
-        )
+            return answered(answer_to_all(request, ErrorCode.INVALID_GROUP_ID))
+        refuse = partial(_commit_refused, answer_to_all(request, ErrorCode.NONE))
+        return self._groups.ask(request.group_id, lambda shard, now, ticket: shard.commit(now, ticket, request), refuse)
 
     def fetch(self, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
         """Up to version 7 one group, then several: each once, for the answer may be all that a group has."""
@@ -188,8 +179,8 @@ class GroupsHandler:
         except ProtocolError as error:
             return OffsetFetchResponseGroup(asked.group_id, error_code=error.code)
 
-    async def delete_offsets(self, request: OffsetDeleteRequest, _version: int) -> Message:
-        return await self._groups.ask(
+    def delete_offsets(self, request: OffsetDeleteRequest, _version: int) -> Awaitable[Message]:
+        return self._groups.ask(
             request.group_id,
             lambda shard, _, ticket: shard.delete_offsets(ticket, request),
             lambda code: OffsetDeleteResponse(error_code=code),
@@ -246,6 +237,21 @@ class GroupsHandler:
 def _is_group(name: str) -> bool:
     """Whether members can be in a group of this name."""
     return bool(name) and fits(name)
+
+
+async def _joined(answer: Awaitable[Message], version: int) -> JoinGroupResponse:
+    response = cast(JoinGroupResponse, await answer)
+    if version < 7 and response.protocol_name is None:
+        response.protocol_name = ""
+    return response
+
+
+def _commit_refused(response: OffsetCommitResponse, code: ErrorCode) -> OffsetCommitResponse:
+    """The answer, which names what the request did: of its texts nothing is kept."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            partition.error_code = code
+    return response
 
 
 def _refused_leave(code: ErrorCode) -> LeaveGroupResponse:

@@ -1,5 +1,6 @@
 """A coordinator's shard and the words to tell stories about it. Its log is in memory; appends are committed at once,
-unless `slow_log` is set: then `log_catches_up` says when. Clients are played by the test."""
+unless `slow_log` is set: then `log_catches_up` says when. Clients are played by the test, and so is the coordinator
+that has the shard's newcomers go where there is no room."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.errors import ErrorCode
+from broker.groups.account import Account
 from broker.groups.group import Client
 from broker.groups.group_settings import GroupSettings
 from broker.groups.outbox import Effect, Reply
@@ -34,7 +36,10 @@ MANY = 10_000  # ticks that no wait of a story comes near
 class Story:
     """Partitions 0 to 3 of topic t exist. The initial delay is 0 unless said otherwise."""
 
-    def __init__(self, *, slow_log: bool = False, **settings: float) -> None:
+    shard: Shard
+
+    def __init__(self, *, slow_log: bool = False, account: Account | None = None, **settings: float) -> None:
+        """`account`: of several shards; None: this has its own."""
         defaults = GroupSettings(initial_rebalance_delay_s=0.0)
         self.settings = replace(defaults, **settings)  # type: ignore[arg-type]
         self.slow_log = slow_log
@@ -44,14 +49,20 @@ class Story:
         self.appends_fail_with: ErrorCode | None = None
         self._ticket = 0
         self._lives = 0
+        self._depth = 0
+        self.account = account or Account(self.settings.max_bytes)
         self.take_over()
 
     def take_over(self) -> None:
         """Another coordinator loads what is committed; whatever waited is gone."""
+        if self._lives:
+            self.shard.holdings.close()
         self._lives += 1
         self.answers: dict[int, Message] = {}
         self.uncommitted: list[tuple[int, tuple[LogRecord, ...]]] = []
-        self.shard = Shard(self.settings, random.Random(self._lives), lambda: self.wall_ms, self._knows)
+        rng = random.Random(self._lives)
+        self.shard = Shard(self.settings, rng, lambda: self.wall_ms, self._knows, self.account)
+        self.shard.holdings.evict = lambda group, member: self._do(self.shard.evict(self.now, group, member))
         for record in self.log:
             self.shard.replay(record.key, record.value)
         self.shard.begin(self.now)
@@ -90,6 +101,13 @@ class Story:
             self._do(self.shard.late(self.now, token, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _do(self, effects: Iterable[Effect]) -> None:
+        self._depth += 1
+        self._run(effects)
+        self._depth -= 1
+        if not self._depth:
+            self.account.make_room()
+
+    def _run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
                 self.answers.setdefault(effect.ticket, effect.response)
@@ -117,9 +135,11 @@ class Story:
         rebalance_ms: int = 60_000,
         metadata: bytes = b"m",
         protocol_type: str = "consumer",
+        group: str = GROUP,
+        client: str = "c",
     ) -> int:
         request = JoinGroupRequest(
-            group_id=GROUP,
+            group_id=group,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
             member_id=member,
@@ -128,7 +148,7 @@ class Story:
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in protocols],
         )
         self._ticket += 1
-        self._do(self.shard.join(self.now, self._ticket, request, Client("c", "/h"), version))
+        self._do(self.shard.join(self.now, self._ticket, request, Client(client, "/h"), version))
         return self._ticket
 
     def is_invited(self, **how: Any) -> str:
@@ -143,10 +163,15 @@ class Story:
         return member, self.asks_to_join(member, **how)
 
     def asks_to_sync(
-        self, member: str, generation: int, assignments: dict[str, bytes] | None = None, instance: str | None = None
+        self,
+        member: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        instance: str | None = None,
+        group: str = GROUP,
     ) -> int:
         request = SyncGroupRequest(
-            group_id=GROUP,
+            group_id=group,
             generation_id=generation,
             member_id=member,
             group_instance_id=instance,
@@ -162,9 +187,9 @@ class Story:
         self._do(self.shard.heartbeat(self.now, self._ticket, request))
         return self._error(self._ticket)
 
-    def leave(self, *members: MemberIdentity) -> list[ErrorCode]:
+    def leave(self, *members: MemberIdentity, group: str = GROUP) -> list[ErrorCode]:
         self._ticket += 1
-        self._do(self.shard.leave(self.now, self._ticket, LeaveGroupRequest(GROUP, members=list(members)), 5))
+        self._do(self.shard.leave(self.now, self._ticket, LeaveGroupRequest(group, members=list(members)), 5))
         answer = self.answers[self._ticket]
         assert isinstance(answer, LeaveGroupResponse)
         return [ErrorCode(each.error_code) for each in answer.members]
@@ -178,10 +203,12 @@ class Story:
         partition: int = 0,
         instance: str | None = None,
         retention_ms: int = -1,
+        metadata: str = "",
+        group: str = GROUP,
     ) -> int:
-        place = OffsetCommitRequestPartition(partition, offset, -1, "")
+        place = OffsetCommitRequestPartition(partition, offset, -1, metadata)
         request = OffsetCommitRequest(
-            GROUP, generation, member, instance, retention_ms, topics=[OffsetCommitRequestTopic(TOPIC, [place])]
+            group, generation, member, instance, retention_ms, topics=[OffsetCommitRequestTopic(TOPIC, [place])]
         )
         self._ticket += 1
         self._do(self.shard.commit(self.now, self._ticket, request))

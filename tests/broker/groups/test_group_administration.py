@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from broker.groups.account import Account, Holdings
 from broker.groups.group import Member
 from broker.groups.offsets import Changes, Offsets
 from broker.protocol.messages.leave_group import MemberIdentity
@@ -179,7 +180,7 @@ class Name(str):
 
 
 def test_who_looks_for_the_offsets_of_a_group_does_not_come_by_those_of_others() -> None:
-    offsets, groups = Offsets(), [Name(f"g{number}") for number in range(100)]
+    offsets, groups = Offsets(Holdings(Account(1 << 20))), [Name(f"g{number}") for number in range(100)]
     changes: Changes = {(TOPIC, 0): None}
     for group in groups:
         offsets.announce(group, changes)
@@ -192,7 +193,7 @@ def test_who_looks_for_the_offsets_of_a_group_does_not_come_by_those_of_others()
 
 
 def test_a_change_is_announced_until_it_is_withdrawn_as_often() -> None:
-    offsets = Offsets()
+    offsets = Offsets(Holdings(Account(1 << 20)))
     first: Changes = {(TOPIC, 0): None, (TOPIC, 1): None}
     second: Changes = {(TOPIC, 1): None}
     offsets.announce(GROUP, first)

@@ -1,0 +1,57 @@
+"""The groups of a shard by their names; what is in here is held, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.groups.account import Holdings, Kind
+from broker.groups.group import Group
+from broker.groups.offsets import Offsets
+
+
+class Groups:
+    """A group is here from the first request that leaves something behind until it is removed from the log; one that
+    the log has nothing of, until it is left by the last who came to it."""
+
+    def __init__(self, holdings: Holdings, offsets: Offsets) -> None:
+        self._holdings = holdings
+        self._offsets = offsets
+        self._groups: dict[str, Group] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._groups
+
+    def get(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    def keep(self, group: Group) -> None:
+        """Have this group under its name, and no other."""
+        before = self._groups.get(group.id)
+        if before is group:
+            return
+        if before is not None:
+            before.let_go()
+        self._groups[group.id] = group
+        group.keep(self._holdings)
+
+    def remove(self, name: str) -> None:
+        """The name is free, if it was not."""
+        group = self._groups.pop(name, None)
+        if group is not None:
+            group.let_go()
+
+    def remove_if_idle(self, group: Group) -> bool:
+        """Remove a group that is only a name: nobody is in it or invited, and the log has nothing of it, nor will."""
+        idle = (
+            not group.members
+            and not group.invited
+            and group.kind is not Kind.MEMBERS
+            and not self._offsets.of(group.id)
+            and not self._offsets.will_change(group.id)
+        )
+        if idle and self._groups.get(group.id) is group:
+            self.remove(group.id)
+        return idle
