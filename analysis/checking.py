@@ -63,9 +63,10 @@ class Run:
         format = FORMATS.get(self.description.replica_format)
         if format is None:
             return ()
+        settings = dict.fromkeys(pair for each in self.description.settings for pair in each.items())
         return tuple(
             f"{name} = {value}"
-            for name, value in self.description.settings.items()
+            for name, value in settings
             if format.may_delete({name: value}) or format.compacts({name: value})
         )
 

@@ -76,13 +76,14 @@ class Described:
             return self._refuse(path, value, "a table of texts", {})
         return dict(value)
 
-    def leaves(self, *path: str) -> Mapping[str, str]:
-        """The values of a table and of the tables in it, as texts, by their last key; there need be no such table."""
+    def layers(self, *path: str) -> tuple[Mapping[str, str], ...]:
+        """The values of a table as texts, and those of each table in it laid over them; tables in which nothing stands
+        are left out, and there need be no such table."""
         value = self._find(path)
-        found: dict[str, str] = {}
-        for key, each in value.items() if isinstance(value, dict) else ():
-            found |= self.leaves(*path, key) if isinstance(each, dict) else {key: str(each)}
-        return found
+        content = value if isinstance(value, dict) else {}
+        common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
+        inside = [layer for key, each in content.items() if isinstance(each, dict) for layer in self.layers(*path, key)]
+        return (*([common] if common else []), *({**common, **layer} for layer in inside))
 
     def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
         """A list of lists of whole numbers."""

@@ -2,7 +2,7 @@
 
 Each entry names a fact by its `key` (dots lead into what is inside of it) in what is told `of` each target or of the
 whole fault. It must be there; `values`: be one of these; `unlike`: be none of these; `least`: be this or more, or be a
-mapping to such numbers and not empty; `differs_from`: differ from the fact of this other key.
+mapping to such numbers and not empty; `differs_from`: differ from the fact of this other key, which must be there too.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], where: str) -> Ite
         yield f"{where}{key} is {value!r}"
     if "least" in must and not _reaches(value, must["least"]):
         yield f"{where}{key} is {value!r}, and {must['least']:g} is the least that shows something"
-    if "differs_from" in must and value == _at(facts, must["differs_from"]):
-        yield f"{where}{key} is {value!r}, as {must['differs_from']} is"
+    if "differs_from" in must:
+        other = _at(facts, must["differs_from"])
+        if other is _ABSENT or other is None:
+            yield f"{where}{must['differs_from']} is missing, from which {key} must differ"
+        elif value == other:
+            yield f"{where}{key} is {value!r}, as {must['differs_from']} is"
 
 
 def _at(facts: Any, key: str) -> Any:

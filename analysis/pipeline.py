@@ -24,7 +24,16 @@ from analysis.rundir import RunDescription, describe
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
 from analysis.unfinished import begin
-from analysis.verdict import PASS, UNKNOWN, VERDICT_FILE, Check, Verdict, decide
+from analysis.verdict import (
+    CERTIFICATE,
+    PASS,
+    UNKNOWN,
+    VERDICT_FILE,
+    Check,
+    Verdict,
+    decide,
+    digest_of_certificate,
+)
 from analysis.viewing import fault_rows, statistics, view_of
 from history import History, read_run, seal
 
@@ -95,7 +104,7 @@ def _judge(
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
-        shutil.rmtree(run_dir / "certificate", ignore_errors=True)
+        shutil.rmtree(run_dir / CERTIFICATE, ignore_errors=True)
     judged = Verdict(
         run=description.run,
         campaign=description.campaign,
@@ -120,6 +129,7 @@ def _judge(
         finished=True,
         evidence=evidence,
         analysis=revision(),
+        certificate=digest_of_certificate(run_dir) if verdict == PASS else "",
     )
     judged.write(run_dir / VERDICT_FILE)
     if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
@@ -139,4 +149,4 @@ def _check(run: Run, findings: Findings) -> None:
         return
     for checker, outcome in outcomes:
         if checker.certify is not None and outcome.verdict == PASS:
-            findings.run("certificate", checker.certify, run)
+            findings.run(CERTIFICATE, checker.certify, run)

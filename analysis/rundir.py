@@ -53,7 +53,8 @@ class RunDescription:
     than others the world was, by which every bound on time is stretched. `replica_format`: of the nodes'
     files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
     `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
-    `settings`: those of the services, whatever their role. `node_names`: in the order of their numbers, which count
+    `settings`: those that services have, a table for each role, and for each node that has settings of its own.
+    `node_names`: in the order of their numbers, which count
     from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
     how many registers are worked, 0 where there are none. `assignment`: each partition's replicas by node number, the
     preferred leader first; None when that was settled only when the topic was created (the journal has it then), or
@@ -81,7 +82,7 @@ class RunDescription:
     replica_format: str
     records: str
     record_bytes: int
-    settings: Mapping[str, str]
+    settings: tuple[Mapping[str, str], ...]
     metadata_format: str
     metadata_traced: bool
     node_names: tuple[str, ...]
@@ -137,7 +138,7 @@ def describe(run_dir: Path) -> RunDescription:
         replica_format=replica_format,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
-        settings=said.leaves("settings"),
+        settings=said.layers("settings"),
         metadata_format=said.text("metadata", "format"),
         metadata_traced=said.boolean("metadata", "traced", otherwise=True),
         node_names=tuple(roles),

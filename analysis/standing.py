@@ -12,12 +12,20 @@ from typing import Any, Final
 from analysis.core.anomalies import CHECKERS
 from analysis.revision import revision
 from analysis.rundir import RunDescription, RunDirectoryError, describe
-from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, VERDICT_FILE, Verdict
+from analysis.verdict import (
+    CERTIFICATE,
+    FAIL,
+    NOT_APPLICABLE,
+    PASS,
+    UNKNOWN,
+    VERDICT_FILE,
+    Verdict,
+    digest_of_certificate,
+)
 from history import seal
 from installation.commands import command
 
 _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
-_CERTIFICATE: Final = "certificate"
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
         doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
         return replace(known, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description))
-    doubts = (*foreign, *_contradictions(run_dir, verdict, description), *_stale(run_dir, verdict, any_analysis))
+    doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, any_analysis))
     told = (*doubts, again) if doubts else ()
     return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
 
@@ -96,7 +104,7 @@ def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription)
             yield f"the verdict is that of another run: its {what} is {said!r}, not {true!r}"
 
 
-def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """Where the verdict does not follow from what it says itself, or from what run.toml asks for."""
     said = verdict.verdict
     failed = [check.name for check in verdict.checks if check.verdict == FAIL]
@@ -110,7 +118,7 @@ def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription
         named = [*(anomaly.name for anomaly in verdict.anomalies), *failed]
         yield f"the verdict says {said} and has {', '.join(named)}"
     if said == PASS:
-        yield from _unearned(run_dir, verdict, description)
+        yield from _unearned(verdict, description)
     for what, told, true in (
         ("world", verdict.world, description.world),
         ("mutants", verdict.mutants, description.mutants),
@@ -126,7 +134,7 @@ def _contradictions(run_dir: Path, verdict: Verdict, description: RunDescription
         yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, and that is not so"
 
 
-def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """What a pass lacks."""
     spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
     if spite:
@@ -155,17 +163,13 @@ def _unearned(run_dir: Path, verdict: Verdict, description: RunDescription) -> I
             yield f"the verdict says pass, and not how many {what}"
         elif counted < needed:
             yield f"the verdict says pass, and that {counted} {what}, where {needed} are needed"
-    folder = run_dir / _CERTIFICATE
-    certified = any(check.name == _CERTIFICATE and check.verdict == PASS for check in verdict.checks)
-    if certified and not (folder.is_dir() and any(folder.iterdir())):
-        yield "the certificate of its pass is missing"
 
 
 def _applicable(description: RunDescription) -> set[str]:
     """The names of the checks that a pass of such a run has."""
     checkers = [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
     certified = any(checker.certify is not None for checker in checkers)
-    return {checker.name for checker in checkers} | ({_CERTIFICATE} if certified else set())
+    return {checker.name for checker in checkers} | ({CERTIFICATE} if certified else set())
 
 
 def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]:
@@ -173,12 +177,16 @@ def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
     try:
-        there = seal.digest(run_dir)
+        there, certificate = seal.digest(run_dir), digest_of_certificate(run_dir)
     except OSError as error:
         yield f"what the verdict was made of cannot be read: {error}"
         return
     if verdict.evidence != there:
         yield "the verdict is stale: the run's files have changed since it was made"
+    # One of an older analysis does not say which certificate it had.
+    is_told = bool(verdict.certificate) or not any_analysis
+    if verdict.verdict == PASS and is_told and verdict.certificate != certificate:
+        yield "the certificate of its pass is missing, or another one than was confirmed"
 
 
 def _text(table: dict[str, Any], key: str) -> str:

@@ -80,6 +80,8 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
         processes[-1].append({**event, "line": number})
     if not processes:
         doubts.append(f"the trace of {node} is empty")
+    processes, again = _each_once(processes)
+    doubts += [f"the trace of {node} has a process twice, again from line {line} on" for line in again]
     trace = Trace(node, tuple(map(tuple, processes)))
     for events in trace.processes:
         if events[0]["event"] != FIRST_WORD and events[0]["seq"] == 0:
@@ -90,6 +92,22 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
         if not trace.ends_in_order:
             doubts.append(f"the trace of {node} ends early: the node was stopped, and it does not say so")
     return replace(trace, doubts=tuple(doubts))
+
+
+def _each_once(processes: list[list[Event]]) -> tuple[list[list[Event]], list[int]]:
+    """The processes without those that begin as an earlier one did, and the lines from which on these are there: a
+    process starts once, and what is told again accuses nobody of having forgotten what came meanwhile."""
+    found: list[list[Event]] = []
+    again: list[int] = []
+    begun: set[str] = set()
+    for events in processes:
+        first = json.dumps({key: value for key, value in events[0].items() if key not in ("line", "seen")})
+        if first in begun:
+            again.append(events[0]["line"])
+        else:
+            found.append(events)
+        begun.add(first)
+    return found, again
 
 
 def _unexplained(node: str, torn: int) -> list[str]:

@@ -22,6 +22,8 @@ from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 VERDICT_FILE = "verdict.json"
+CERTIFICATE: Final = "certificate"
+"""The directory of the proof of a pass, and the name of the check that it was confirmed."""
 NOT_APPLICABLE = "n/a"
 """The verdict of a checker that has nothing to look at: it speaks neither for nor against a run."""
 BESIDES: Final = "besides, undecided: "
@@ -61,7 +63,8 @@ class Verdict:
     `reasons`: why it is what it is; of a failed run the proofs, and behind them whatever is undecided, marked by
     `BESIDES`. `doubts`: what is undecided alone, unmarked; empty for a pass.
     `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
-    `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them.
+    `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them, `certificate`: of
+    the proof of a pass, empty where there is none.
     """
 
     run: str
@@ -87,6 +90,7 @@ class Verdict:
     finished: bool = False
     evidence: str = ""
     analysis: str = ""
+    certificate: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
@@ -114,6 +118,16 @@ class Verdict:
         if said != _checksum(content):
             raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
         return verdict
+
+
+def digest_of_certificate(run_dir: Path) -> str:
+    """Of the files of a run's certificate as they lie there now; empty where there are none. Raises OSError."""
+    folder = run_dir / CERTIFICATE
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest() if files else ""
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -75,6 +75,25 @@ def _range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(_whole(each) and each >= 0 for each in value)
 
 
+def _shown_facts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(some, list) and all(map(_fact, some)) for some in value.values())
+
+
+def _fact(value: Any) -> bool:
+    """What evidence must show, as `analysis.faultproof` reads it."""
+    return (
+        isinstance(value, dict)
+        and _text(value.get("key"))
+        and _text(value.get("differs_from", ""))
+        and all(isinstance(value.get(name, []), list) for name in ("values", "unlike"))
+        and _seconds(value.get("least", 0))
+    )
+
+
+def _duration(value: Any) -> bool:
+    return _seconds(value) and bool(value >= 0)
+
+
 def _files(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(each, dict) and _whole(each.get("bytes")) and _text(each.get("sha256")) for each in value.values()
@@ -102,8 +121,8 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "note": {"text": _text},
     SERVICE_EXIT: {"node": _text, "exit_code": _or_none(_whole), "signal": _or_none(_whole), "last_words": _text},
     FATAL_LINE: {"node": _text, "pattern": _text, "line": _text},
-    CONVERGED: {"seconds": _seconds},
-    NOT_CONVERGED: {"bound_s": _seconds, "seen": _text},
+    CONVERGED: {"seconds": _duration},
+    NOT_CONVERGED: {"bound_s": _duration, "seen": _text},
 }
 """The fields that a line of each event must have; it may have others."""
 
@@ -118,10 +137,11 @@ _OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 """Whichever line of a fault has one of these, it is taken from there."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {**_OF_FAULTS, "must_show": _table},
+    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts},
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
     CLIENT_ENDED: {"killed": _whole},
+    "note": {"dumped": _texts},
     SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
 }
 

@@ -201,7 +201,7 @@ class _Books:
         given, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
         is_program = bool(lines) or (not files and count > 1)  # only a program may begin anew, as another producer
         used = {producer for name in lines for producer in self._lines.producers.get(name, ())}
-        return given if not is_program or (used and used <= set(given)) else None
+        return given if not is_program or (used and all(each in given for each in used)) else None
 
     def _strange(self, name: str) -> ClientRecord:
         suffix = Path(name).suffix

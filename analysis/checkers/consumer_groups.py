@@ -45,7 +45,7 @@ def check(run: Run) -> Outcome:
     judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)
     found, forgotten = apart_from_forgotten(judged, SKIPPED.name, run.forgetting)
     incomplete = _incomplete(groups, planned)
-    doubts = (*incomplete, *forgotten, *_unseen(run, groups))
+    doubts = (*incomplete, *forgotten, *_out_of_life(run, groups), *_unseen(run, groups))
     acknowledged = sum(commit.acknowledged for commit in groups.commits)
     size = (
         f"{acknowledged:,} acknowledged commits, {len(groups.fetches):,} fetches of offsets, "
@@ -71,16 +71,40 @@ def _incomplete(groups: Groups, planned: set[str]) -> tuple[str, ...]:
     return tuple(doubts)
 
 
+def _out_of_life(run: Run, groups: Groups) -> Iterator[str]:
+    """Lines whose times are not of their client's life: nothing shows that these are of this run."""
+    from analysis.chronology import lives_of
+    from history.schemas import INF
+
+    lives = lives_of(run.history.journal)
+    spans = [
+        *((commit.member, commit.inv, commit.ret if commit.acknowledged else commit.inv) for commit in groups.commits),
+        *((fetch.member, fetch.inv, fetch.ret) for fetch in groups.fetches),
+        *((delivery.member, delivery.at, delivery.at) for delivery in groups.deliveries),
+    ]
+    for member in groups.members:
+        began, ended = lives.get(member, (0, INF))
+        if count := sum(who == member and not began <= inv <= ret <= ended for who, inv, ret in spans):
+            yield f"the record of {member} has {count} times before it began or after it had ended"
+
+
 def _unseen(run: Run, groups: Groups) -> Iterator[str]:
     """What was never looked at, or cannot have been."""
-    if beyond := sorted(map(str, groups.partitions - set(range(run.description.partitions)))):
+    from analysis.chronology import began_at
+
+    if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
         yield f"members speak of partitions that there are not: {first_of(beyond, ', ')}"
     for what, partitions in (
         ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
         ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),
     ):
-        if empty := sorted(set(range(run.description.partitions)) - partitions):
-            yield f"{what} of partitions {first_of(list(map(str, empty)), ', ')}"
+        if empty := [str(each) for each in range(run.description.partitions) if each not in partitions]:
+            yield f"{what} of partitions {first_of(empty, ', ')}"
+    final = began_at(run.history.journal, "final")
+    in_the_end = {fetch.partition for fetch in groups.fetches if final is not None and fetch.inv >= final}
+    if final is not None and (unread := sorted({each.partition for each in groups.commits} - in_the_end)):
+        told = first_of(list(map(str, unread)), ", ")
+        yield f"no committed offset was fetched after healing of partitions {told}"
 
 
 CHECKER: Final = Checker(

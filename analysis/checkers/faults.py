@@ -53,7 +53,7 @@ def check(run: Run) -> Outcome:
     for each in faults:
         doubts += _doubts(each, finished)
     if finished:
-        doubts += _unhealed(run.history.journal)
+        doubts += _unhealed(run.history.journal, run.plan.nodes)
         doubts += _undone(run)
     if doubts:
         return Outcome(UNKNOWN, f"not all of {len(faults)} faults is as it must be", doubts=tuple(doubts))
@@ -99,8 +99,11 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
         return  # the record's own defects name it
     if not invoked.get("targets"):
         yield f"{fault.name}: the record does not say of what"
-    if not (invoked.get("must_show") or {}).get("seen"):
+    must_show = invoked.get("must_show") or {}
+    if not must_show.get("seen"):
         yield f"{fault.name}: the record does not say what its evidence must show"
+    if "healed" not in must_show:  # of some kinds nothing is left to see; then the record says that, too
+        yield f"{fault.name}: the record does not say what the evidence of its heal must show"
     for event, lines in fault.lines.items():
         if len(lines) > 1:
             yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
@@ -148,8 +151,8 @@ def _disbelieved(fault: _Fault, invoked: Line, when: str, evidence: Any, called:
         yield f"{fault.name} {called}, but not by its evidence: {'; '.join(found)}"
 
 
-def _unhealed(journal: Iterable[Line]) -> Iterator[str]:
-    """Whatever was inflicted, at the end everything is looked at once more."""
+def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
+    """Whatever was inflicted, at the end everything is looked at once more, and every service is up."""
     healings = [line for line in journal if line.get("event") == "heal_all"]
     if not healings:
         yield "in the end nobody saw that everything was healed: there is no heal_all on record"
@@ -157,15 +160,19 @@ def _unhealed(journal: Iterable[Line]) -> Iterator[str]:
         if line.get("status") != CONFIRMED or not line.get("evidence"):
             yield f"healing everything in the end was {line.get('status')}: {_brief(line.get('evidence'))}"
         else:
-            yield from _down(line["evidence"])
+            yield from _down(line["evidence"], nodes)
 
 
-def _down(evidence: Any) -> Iterator[str]:
-    """The services that the evidence itself shows not to be up, whatever its status says."""
+def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
+    """The services that the evidence itself does not show to be up, whatever its status says."""
     services = evidence.get("services") if isinstance(evidence, Mapping) else None
-    for node, facts in services.items() if isinstance(services, Mapping) else ():
-        if isinstance(facts, Mapping) and facts.get("port", "open") != "open":
-            yield f"healing everything in the end is called confirmed, but the port of {node} was {facts['port']}"
+    told = services if isinstance(services, Mapping) else {}
+    for node in dict.fromkeys((*nodes, *told)):
+        facts = told.get(node)
+        port = facts.get("port") if isinstance(facts, Mapping) else None
+        if port != "open":
+            seen = "nothing shows that the service of {} was up" if port is None else f"the port of {{}} was {port}"
+            yield f"healing everything in the end is called confirmed, but {seen.format(node)}"
 
 
 def _undone(run: Run) -> Iterator[str]:

@@ -146,6 +146,7 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
     if members and not voters:
         yield "nothing says who the voters are"
     yield from (f"voter {voter} is on no node that is known" for voter in sorted(voters - ids))
+    yield from _other_voters(members, voters)
     for member in members:
         replica = member.replica
         if not member.at_rest and not member.trace.doubts:
@@ -163,6 +164,18 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
             yield f"{member.node} told of no committed metadata: nothing can be compared"
     if not any(True for member in members for _ in member.elections()):
         yield "no log holds the election of a leader, and no node told of one: nothing can be compared"
+
+
+def _other_voters(members: Sequence[Member], voters: frozenset[int]) -> Iterator[str]:
+    """Elections that name other voters than the rest of the evidence: of them a majority need be none of the quorum's.
+    Nobody changes the voters of a run."""
+    for member in members:
+        for change, row in member.elections():
+            if set(change.voters) != voters:
+                named = ", ".join(map(str, sorted(set(change.voters)))) or "none"
+                known = ", ".join(map(str, sorted(voters)))
+                yield f"the {row['op']} of epoch {change.epoch} on {member.node} names the voters {named}, not {known}"
+                break
 
 
 def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:

@@ -217,8 +217,8 @@ class Rest:
 
 
 def _one_voter(run: Run) -> bool:
-    voters = run.description.settings.get("quorum.voters", str(run.description.nodes))
-    return voters == "1" or run.description.nodes == 1
+    told = {each["quorum.voters"] for each in run.description.settings if "quorum.voters" in each}
+    return told == {"1"} or run.description.nodes == 1
 
 
 def _one_replica(run: Run) -> bool:
@@ -301,6 +301,11 @@ Read = TypeVar("Read", bound=_Simulated)
 def check(run: Run) -> Outcome:
     """Read the oracles' record, and take over what they found: when it is this run's, and whole."""
     if run.description.world != SIMULATION:
+        if strange := [name for name in (RECORD, SUMMARY) if (run.directory / name).exists()]:
+            doubt = (
+                f"the run is of the {run.description.world} world, and has {strange[0]}, as only simulated ones have"
+            )
+            return Outcome(UNKNOWN, doubt, doubts=(doubt,))
         return Outcome(NOT_APPLICABLE, "only a simulated run lets its brokers' state be seen at every step")
     try:
         record = _read(run, RECORD, _Record)
@@ -354,8 +359,8 @@ def _not_whole(run: Run, record: _Record) -> Iterator[str]:
         ours, its = getattr(record, key), getattr(summary, key)
         if ours != its:
             yield f"{RECORD} is of {key} {ours!r}, the simulation of {its!r}"
-    if not record.looks:
-        yield "the oracles never looked"
+    if not (record.looks and record.steps):
+        yield f"the oracles never looked: {record.looks} looks in {record.steps} steps"
     known = {kind.name for kind in ANOMALIES}
     yield from (f"{RECORD} says nothing of the oracle {name}" for name in sorted(known - record.checks.keys()))
     strange = (record.checks.keys() | {found.oracle for found in record.findings}) - known

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checking import Checker, Outcome, Run
+from analysis.chronology import out_of_life, out_of_order
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.left import sha256_of
@@ -28,6 +29,7 @@ def check(run: Run) -> Outcome:
         *run.plan.doubts,
         *_phases(run),
         *run.history.journal_defects,
+        *_order(run),
         *_identity(run),
         *_nodes(run),
         *_clients(run),
@@ -63,6 +65,12 @@ def _phases(run: Run) -> Iterator[str]:
     last = run.history.journal[-1]
     if (last["event"], last.get("name")) != ("phase", DONE):
         yield f"the journal goes on behind the end of the run, with {last['event']}"
+
+
+def _order(run: Run) -> Iterator[str]:
+    """All else was done when a run does it; asked of a run that has all phases in their order."""
+    if tuple(run.history.phases["name"].to_pylist()) == run.plan.phases:
+        yield from out_of_order(run.history.journal)
 
 
 def _unfinished(run: Run) -> Iterator[str]:
@@ -129,6 +137,7 @@ def _operations(run: Run) -> Iterator[str]:
     if not journal:
         return
     first, last = journal[0]["t"] - SLACK_NS, journal[-1]["t"] + SLACK_NS
+    yield from out_of_life(run)
     outside = sum(_outside(table, first, last) for table in (operations, registers))
     if outside:
         yield f"{outside} operations were before the run's beginning or after its end, by their times"

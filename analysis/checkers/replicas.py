@@ -62,15 +62,15 @@ def check(run: Run) -> Outcome:
         return Outcome(
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
-    plan, format = run.plan, FORMATS[description.replica_format]
-    around = _circumstances(run, format.may_delete(description.settings), format.compacts(description.settings))
+    plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
+    around = _circumstances(run, any(map(format.may_delete, settings)), any(map(format.compacts, settings)))
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),
         plan.replicas,
         around,
         format=description.replica_format,
-        preallocates=format.preallocates(description.settings),
+        preallocates=any(map(format.preallocates, settings)),
     )
     report = check_replicas(tasks, run.spark)
     dumped = {node for line in run.history.journal for node in line.get("dumped", ())}

@@ -16,8 +16,8 @@ from analysis.core.facts import Facts, FinalEnd, Offenders
 from analysis.core.finding import Finding
 from analysis.core.losses import LOSSES, losses
 from analysis.core.rows import I64
-from analysis.core.scans import APPENDS, QUERIES, Pair
-from analysis.core.summary import LISTED, Located, Summary
+from analysis.core.scans import APPENDS, QUERIES, KeyedScan, Pair
+from analysis.core.summary import LISTED, PRODUCER_SHIFT, SEQUENCE_MASK, Located, Summary
 from history import FAIL, INF, INFO, OK
 
 
@@ -53,7 +53,7 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
     findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end)]
     first = _first_damage(findings)
     found, placed = _placements(summary, facts, hits, first)
-    findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary)]
+    findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
     findings += _offences(facts)
     stats = {
         "gaps_filled": len(placed.offset) - int((hits >= 0).sum()),
@@ -210,9 +210,16 @@ def _sessions(summary: Summary) -> Iterator[Finding]:
         yield _from_pair("session-violation", "session", pair, (QUERIES, -1), session)
 
 
-def _orders(summary: Summary) -> Iterator[Finding]:
-    """Acknowledged appends of one producer, pipelined, keep the order of their sequences."""
-    for producer, pair in sorted(summary.producers.worst.items()):
+def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[Finding]:
+    """Acknowledged appends of one producer, pipelined, keep the order of their sequences: those that were told their
+    offset among each other, and those of which reads alone tell it."""
+    located, known = summary.located, np.flatnonzero(hits >= 0)
+    sure = known[facts.loose.type[hits[known]] == OK]
+    sure = sure[np.unique(hits[sure], return_index=True)[1]]  # one that was shown twice is a duplicate
+    sure.sort()
+    value = located.value[sure]
+    shown = KeyedScan.of_sequences(value >> PRODUCER_SHIFT, value & SEQUENCE_MASK, located.offset[sure])
+    for producer, pair in sorted({**shown.worst, **summary.producers.worst}.items()):
         values = (producer << 32 | pair.release, producer << 32 | pair.deadline)
         name = "duplicate" if pair.release == pair.deadline else "producer-order"
         yield Finding(name, "sequence-falls", 1, (pair.earlier, pair.later), values)

@@ -377,8 +377,8 @@ def _sequence_falls(finding: Finding, scene: Scene) -> Story:
     if first == second:
         where = f"{finding.offsets[0]} and {finding.offsets[1]}"
         sentence = f"{name_of(first)} was acknowledged twice, at offsets {where}"
-    rows = [row for row in scene.rows if row["f"] == APPEND and row["offset"] in finding.offsets and row["type"] == OK]
-    return finding.name, sentence, _some(*(row for row in rows if row["value"] in finding.values))
+    rows = [row for row in scene.rows if row["f"] == APPEND and row["type"] == OK and row["value"] in finding.values]
+    return finding.name, sentence, _some(*(row for row in rows if row["offset"] in (-1, *finding.offsets)))
 
 
 def _not_contiguous(finding: Finding, scene: Scene) -> Story:

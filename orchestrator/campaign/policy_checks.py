@@ -38,7 +38,8 @@ class PolicyReport:
 def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | None = None) -> PolicyReport:
     """Raises `UsageError` for a baseline that cannot be read. `today`: for what expires; now, in UTC."""
     entries = matrix.entries
-    baseline = None if policy.baseline is None else _baseline_entries(policy.baseline, campaign)
+    matrix_then = None if policy.baseline is None else _baseline_matrix(policy.baseline, campaign)
+    baseline = None if matrix_then is None else matrix_then.entries
     signatures = signatures_of(entries, baseline, policy.known, today or datetime.now(UTC).date())
     findings = [
         *_worlds(policy, entries),
@@ -47,7 +48,7 @@ def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | No
         *_clean_build(policy, entries),
         *_mutation_score(policy, entries),
         *_budgets(policy, entries),
-        *(_comparisons(policy.baseline, baseline, entries) if policy.baseline and baseline is not None else ()),
+        *(_against(policy.baseline, matrix_then, campaign, entries) if policy.baseline and matrix_then else ()),
         *_signatures(signatures),
     ]
     return PolicyReport(tuple(findings), signatures, signatures.excused)
@@ -157,9 +158,9 @@ def _passes(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.verdict == PASS and entry.met]
 
 
-def _baseline_entries(baseline: Baseline, campaign: str) -> tuple[Entry, ...]:
+def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
     below = baseline.path / campaign
-    return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True).entries
+    return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True)
 
 
 def _throughput(entry: Entry) -> float | None:
@@ -178,6 +179,16 @@ _MEASURES: Mapping[str, tuple[str, bool, Callable[[Entry], float | None]]] = {
 """By name: what it is, whether more of it is worse, and how a run has it."""
 
 
+def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[Entry]) -> Iterator[Finding]:
+    """The comparison with a baseline, which must be one of this campaign."""
+    others = sorted({plan.campaign for plan in then.plans} - {campaign})
+    if others:
+        told = f"it is of the campaign {', '.join(others)}, which shows nothing of {campaign}"
+        yield Finding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        return
+    yield from _comparisons(baseline, then.entries, now)
+
+
 def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]) -> Iterator[Finding]:
     from orchestrator.campaign.comparison import compare  # with numpy, which nothing else here needs
 
@@ -192,8 +203,8 @@ def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]
             yield Finding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
             continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
-        uncompared = sorted(after.keys() - before.keys())
-        sides = {cell: (before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())}
+        uncompared = sorted(_place(*each) for each in after.keys() - before.keys())
+        sides = {_place(*each): (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
             told = (
                 f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "there are no runs to compare"
@@ -218,12 +229,17 @@ def _first(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+def _place(cell: str, world: str) -> str:
+    return f"{cell} in the {world} world"
+
+
+def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[tuple[str, str], list[float]]:
+    """By cell and world: how fast one world is says nothing of another."""
+    found: dict[tuple[str, str], list[float]] = {}
     for entry in samples(entries):
         value = value_of(entry)
         if value is not None:
-            found.setdefault(entry.cell, []).append(value)
+            found.setdefault((entry.cell, entry.world), []).append(value)
     return found
 
 

@@ -13,7 +13,7 @@ from analysis.core.logcheck import check, check_in_blocks
 from analysis.core.owners import Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
-from history import READ, decode_value, encode_value
+from history import INF, INFO, READ, decode_value, encode_value
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v
 
 
@@ -349,6 +349,23 @@ def test_producer_order() -> None:
     anomaly = the_one(swapped, "producer-order")
     assert witness(anomaly) == [("append", 11), ("append", 13)]
     assert "record 1.1.2 is at offset 1 and record 1.1.1, sent before it by the same producer" in anomaly.sentence
+
+
+def test_producer_order_of_records_whose_offsets_only_reads_tell() -> None:
+    """A client need not say where its appends were put."""
+    pipelined = [sent(number, 10 + number, 50 + number, -1) for number in range(3)]
+    values = tuple(each.value for each in pipelined)
+
+    def shown(*order: int) -> list[Op]:
+        answer = replace(read(0, [1, 2, 3], 60, 70), values=tuple(values[number] for number in order))
+        return [*pipelined, answer]
+
+    assert found(shown(0, 1, 2)) == ()
+    anomaly = the_one(shown(0, 2, 1), "producer-order")
+    assert witness(anomaly) == [("append", 11), ("append", 12)]
+    assert "record 1.1.2 is at offset 1 and record 1.1.1, sent before it by the same producer" in anomaly.sentence
+    unknown_outcome = [replace(pipelined[2], type=INFO, ret=INF), *shown(0, 2, 1)[:2], shown(0, 2, 1)[3]]
+    assert found(unknown_outcome) == ()
 
 
 def test_a_record_acknowledged_twice() -> None:

@@ -18,6 +18,9 @@ ROUNDS = 12
 OPERATIONS = len(KEYS) * ROUNDS * 3
 
 
+Held = dict[str, int | None]
+
+
 @dataclass
 class StoredRegisters:
     """Three keys, each written, swapped and read in turn by two clients, and read after healing; or as told."""
@@ -70,14 +73,19 @@ class StoredRegisters:
                         journal.node(node, "running", pid=number, start="7")
                         journal.node(node, "stopped", status=0, ran=True)
                 if phase == "main":
-                    self._work(journal)
+                    clients, first, held = self._work(journal)
+                if phase == ("final" if "final" in self.phases else "main"):
+                    self._final(clients[0], first, held)
+                    self._end(journal, clients)
                 if phase == "heal":
-                    journal.event("heal_all", status="confirmed", evidence={"services": {"n1": {"port": "open"}}})
+                    up = {node: {"port": "open"} for node in NODES}
+                    journal.event("heal_all", status="confirmed", evidence={"services": up})
         if "done" in self.phases:
             seal(self.path)
         return self.path
 
-    def _work(self, journal: Journal) -> None:
+    def _work(self, journal: Journal) -> tuple[list[RegisterWriter], Held, Held]:
+        """The clients, and what each key held first and holds now."""
         for n in (0, 1):
             journal.client(f"c{n}", process=n, role="client", session=1, producers=(n, 1))
         directory = self.path / "history" / "operations"
@@ -85,8 +93,10 @@ class StoredRegisters:
             RegisterWriter(directory, client=f"c{n}", session=1, process=n, producer=n, clock=self._tick)
             for n in (0, 1)
         ]
-        first: dict[str, int | None] = {}
-        held: dict[str, int | None] = {}
+        if self.elsewhere:
+            journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
+        first: Held = {}
+        held: Held = {}
         for number in range(ROUNDS):
             client = clients[number % 2]
             for key in KEYS:
@@ -97,18 +107,20 @@ class StoredRegisters:
                 held[key] = swap.value
                 first.setdefault(key, write.value)
                 client.ok(client.read(key), held[key])
-        self._final(clients[0], first, held)
+        return clients, first, held
+
+    def _end(self, journal: Journal, clients: list[RegisterWriter]) -> None:
+        directory = self.path / "history" / "operations"
         for client in clients:
             client.close()
             journal.client_ended(client.client, exit_code=0, left=left_by(directory, client.client))
         if self.elsewhere:
-            journal.client("elsewhere", process=2, role="client", session=1, producers=(1000, 500))
             text = "".join(json.dumps(line) + "\n" for line in self.elsewhere) + '{"f": "write"'[: self.torn]
             (directory / "elsewhere.jsonl").write_text(text)
             left = left_by(directory, "elsewhere")
             journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, left=left, killed=self.killed)
 
-    def _final(self, client: RegisterWriter, first: dict[str, int | None], held: dict[str, int | None]) -> None:
+    def _final(self, client: RegisterWriter, first: Held, held: Held) -> None:
         client.phase = "final"
         for key in KEYS if self.final_reads else ():
             client.ok(client.read(key), first[key] if self.stale and key == KEYS[-1] else held[key])

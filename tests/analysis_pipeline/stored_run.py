@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from history import Journal, OperationWriter, encode_value
 from history.groups import GroupWriter
@@ -67,7 +68,7 @@ class StoredRun:
     corrupt: str | None = None  # in the last record of this node a byte is another
     unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
     replica_format: str = "kafka"  # what run.toml says of them
-    settings: dict[str, str] = field(default_factory=dict)  # of the brokers
+    settings: dict[str, Any] = field(default_factory=dict)  # of the brokers
     records: str = "derived"  # what run.toml says that they are made of
     judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
@@ -144,7 +145,8 @@ class StoredRun:
             if phase == "final" and self.final_read:
                 self._final_read(journal)
             if phase == "heal":
-                journal.event("heal_all", status="confirmed", evidence={"services": {"n2": {"port": "open"}}})
+                up = {node: {"port": "open"} for node in NODES}
+                journal.event("heal_all", status="confirmed", evidence={"services": up})
             if phase == "collect":
                 for number, node in enumerate(NODES, 1):
                     journal.node(node, "running", pid=number, start="7")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_what_a_log_may_have_forgotten_is_no_loss(tmp_path: Path, settings: dict
     for anomaly, checker in (("poll-skip", "partition logs"), ("skipped-record", "consumer groups")):
         assert check(verdict, checker).verdict == "unknown"
         assert any(each.startswith(f"{anomaly}: ") and f"{name} = {value}" in each for each in verdict.doubts)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [FORGETTING | {"n3": {"log.retention.ms": "-1"}}, {"log.retention.ms": "-1", "n1": FORGETTING, "n3": {"x": "y"}}],
+    ids=["all but one", "one alone"],
+)
+def test_what_one_node_may_not_forget_another_may(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A node's own settings win there, and say nothing of the others."""
+    verdict = judged(StoredRun(tmp_path / "run", shown_from=3, settings=settings))
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
+    assert any(each.startswith("poll-skip: ") and "log.retention.ms = 1" in each for each in verdict.doubts)
 
 
 @pytest.mark.parametrize("settings", [{}, {"log.retention.ms": "-1"}, {"log.retention.check.interval.ms": "1"}])

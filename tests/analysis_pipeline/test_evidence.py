@@ -152,7 +152,10 @@ def test_every_kind_of_a_random_schedule_must_have_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("done", "verdict"), [((1, 2, 3), "pass"), ((1, 3), "unknown"), ((), "unknown")])
 def test_every_step_of_a_script_must_be_done(tmp_path: Path, done: tuple[int, ...], verdict: str) -> None:
     def walked(lines: list[Line]) -> list[Line]:
-        return before_the_end(lines, *({"event": "step_done", "step": number} for number in done))
+        heal = next(at for at, line in enumerate(lines) if line.get("name") == "heal")
+        when = {key: lines[heal][key] for key in ("t", "wall")}
+        steps = [{**when, "event": "step_done", "step": number} for number in done]
+        return [*lines[:heal], *steps, *lines[heal:]]
 
     steps = [f"step {number} (kill n{number})" for number in (1, 2, 3)]
     found = judged(tmp_path / "run", walked, nemesis__kind="steps", nemesis__steps=steps)

@@ -82,8 +82,8 @@ def test_a_clock_that_may_be_far_off_shows_nothing(tmp_path: Path, error_ns: int
     assert any(reason.startswith(told) for reason in judged_so.reasons) is (verdict == "unknown")
 
 
-WRITTEN = {"f": "write", "key": "other", "type": "ok", "inv": 1_000_000_000, "ret": 1_000_000_001}
-READ = {"f": "read", "key": "other", "type": "ok", "inv": 8_000_000_000, "ret": 8_000_000_001, "phase": "final"}
+WRITTEN = {"f": "write", "key": "other", "type": "ok", "inv": 1_030_000_000, "ret": 1_030_000_001}
+READ = {"f": "read", "key": "other", "type": "ok", "inv": 1_380_000_000, "ret": 1_380_000_001, "phase": "final"}
 
 
 @pytest.mark.parametrize(

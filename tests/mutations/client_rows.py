@@ -340,3 +340,9 @@ setting("an operation of another process", TELLS, process=77)
 setting(
     "an append of another producers value", TELLS, fails("phantom", "lost-acknowledged-write"), value=1 << 48 | 77 << 32
 )
+
+
+@mutation(unknown("final reads", "before these began"))
+def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
+    """They show nothing of what the heal brought."""
+    rewrite(run, CONSUMER, lambda rows: [row | {"phase": "final"} for row in rows])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from tests.mutations.journal_lines import moved
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.stored import Line, Stored, event, phase
 
@@ -243,3 +245,65 @@ def a_fault_that_need_not_show_anything(run: Stored) -> None:
 def a_fault_that_need_not_show_anything_and_does_not(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": [], "healed": []}))
     run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))
+
+
+# ---- heals that show less than they say
+
+
+@mutation(F1)
+def nothing_says_what_a_heal_must_show(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line["must_show"].pop("healed"))
+
+
+@mutation(unknown("f1|journal"))
+def what_evidence_must_show_is_no_fact(run: Stored) -> None:
+    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": ["gone"], "healed": []}))
+
+
+@mutation(F1)
+def what_a_fact_must_differ_from_is_missing(run: Stored) -> None:
+    """As the boot id of before a power cut would be."""
+
+    def change(line: Line) -> None:
+        line["must_show"]["healed"] = [{"key": "pid", "of": "target", "differs_from": "pid_before"}]
+
+    run.change_lines(mine(INVOKED), change)
+
+
+def _healing(name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """The evidence of the healing of all is another."""
+
+    def edit(line: Line) -> None:
+        change(line["evidence"])
+
+    mutation.add(
+        f"the healing of all {name}",
+        lambda run: run.change_lines(event("heal_all"), edit),
+        unknown("healing everything", "n2"),
+    )
+
+
+_healing("says nothing of services", lambda evidence: evidence.pop("services"))
+_healing("says nothing of a service", lambda evidence: evidence["services"].pop("n2"))
+_healing("says no word of a port", lambda evidence: evidence["services"]["n2"].pop("port"))
+_healing("has a text for services", lambda evidence: evidence.update(services="fine"))
+
+
+# ---- faults that met nothing
+
+
+def _in_phase(name: str, which: str = "f2") -> None:
+    mutation.add(
+        f"{which} in the phase {name}",
+        lambda run: moved(run, lambda line: line.get("id") == which, behind=phase(name)),
+        unknown(f"of {which}", name),
+    )
+
+
+for _name in ("setup", "quiesce", "final", "collect"):
+    _in_phase(_name)
+
+
+@mutation(unknown("fault_injected of f2 behind fault_healed"))
+def a_heal_before_the_injection(run: Stored) -> None:
+    moved(run, mine(INJECTED, "f2"), behind=mine(HEALED, "f2"))

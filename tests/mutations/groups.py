@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from history.checked import text_of
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
-from tests.mutations.stored import Line, Stored, checked, event
+from tests.mutations.stored import Line, Stored, checked, event, phase
 
 mutation = Catalog("groups", base="group")
 
@@ -336,6 +336,22 @@ def a_line_without_its_time(run: Stored) -> None:
 @mutation(TELLS, fails())
 def offsets_that_are_a_list(run: Stored) -> None:
     _one(run, "fetched", lambda line: line.update(offsets=[3]))
+
+
+@mutation(unknown("fetched after healing"))
+def nobody_asked_for_the_offsets_in_the_end(run: Stored) -> None:
+    """Members did before, and that shows nothing of what came then."""
+    since = next(line["t"] for line in run.lines() if phase("final")(line))
+    for path in sorted((run / GROUPS).glob("*.jsonl")):
+        kept = [line for line in checked(path) if line["what"] != "fetched" or line["t"] < since]
+        path.write_bytes(text_of(kept))
+
+
+@mutation(unknown("member-", "before it began"))
+def records_were_given_out_before_the_run(run: Stored) -> None:
+    for path in sorted((run / GROUPS).glob("member-*.jsonl")):
+        early = [line | ({"t": 0} if line["what"] == "delivered" else {}) for line in checked(path)]
+        path.write_bytes(text_of(early))
 
 
 # ---- what changes nothing

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.mutations.mutation import PASSES, Catalog, fails, unknown
+from collections.abc import Callable
+from functools import partial
+
+from tests.mutations.mutation import PASSES, Catalog, Want, fails, unknown
 from tests.mutations.stored import Line, Stored, event, phase
 
 mutation = Catalog("journal")
@@ -328,6 +331,99 @@ def does_not_say_where_replicas_were_put(run: Stored) -> None:
 @mutation(unknown("replica|assignment|partition"))
 def says_that_replicas_were_put_elsewhere(run: Stored) -> None:
     run.change_lines(event("assignment"), lambda line: line.update(replicas=[[1, 2], [2, 3]]))
+
+
+# ---- what came at another time than a run does it
+
+
+def moved(run: Stored, which: Callable[[Line], bool], *, behind: Callable[[Line], bool]) -> None:
+    """These lines stand behind the first other one that is chosen, and are of its time."""
+    lines = run.lines()
+    mine, rest = [line for line in lines if which(line)], [line for line in lines if not which(line)]
+    assert mine, "the journal has no such line"
+    at = next(index for index, line in enumerate(rest) if behind(line))
+    when = {key: rest[at][key] for key in ("t", "wall")}
+    rest[at + 1 : at + 1] = [line | when for line in mine]
+    run.write_lines(rest)
+
+
+def _moved(name: str, which: Callable[[Line], bool], behind: Callable[[Line], bool], *wants: Want) -> None:
+    mutation.add(name, lambda run: moved(run, which, behind=behind), *wants)
+
+
+_node = partial(event, "node")
+_moved(
+    "a node was stopped before the final reads",
+    _node(node="n2", what="stopped"),
+    phase("quiesce"),
+    unknown("stopped of n2", "quiesce"),
+)
+_moved("all nodes were stopped before the load", _node(what="stopped"), phase("setup"), unknown("stopped of n1"))
+_moved(
+    "nodes ran behind their end",
+    _node(what="running"),
+    _node(node="n3", what="stopped"),
+    unknown("running of n1 behind stopped"),
+)
+_moved("nodes were started in the end", _node(what="started"), phase("collect"), unknown("started of n1", "collect"))
+_moved("all was healed before the load", event("heal_all"), phase("setup"), unknown("heal_all", "setup"))
+_moved("all was healed behind the final reads", event("heal_all"), phase("final"), unknown("heal_all", "final"))
+_moved(
+    "a client had ended before its operations",
+    event("client_ended", client="producer-1"),
+    phase("main"),
+    unknown("producer-1", "before it began or after it had ended"),
+)
+_moved(
+    "a client began behind its operations",
+    event("client", client="producer-1"),
+    phase("collect"),
+    unknown("producer-1", "before it began or after it had ended"),
+)
+
+
+@mutation(unknown("stopped of n1", "more than once"))
+def a_node_stopped_twice(run: Stored) -> None:
+    run.change_lines(event("node", node="n1", what="stopped"), lambda line: line.update(status=None))
+    run.insert_line(
+        event("node", node="n1", what="stopped"), event="node", node="n1", what="stopped", status=0, ran=True
+    )
+
+
+@mutation(unknown("assignment", "more than once"))
+def says_of_two_places_where_replicas_were_put(run: Stored) -> None:
+    run.insert_line(event("assignment"), event="assignment", replicas=[[3, 2], [1]])
+
+
+@mutation(unknown("steps", "order"))
+def its_steps_were_done_backwards(run: Stored) -> None:
+    last = max(line["step"] for line in run.lines() if line["event"] == "step_done")
+    run.change_lines(event("step_done"), lambda line: line.update(step=last + 1 - line["step"]))
+
+
+@mutation(unknown("steps", "order"))
+def a_step_was_done_twice(run: Stored) -> None:
+    run.insert_line(event("step_done", step=4), event="step_done", step=4)
+
+
+def _recovered(name: str, behind: Callable[[Line], bool], want: Want, **fields: object) -> None:
+    """The campaign states a bound on recovery, and the journal says that it was kept."""
+
+    def change(run: Stored) -> None:
+        run.plan(r"^min_queries", "converge_s = 60\nmin_queries")
+        run.insert_line(behind, event="converged", **fields)
+
+    mutation.add(name, change, want)
+
+
+_recovered("the cluster recovered before it was healed", phase("setup"), unknown("converged", "setup"), seconds=0.0)
+_recovered("the cluster recovered in negative time", phase("quiesce"), unknown("converged with seconds"), seconds=-5.0)
+_recovered("the cluster took longer than its phase", phase("quiesce"), unknown("to recover", "has"), seconds=50.0)
+
+
+@mutation(unknown("journal", "dumped"))
+def the_nodes_that_were_dumped_are_a_number(run: Stored) -> None:
+    run.change_lines(lambda line: "dumped" in line, lambda line: line.update(dumped=3))
 
 
 @mutation(PASSES)

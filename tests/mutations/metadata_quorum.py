@@ -282,6 +282,24 @@ def a_trace_has_a_line_twice(run: Stored) -> None:
     run.edit(TRACE, lambda data: b"".join([*data.splitlines(keepends=True)[:20], *data.splitlines(keepends=True)[19:]]))
 
 
+@mutation(unknown("trace of n2", "twice"))
+def a_trace_is_there_twice(run: Stored) -> None:
+    """The processes of a copy behind it have forgotten nothing."""
+    run.edit(TRACE, lambda data: data + data)
+
+
+@mutation(unknown("names the voters"))
+def elections_were_of_other_voters(run: Stored) -> None:
+    """As all nodes tell: of these the leader alone is a majority."""
+
+    def change(events: list[Event]) -> list[Event]:
+        alone = {"quorum_leader_change": ("voters", "granting")}
+        return [each | {key: [each["leader"]] for key in alone.get(each["event"], ())} for each in events]
+
+    for node in run.nodes():
+        of_trace(run, change, node=node)
+
+
 @mutation(*SOMEHOW)
 def a_trace_lacks_what_it_says_of_the_quorum(run: Stored) -> None:
     of_trace(run, lambda events: [each for each in events if not each["event"].startswith("quorum")])

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
-from tests.mutations.stored import Stored
+from tests.mutations.stored import Stored, event
 
 mutation = Catalog("oracles", base="simulated")
 
@@ -132,3 +132,16 @@ def nobody_looked(run: Stored) -> None:
 def fewer_steps_than_the_simulation_took(run: Stored) -> None:
     steps = json.loads((run / RECORD).read_text())["steps"]
     says(run, RECORD, steps=steps // 2)
+
+
+@mutation(TELLS)
+def a_simulation_of_no_steps(run: Stored) -> None:
+    says(run, *BOTH, steps=0)
+
+
+@mutation(unknown("oracles", "only simulated"))
+def the_run_is_called_one_of_another_world(run: Stored) -> None:
+    """There nobody would look at what oracles have found."""
+    run.plan(r'^world = "simulation"$', 'world = "process"')
+    run.change_lines(event("run_started"), lambda line: line.update(world="process"))
+    says(run, RECORD, findings=[FINDING])

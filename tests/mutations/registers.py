@@ -146,6 +146,11 @@ def the_final_read_shows_an_absent_key(run: Stored) -> None:
     rewrite(run, READER, last(READ, lambda row: row.update(value=None)))
 
 
+@mutation(unknown("final reads", "before these began"))
+def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
+    rewrite(run, busiest(run), lambda rows: [row | {"phase": "final"} if row["f"] == READ else row for row in rows])
+
+
 def _oldest(run: Stored, key: str) -> int:
     """What was written first to a key."""
     rows = [row for path in (run / OPERATIONS).glob("client-*.registers") for row in rows_of(path)]

@@ -92,6 +92,12 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "the replicas were not looked at": without_the_check("replicas"),
     "the clients were not looked at": without_the_check("partition logs"),
     "nothing was certified": without_the_check("certificate"),
+    "the certificate is missing": on_run(lambda run: run.remove("certificate")),
+    "the certificate is garbage": on_run(lambda run: run.edit("certificate/linearization.parquet", lambda _: b"x")),
+    "half of the certificate is missing": on_run(lambda run: run.remove("certificate/certificate.json")),
+    "the certificate claims more": on_run(
+        lambda run: run.edit("certificate/certificate.json", lambda data: data.replace(b'"format": 2', b'"format": 3'))
+    ),
     "fail was met": says(verdict="fail", met=True, expected={"verdict": "fail", "anomaly": None}),
     "the verdict is stale: a record grew": on_run(
         lambda run: run.edit("history/operations/producer-1-1.arrows", lambda data: data + b"x")

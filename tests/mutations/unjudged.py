@@ -21,7 +21,7 @@ def took_part(run: Stored, *operations: Mapping[str, Any]) -> None:
     directory, lines = run / OPERATIONS, run.lines()
     at = next(index for index, line in enumerate(lines) if phase("main")(line)) + 1
     when = {key: lines[at - 1][key] for key in ("t", "wall")}
-    timed = [{**each, "inv": when["t"] + 1, "ret": when["t"] + 2} for each in operations]
+    timed = [{**each, "inv": when["t"], "ret": when["t"]} for each in operations]
     (directory / f"{CLIENT}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in timed))
     left = left_by(directory, CLIENT)
     lines[at:at] = [

@@ -15,7 +15,7 @@ from orchestrator.campaign import policy_checks
 from orchestrator.campaign.comparison import compare
 from orchestrator.campaign.gate import decide
 from orchestrator.campaign.invocations import StoredPlan
-from orchestrator.campaign.matrix import Matrix
+from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_checks import check_policy
 from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
 from orchestrator.campaign.store import Store
@@ -301,6 +301,33 @@ def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) ->
         f"5 of its runs are those that are judged, which prove nothing of themselves: {runs[0].name}, "
         in (finding["sentence"])
     )
+
+
+def test_a_baseline_of_another_campaign_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cells may have the same names."""
+    then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
+    plan = StoredCampaign(tmp_path / "store")
+    plan.plan()
+    (stored,) = read_matrix(plan.path).plans
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((stored,), (), tuple(then), ()))
+    decided, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *(run(seed) for seed in range(1, 6)))
+    assert decided == "unknown"
+    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign}, which shows nothing of c"]
+
+
+def test_worlds_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast a run was in one world says nothing of another, in the very same cell."""
+    slow = {"latency_p50_ms": 90.0}
+    then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
+    then_both = [*then, *(replace(each, run=f"{each.run}-p", world="process", stats=slow) for each in then)]
+    text = '[baseline]\npath = "."\nmeasures = ["latency"]\n'
+    now = [run(seed, world="process", stats=slow) for seed in range(1, 6)]
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
+    decided, told = verdicts(tmp_path, text, *now)
+    assert decided == "unknown"
+    assert "the baseline has no runs of main in the process world" in told[0]
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then_both), ()))
+    assert verdicts(tmp_path, text, *now)[0] == "pass"
 
 
 @pytest.mark.parametrize(
