@@ -5,6 +5,7 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import posixpath
 import shlex
@@ -330,6 +331,12 @@ class SshHost:
             """Looks for a command's end each millisecond; the default of ten is most of a short command's time."""
 
             input_sleep = 0.001
+
+            def kill(self) -> None:
+                """Called by a timer, in a thread of its own, whose error nobody would take but the terminal: that the
+                connection is lost by then is told to who waits for the command."""
+                with contextlib.suppress(Exception):
+                    super().kill()
 
         answer_timeout_s = _CONNECT_TIMEOUT_S * self._time_scale
         own_keys = self._key_file is None
