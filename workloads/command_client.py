@@ -300,9 +300,11 @@ def _kill_all(program: subprocess.Popen[bytes]) -> None:
 
 
 def _is_changed(output: Path, place: int) -> bool:
-    """Whether the program recorded a change of this place that was acknowledged."""
+    """Whether the program recorded a change of this place that was acknowledged. A record that is not understood is
+    left to who reads it, and names the line."""
     invoked: dict[str, dict[str, Any]] = {}
-    for line in _Tail(output).new():
+    tail = _Tail(output)
+    for line in tail.new():
         name = json.dumps(line.get("id"))
         if line.get("type") == "invoke":
             invoked[name] = line
@@ -310,7 +312,7 @@ def _is_changed(output: Path, place: int) -> bool:
             whole = {**invoked.get(name, {}), **line}
             if str(whole.get("f")) in CHANGES and whole.get("key", whole.get("partition")) in (f"k{place}", place):
                 return True
-    return False
+    return tail.is_strange
 
 
 def _last_error(output: Path) -> str:
@@ -327,6 +329,7 @@ class _Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
+        self.is_strange = False  # whether a line was no JSON object
 
     def new(self) -> list[dict[str, Any]]:
         """Lines that are no operations are left to who reads the record, which names them."""
@@ -338,13 +341,15 @@ class _Tail:
             return []
         self._at += len(whole) + len(newline)
         found = []
-        for line in whole.split(b"\n"):
+        for line in filter(None, whole.split(b"\n")):
             try:
                 operation = json.loads(line)
             except ValueError:
-                continue
+                operation = None
             if isinstance(operation, dict):
                 found.append(operation)
+            else:
+                self.is_strange = True
         return found
 
 

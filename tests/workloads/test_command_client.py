@@ -155,6 +155,13 @@ def test_a_probe_with_an_acknowledged_change_is_done(tmp_path: Path, record: lis
     assert (probe.ok, probe.error) == (True, "")
 
 
+def test_a_probes_record_that_is_not_understood_is_left_to_who_names_its_lines(tmp_path: Path) -> None:
+    running = script(tmp_path, "#!/bin/sh\necho '{{\"f\"' >> $BROWNOUT_OUTPUT\n")
+    probe = running.probe(1, 20.0)
+    running.close()
+    assert probe.ok
+
+
 def test_why_a_place_was_not_read_is_told(tmp_path: Path) -> None:
     running = client(tmp_path)
     read = running.read_all(3, 5.0)
