@@ -26,6 +26,7 @@ import jinja2
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
+from systems.setting_uses import settings_used
 from systems.settings import RoleSettings, Settings, is_whole
 from systems.software import MachineRoot, Software
 from systems.toml_tables import place_of_key, suggestion
@@ -86,9 +87,19 @@ class System:
     # ---- what a campaign may ask
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
-        """What is wrong with a setting, in words, or None. Here: nothing, for the system itself knows its keys."""
-        del role, key, value
-        return None
+        """What is wrong with a setting, in words, or None. Here: that it reaches nobody; whether it is one of the
+        program's, the program itself knows."""
+        del value
+        if type(self).effective is not System.effective:  # which may make others of it
+            return None
+        used = settings_used(self.description.directory, self.description.roles[role])
+        if used is None or key in used:
+            return None
+        where = self.description.directory / FILE_NAME
+        hint = (
+            suggestion(key, used) if used else "settings are handed over as {{ settings.KEY }}, or by setting_argument"
+        )
+        return f"{key}: [roles.{role}] of {where} has no template that uses it, so that it would change nothing; {hint}"
 
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
         """What is wrong with all settings of a node together, or None; complaints begin with `where`."""
@@ -219,7 +230,14 @@ class Deployed:
     def members(self, nodes: Sequence[Place]) -> list[Member]:
         """The nodes' services, as clients reach them."""
         return [
-            Member(node.name, node.id, node.address, next(iter(node.ports.values())), self.roles[node.id - 1])
+            Member(
+                node.name,
+                node.id,
+                node.address,
+                next(iter(node.ports.values())),
+                self.roles[node.id - 1],
+                dict(node.ports),
+            )
             for node in nodes
         ]
 

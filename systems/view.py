@@ -9,13 +9,14 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Member:
-    """A service as clients reach it, by its first port."""
+    """A service as clients reach it, by its first port. `ports`: all of its role, by name."""
 
     name: str
     id: int
     address: str
     port: int
     role: str
+    ports: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from workloads.control import Closed, Control, Trouble, die_with_parent
+from workloads.control import Closed, Control, Trouble, adopt_orphans, die_with_parent
 from workloads.kinds import KINDS
 from workloads.settings import ClientSettings
 
@@ -13,6 +13,7 @@ from workloads.settings import ClientSettings
 def main(arguments: list[str]) -> int:
     kind, role, settings_json, parent = arguments
     die_with_parent(int(parent))
+    adopt_orphans()  # what a user's program leaves behind, in whichever session, is ours to end
     # Ctrl-C reaches the whole process group; when this client ends is the run loop's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = ClientSettings.from_json(settings_json)

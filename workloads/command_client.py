@@ -38,6 +38,7 @@ from workloads.control import (
     Stop,
     Stopped,
     Trouble,
+    adopts_orphans,
 )
 from workloads.settings import ClientSettings
 
@@ -177,9 +178,11 @@ class CommandClient:
         if code is None:
             self._end(program)
             return f"the task {task} was not done in time{_last_error(output)}"
-        if code == 0:
+        if code == 0 and (task != "probe" or _is_changed(output, place)):
             return None
         time.sleep(RETRY_S)
+        if code == 0:
+            return f"the task {task} ended with 0, and its record has no acknowledged change there{_last_error(output)}"
         return f"the task {task} ended with {code}{_last_error(output)}"
 
     def _ended(self, program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
@@ -191,15 +194,15 @@ class CommandClient:
             return int(program.returncode)
         code = _wait(program, timeout_s)
         if code is not None:
-            if _goes_on(program.pid):
+            if _left(program.pid):
                 self._control.tell(Killed())
-            _kill_group(program)
+            _kill_all(program)
         return code
 
     def _end(self, program: subprocess.Popen[bytes]) -> int:
         """End a program and what it has started, unless it has ended; how it ended."""
         if program.returncode is None:
-            _kill_group(program)
+            _kill_all(program)
             self._control.tell(Killed())
         return program.wait()
 
@@ -265,27 +268,51 @@ def _end_rest(program: subprocess.Popen[bytes], give_up_s: float) -> bool:
     """Ask what an ended program has started to end, too, and kill what has not by then; whether all did as asked.
 
     They are asked after the program, not with it: one that waits for them has told them itself."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGTERM)
-    while (goes_on := _goes_on(program.pid)) and time.monotonic() < give_up_s:
+    for pid in _left(program.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    while (goes_on := _left(program.pid)) and time.monotonic() < give_up_s:
         time.sleep(LEFT_S)
-    _kill_group(program)
+    _kill_all(program)
     return not goes_on
 
 
-def _goes_on(group: int) -> bool:
-    """Whether a process of this group has not ended; one that nobody has waited for yet has."""
+def _left(group: int) -> list[int]:
+    """Who has not ended of a program's process group, and of what it had put into a group of its own before it ended:
+    such a one is adopted by this process. One that nobody has waited for yet has ended."""
+    found, ours = [], str(os.getpid()) if adopts_orphans() else None
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, _, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
-            if its_group == str(group) and state not in ("Z", "X"):
+            state, parent, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            if (str(group) == its_group or ours == parent) and state not in ("Z", "X"):
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _kill_all(program: subprocess.Popen[bytes]) -> None:
+    """Kill a program and what it has started; who is adopted only when its parent is gone comes next."""
+    give_up_s = time.monotonic() + STOP_S
+    while (left := _left(program.pid)) and time.monotonic() < give_up_s:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LEFT_S)
+
+
+def _is_changed(output: Path, place: int) -> bool:
+    """Whether the program recorded a change of this place that was acknowledged. A record that is not understood is
+    left to who reads it, and names the line."""
+    invoked: dict[str, dict[str, Any]] = {}
+    tail = _Tail(output)
+    for line in tail.new():
+        name = json.dumps(line.get("id"))
+        if line.get("type") == "invoke":
+            invoked[name] = line
+        elif line.get("type") == "ok":
+            whole = {**invoked.get(name, {}), **line}
+            if str(whole.get("f")) in CHANGES and whole.get("key", whole.get("partition")) in (f"k{place}", place):
                 return True
-    return False
-
-
-def _kill_group(program: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGKILL)
+    return tail.is_strange
 
 
 def _last_error(output: Path) -> str:
@@ -302,6 +329,7 @@ class _Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
+        self.is_strange = False  # whether a line was no JSON object
 
     def new(self) -> list[dict[str, Any]]:
         """Lines that are no operations are left to who reads the record, which names them."""
@@ -313,13 +341,15 @@ class _Tail:
             return []
         self._at += len(whole) + len(newline)
         found = []
-        for line in whole.split(b"\n"):
+        for line in filter(None, whole.split(b"\n")):
             try:
                 operation = json.loads(line)
             except ValueError:
-                continue
+                operation = None
             if isinstance(operation, dict):
                 found.append(operation)
+            else:
+                self.is_strange = True
         return found
 
 

@@ -17,6 +17,8 @@ from typing import Final, Protocol, TextIO
 import msgspec
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_CHILD_SUBREAPER: Final = 37
 
 
 class MessageError(Exception):
@@ -187,6 +189,18 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the call
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def adopts_orphans() -> bool:
+    """Whether this process does so: then whoever is its child may be what its programs have left behind."""
+    answer = ctypes.c_int(0)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
 
 
 class Control:

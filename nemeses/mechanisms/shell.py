@@ -114,6 +114,12 @@ and at END (seconds of the epoch) by SIGKILL, where it is not about to end by it
 `forced`: what they did at END, empty where SIGTERM was enough. It fails where something is still there."""
 
 
+def brief(command: str) -> str:
+    """A command for a message: one line, and not too much of it."""
+    line = " ".join(command.split())
+    return line if len(line) <= 80 else f"{line[:77]}..."
+
+
 def ask(
     host: Host,
     script: str,

@@ -47,6 +47,7 @@ from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NODE = re.compile(r"n[0-9]+")
 MAX_SWARM, MAX_VOTERS = 7, 5  # as many as a replicated log is run with
 LEAST_SWARM_S, MAX_SWARM_S = 5, 10_000  # less holds no fault, and more too many of the shortest
 _NOT_A_NAME = "latest"  # the store's link to the last run
@@ -142,7 +143,7 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
     kind = campaign.workload.kind
     # Kinds on the libraries of Kafka serve every system that "log" does; who brings a client knows what it speaks to.
     takes = system.description.workloads
-    with_client = bool(campaign.client.client_class or campaign.client.client_command)
+    with_client = bool({"client_class", "client_command"} & root.table("client").data.keys())
     if kind not in takes and not (with_client if WORKLOADS[kind].own_client else "log" in takes):
         root.table("workload").refuse(
             f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
@@ -172,6 +173,7 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
                     "checkpoint, which is read from a node's disk"
                 )
     _check_awaited_events(root, campaign, system)
+    _check_aims(root.table("nemesis"), campaign, system)
     for step in campaign.nemesis.steps:
         condition = getattr(step, "condition", None)
         if step.do == ELECT:
@@ -185,6 +187,19 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             root.table("nemesis").refuse(
                 f"{step.title}: {system.name} has no partitions that could be seen; name a node, such as n1"
             )
+
+
+def _check_aims(table: Table, campaign: Campaign, system: System) -> None:
+    """Where nobody sees who leads, a fault that is aimed at a leader would hit anybody, and be called by that name."""
+    if system.has_controller or system.has_partitions:
+        return
+    aimed = [kind for kind in campaign.nemesis.faults if KINDS[kind].aim == "leader"]
+    if aimed:
+        table.refuse(
+            f"faults: {aimed[0]!r} is aimed at who leads, which nobody can see of {system.name}; leave it out, or give "
+            "the system a class whose observer sees it (has_controller or has_partitions)",
+            "faults",
+        )
 
 
 def _check_program(root: Table, campaign: Campaign) -> None:
@@ -290,11 +305,8 @@ def _name_of(directory: Path) -> str:
 
 
 def _role_settings(table: Table, system: System, topology: Topology) -> dict[str, Settings]:
-    return {
-        role: _settings(table.table(role), system, role, topology)
-        for role in system.description.roles
-        if role in table.data
-    }
+    tables = {role: table.table(role) for role in system.description.roles}  # also those that could be there
+    return {role: _settings(each, system, role, topology) for role, each in tables.items() if role in table.data}
 
 
 def _settings(table: Table, system: System, role: str, topology: Topology) -> Settings:
@@ -305,7 +317,7 @@ def _settings(table: Table, system: System, role: str, topology: Topology) -> Se
             continue
         if key not in topology.names:
             dotted = _dotted(key, value)
-            if system.check_setting(role, dotted, 1) is None:
+            if _NODE.fullmatch(key) is None and system.check_setting(role, dotted, 1) is None:
                 table.refuse(f'{dotted}: to TOML, dots make tables; put the key in quotes: "{dotted}" = ...', key)
             table.refuse(f"there is no node {key}; the nodes are n1 to n{topology.nodes}", key)
         node = table.table(key)

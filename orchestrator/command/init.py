@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -32,7 +33,13 @@ def files(directory: Path, workload: str) -> dict[str, str]:
     """The texts by name."""
     name = directory.name or DEFAULT_DIRECTORY.name
     campaign = shlex.quote(f"{name}/chaos.toml")  # a word of a shell's command, whatever is in it
-    places = {"@WORKLOAD@": workload, "@CLIENT@": _CLIENT, "@DIR@": name, "@CAMPAIGN@": campaign}
+    places = {
+        "@NAME@": _campaign_name(directory),
+        "@WORKLOAD@": workload,
+        "@CLIENT@": _CLIENT,
+        "@DIR@": name,
+        "@CAMPAIGN@": campaign,
+    }
     texts = {}
     for path in sorted([*SKELETON.glob("*.*"), *(SKELETON / workload).glob("*.*")], key=lambda path: path.name):
         text = path.read_text(encoding="utf-8")
@@ -40,6 +47,12 @@ def files(directory: Path, workload: str) -> dict[str, str]:
             text = text.replace(mark, value)
         texts[path.name] = text
     return texts
+
+
+def _campaign_name(directory: Path) -> str:
+    """A name of its own: in one store a campaign takes the place of another one of its name, and of its failures."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", directory.resolve().name.lower()).strip("-._")[:64]
+    return DEFAULT_DIRECTORY.name if name in ("", "latest") else name
 
 
 def write(directory: Path, texts: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import posixpath
 import shlex
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from nemeses.mechanisms.shell import LEFT
+from nemeses.mechanisms.shell import LEFT, brief
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -67,8 +68,12 @@ class ScriptUnit:
         made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
         # Where a terminal stands between us and the host (sudo makes one), its end sends SIGHUP.
         log = shlex.quote(self.log)
+        # How the process before ended is not how the service last started did, be it that this gets no further.
+        before = shlex.quote(f"{self.pid_file}.before")
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
+[ -z "$last" ] || mv {pid_file} {before}
+[ -r {before} ] && read last born < {before}
 cd {shlex.quote(self.directory)} || exit 1
 {made}{LEFT}
 if [ -n "$last" ]; then
@@ -76,7 +81,7 @@ if [ -n "$last" ]; then
   [ -z "$ended" ] || echo "brownout: killed what the service had left behind:$ended" >>{log}
 fi
 trap '' HUP
-rm -f {pid_file}
+rm -f {pid_file} {before}
 ( # its parent stays, to see how it ends
   env {variables} setsid {shlex.join(self.command)} </dev/null >>{log} 2>&1 &
   look $!
@@ -200,18 +205,18 @@ class SshHost:
                 done = connection.run(self._as_root(command), hide=True, warn=True, in_stream=False, timeout=patience_s)
             except CommandTimedOut as error:
                 raise HostError(
-                    f"{self.name}: {_brief(command)!r} did not end within {patience_s:g} s{self._condition()}"
+                    f"{self.name}: {brief(command)!r} did not end within {patience_s:g} s{self._condition()}"
                 ) from error
             except Exception as error:
                 # fabric, paramiko and sockets each have exceptions of their own; all mean that the end was not seen.
                 self._drop()
                 raise HostError(
-                    f"{self.name}: {_brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
+                    f"{self.name}: {brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
                 ) from error
             if done.return_code < 0:  # paramiko's word for a channel that was closed without an exit status
                 self._drop()
                 raise HostError(
-                    f"{self.name}: {_brief(command)!r}: the connection ended before the command did{self._condition()}"
+                    f"{self.name}: {brief(command)!r}: the connection ended before the command did{self._condition()}"
                 )
             return Result(int(done.return_code), str(done.stdout), str(done.stderr))
 
@@ -253,7 +258,7 @@ class SshHost:
             except HostUnreachableError:
                 raise
             except Exception as error:  # as in `run`
-                raise HostUnreachableError(f"{self.name}: {_brief(command)!r} cannot be started: {error!r}") from error
+                raise HostUnreachableError(f"{self.name}: {brief(command)!r} cannot be started: {error!r}") from error
         return Following(self.name, channel, sink)
 
     def unfollow(self) -> None:
@@ -326,6 +331,12 @@ class SshHost:
             """Looks for a command's end each millisecond; the default of ten is most of a short command's time."""
 
             input_sleep = 0.001
+
+            def kill(self) -> None:
+                """Called by a timer, in a thread of its own, whose error nobody would take but the terminal: that the
+                connection is lost by then is told to who waits for the command."""
+                with contextlib.suppress(Exception):
+                    super().kill()
 
         answer_timeout_s = _CONNECT_TIMEOUT_S * self._time_scale
         own_keys = self._key_file is None
@@ -405,8 +416,3 @@ def put_script(path: str, text: str) -> str:
     directory, draft, name = map(shlex.quote, (posixpath.dirname(path), f"{path}.new", path))
     steps = [f"mkdir -p {directory}", f"printf %s {shlex.quote(text)} > {draft}", f"sync {draft}"]
     return " && ".join([*steps, f"mv {draft} {name}", f"sync {directory}"])
-
-
-def _brief(command: str) -> str:
-    line = " ".join(command.split())
-    return line if len(line) <= 80 else f"{line[:77]}..."

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from installation.files import PROJECT_ROOT
+from orchestrator.campaign.file import load
 from orchestrator.command import init
 from orchestrator.command.line import main
 from orchestrator.errors import UsageError
@@ -39,6 +40,21 @@ def test_the_recipe_holds_for_any_name_of_a_directory(tmp_path: Path) -> None:
     recipe = yaml.safe_load((there / "ci.yml").read_text())
     lines = [shlex.split(step.get("run", "")) for step in recipe["jobs"]["chaos"]["steps"]]
     assert any(f"{there.name}/chaos.toml" in words for words in lines)
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("orders", "orders"),
+        ("Store's: tests #2", "store-s-tests-2"),
+        ("latest", "brownout-tests"),
+        ("é", "brownout-tests"),
+    ],
+)
+def test_a_campaign_is_called_like_its_directory(tmp_path: Path, directory: str, name: str) -> None:
+    """Two of one name would count as one in a store, and the second hide what the first had found."""
+    assert main(["init", str(tmp_path / directory)]) == 0
+    assert load(tmp_path / directory / "chaos.toml").name == name
 
 
 def test_without_a_directory_it_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from orchestrator.errors import WorldError
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, InputError, load_system
-from systems.description import read
+from systems.description import RoleDescription, read
+from systems.setting_uses import settings_used
 from tests.systems.places import place
 from tests.workloads.running import own, settings, start
 
@@ -26,6 +28,14 @@ def replaced(name: str, old: str, new: str) -> Change:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def both(first: Change, second: Change) -> Change:
+    def change(directory: Path) -> None:
+        first(directory)
+        second(directory)
 
     return change
 
@@ -132,6 +142,36 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
         "client_command: there is no program no-such-program in PATH; one beside this file is named ./no-such-program",
     ),
+    "a fault on a leader that nobody sees": (
+        replaced("chaos.toml", '"pause", ', '"partition-leader", '),
+        "chaos.toml:21: [nemesis] faults: 'partition-leader' is aimed at who leads, which nobody can see of my-system",
+    ),
+    "a workload that the system's own client is not for": (
+        replaced("system.toml", 'workloads = ["register"]', 'workloads = ["registers"]'),
+        "chaos.toml:13: [workload] kind: my-system cannot be tested with 'register'; it takes: registers",
+    ),
+    "a setting that is misspelt": (
+        both(
+            replaced("system.toml", '"{{ node.name }}"', '"{{ settings.level }}"'),
+            replaced("chaos.toml", "[nemesis]", "[server]\nlevel = 1\nlevle = 2\n[nemesis]"),
+        ),
+        "chaos.toml:21: [server] levle: [roles.server] of ",
+    ),
+    "a setting where nothing takes one": (
+        replaced("chaos.toml", "[nemesis]", "[server]\nlevel = 1\n[nemesis]"),
+        "has no template that uses it, so that it would change nothing; settings are handed over as {{ settings.KEY }}",
+    ),
+    "a setting of one node more than there are": (
+        both(
+            replaced("system.toml", "start_deadline_s = 30", 'setting_argument = "{{ key }}"\nstart_deadline_s = 30'),
+            replaced("chaos.toml", "[nemesis]", "[server.n7]\nlevel = 1\n[nemesis]"),
+        ),
+        "[server] there is no node n7; the nodes are n1 to n3",
+    ),
+    "a table of settings that is misspelt": (
+        replaced("chaos.toml", "[nemesis]", "[sever]\nlevel = 1\n[nemesis]"),
+        "chaos.toml:19: unknown key 'sever'; did you mean 'server'?",
+    ),
     "a step on a controller that nobody sees": (
         steps('do = "kill"\nnode = "controller"'),
         "step 1 (kill controller): my-system has no controller that could be seen; name a node",
@@ -173,6 +213,30 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         "mine.py:2: RuntimeError: not today",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "used"),
+    [
+        ("{{ settings.level }} {{ settings['a.b'] }}", {"level", "a.b"}),
+        ("{% if settings.tls == 'on' %}{{ settings.cert }}{% endif %}", {"tls", "cert"}),
+        ("{% for key, value in settings.items() %}{{ key }}{% endfor %}", None),
+        ("{{ settings | tojson }}", None),
+        ("{{ settings[node.name] }}", None),
+        ("{% if 'level' in settings %}1{% endif %}", None),
+        ("{% include 'more.conf' %}", None),
+        ("{{ node.name }}", set()),
+        ("{{ settings.level", None),
+    ],
+)
+def test_what_templates_take_of_the_settings(tmp_path: Path, text: str, used: set[str] | None) -> None:
+    role = RoleDescription("server", "all", {"client": 1}, ("a", text))
+    assert settings_used(tmp_path, role) == used
+    (tmp_path / "a.conf").write_text(text)
+    in_a_file = replace(role, command=("a",), files={"a.conf": "a.conf"})
+    assert settings_used(tmp_path, in_a_file) == used
+    assert settings_used(tmp_path, replace(role, files={"a.conf": "no.conf"})) is None, "that is told elsewhere"
+    assert settings_used(tmp_path, replace(role, setting_argument="--{{ key }}={{ value }}")) is None
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,54 @@ def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
     assert len({decode_value(int(str(line["value"]))).producer for line in written}) == 3
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        [],
+        [{"f": "read", "type": "ok", "key": "k1", "value": 1}],
+        [{"f": "write", "type": "ok", "key": "k2", "value": 1}],
+        [{"f": "append", "type": "ok", "topic": "log", "partition": 0, "value": 1}],
+        [{"f": "write", "type": "invoke", "id": 1, "key": "k1", "value": 1}],
+        [
+            {"f": "write", "type": "invoke", "id": 1, "key": "k1", "value": 1},
+            {"type": "info", "id": 1, "error": "lost"},
+        ],
+    ],
+    ids=["nothing", "a read", "another key", "another partition", "no answer", "nobody knows"],
+)
+def test_a_probe_that_says_it_is_done_has_an_acknowledged_change_to_show(
+    tmp_path: Path, record: list[dict[str, object]]
+) -> None:
+    running = script(tmp_path, "#!/bin/sh\n" + "".join(f"echo '{json.dumps(x)}' >> $BROWNOUT_OUTPUT\n" for x in record))
+    probe = running.probe(1, 20.0)
+    running.close()
+    assert not probe.ok
+    assert probe.error.startswith("the task probe ended with 0, and its record has no acknowledged change there")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        [{"f": "cas", "type": "ok", "key": "k1", "expected": None, "new": 1}],
+        [{"f": "append", "type": "ok", "topic": "log", "partition": 1, "value": 1}],
+        [{"f": "write", "type": "invoke", "id": 1, "key": "k1", "value": 1}, {"type": "ok", "id": 1}],
+    ],
+    ids=["a register", "a log", "on two lines"],
+)
+def test_a_probe_with_an_acknowledged_change_is_done(tmp_path: Path, record: list[dict[str, object]]) -> None:
+    running = script(tmp_path, "#!/bin/sh\n" + "".join(f"echo '{json.dumps(x)}' >> $BROWNOUT_OUTPUT\n" for x in record))
+    probe = running.probe(1, 20.0)
+    running.close()
+    assert (probe.ok, probe.error) == (True, "")
+
+
+def test_a_probes_record_that_is_not_understood_is_left_to_who_names_its_lines(tmp_path: Path) -> None:
+    running = script(tmp_path, "#!/bin/sh\necho '{{\"f\"' >> $BROWNOUT_OUTPUT\n")
+    probe = running.probe(1, 20.0)
+    running.close()
+    assert probe.ok
+
+
 def test_why_a_place_was_not_read_is_told(tmp_path: Path) -> None:
     running = client(tmp_path)
     read = running.read_all(3, 5.0)
@@ -177,8 +225,11 @@ SCRIPT = """#!/bin/sh
 [ "$BROWNOUT_TASK" = probe ] && [ "$BROWNOUT_PLACE" = 1 ] && stay=no
 sleep 600 &
 echo $! > inner.new; mv inner.new "inner-$BROWNOUT_TASK-$BROWNOUT_PLACE"
+[ "$stay" != no ] || echo '{"f": "write", "type": "ok", "key": "k1"}' >> $BROWNOUT_OUTPUT
 [ "$stay" = no ] || wait
 """
+# The same, where the other one has a session of its own, and nobody that it could be told of by.
+APART = SCRIPT.replace("sleep 600 &", "setsid sleep 600 &")
 
 
 def script(tmp_path: Path, text: str) -> ClientProcess:
@@ -197,9 +248,10 @@ def inner(tmp_path: Path, task: str) -> int:
     return int((tmp_path / f"inner-{task}").read_text())
 
 
+@pytest.mark.parametrize("text", [SCRIPT, APART], ids=["its group", "apart"])
 @pytest.mark.parametrize("told", ["stop", "close"])
-def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str) -> None:
-    running = script(tmp_path, SCRIPT)
+def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str, text: str) -> None:
+    running = script(tmp_path, text)
     running.start()
     started = inner(tmp_path, "load-")
     assert _lives(started)
@@ -232,8 +284,9 @@ def test_what_a_program_has_started_writes_down_what_is_under_way(tmp_path: Path
     assert (running.trouble, running.killed) == ([], 0)
 
 
-def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path) -> None:
-    running = script(tmp_path, SCRIPT)
+@pytest.mark.parametrize("text", [SCRIPT, APART], ids=["its group", "apart"])
+def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path, text: str) -> None:
+    running = script(tmp_path, text)
     given_up, done = running.probe(0, 3.0), running.probe(1, 20.0)
     running.close()
     assert (given_up.ok, done.ok, running.killed) == (False, True, 2)

@@ -43,7 +43,7 @@ def test_the_tutorials_system_passes_on_the_hosts_of_an_inventory(tmp_path: Path
     )
 
     assert done["code"] == 0, done["said"]
-    (run,) = [path.parent for path in (tmp_path / "store" / "chaos").glob("*/run.toml")]
+    (run,) = [path.parent for path in (tmp_path / "store" / "my-tests").glob("*/run.toml")]
     verdict = json.loads((run / "verdict.json").read_text())
     assert (verdict["verdict"], verdict["world"]) == ("pass", "inventory")
     confirmed = {fault["kind"] for fault in verdict["faults"] if fault["status"] == "confirmed"}

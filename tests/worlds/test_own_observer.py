@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,16 @@ def test_what_a_view_may_not_do_is_told_with_its_line(tmp_path: Path, view: str,
     assert str(caught.value).startswith(said.replace("FILE", f"{tmp_path}/mine.py:{line}"))
 
 
+def test_an_observer_is_told_all_ports_of_a_node(tmp_path: Path) -> None:
+    """What a node says of itself is often to be had at another port than the one for clients."""
+    assert main(["init", str(tmp_path / "mine")]) == 0
+    deployed = Deployed(load_system("my-system", directory=tmp_path / "mine"), ("server",), "cluster")
+    node = replace(place(1), ports={"client": 7000, "admin": 7001})
+    (member,) = deployed.members([node])
+    assert (member.port, member.ports) == (7000, {"client": 7000, "admin": 7001})
+    assert {member: "it can be a key"}[member]
+
+
 def test_an_observer_that_cannot_be_made_is_told_by_who_asks_it(tmp_path: Path) -> None:
     wrong = observer(tmp_path, made="members[1]")
     with pytest.raises(RunError, match=r"view\(\) of the observer raised: .*/mine\.py:15: IndexError"):
@@ -106,6 +117,7 @@ def test_a_view_that_does_not_return_ends_who_waits_for_it(tmp_path: Path) -> No
 # As a person's program does it: the worker of the pool is one that Python waits for when it ends.
 STUCK = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from orchestrator.command.leaving import leave
 from orchestrator.errors import RunError

@@ -19,7 +19,7 @@ import pytest
 from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.mechanisms.service import see_process
-from nemeses.ports import HostError
+from nemeses.ports import HostError, Result
 from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import WorldSpec
@@ -60,6 +60,34 @@ def test_brokers_start_stop_and_are_collected(world: ProcessWorld, tmp_path: Pat
         assert (node.record_dir / LOG).read_text() == f"from {node.name}\n"
         assert (tmp_path / "collected" / node.name / LOG).read_text() == f"from {node.name}\n"
         assert (tmp_path / "collected" / node.name / "events.jsonl").exists()
+
+
+def test_how_a_killed_service_ended_is_not_told_of_one_that_was_not_started(
+    world: ProcessWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is too busy to look for what a process has left behind, before the next one is started."""
+
+    def too_slow(command: str, *, timeout_s: float = 10.0) -> Result:
+        raise HostError(f"{command[:20]!r} did not end within {timeout_s:g} s")
+
+    world.start_services()
+    host = world.hosts["n1"]
+    assert Nemesis(world.site).inject(Fault("kill", ("n1",))).status == "confirmed"
+    until(lambda: host.service_exit() == 128 + signal.SIGKILL)
+    with monkeypatch.context() as busy:
+        busy.setattr(host, "run", too_slow)
+        with pytest.raises(HostError, match="did not end"):
+            host.start_service()
+    assert host.service_exit() is None, "nothing was started since"
+    host.start_service()
+    assert host.service_pid() is not None
+
+
+def test_a_command_that_takes_too_long_is_named_in_a_line(world: ProcessWorld) -> None:
+    with pytest.raises(HostError) as told:
+        world.hosts["n1"].run("sleep 600\n" * 100, timeout_s=0.05)
+    assert "did not end within 0.05 s" in str(told.value)
+    assert len(str(told.value)) < 150
 
 
 def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:

@@ -11,7 +11,7 @@ import pytest
 from history import Journal, read_run
 from nemeses.mechanisms.shell import process_script
 from nemeses.ports import HostError
-from orchestrator.machine.ssh import SshHost
+from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.running.service_watch import ServiceWatch
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.mirror import MirroredFile
@@ -96,3 +96,16 @@ def test_a_file_of_a_host_that_can_start_no_program_cannot_be_read(
     file = MirroredFile(host, "/run/events.jsonl", tmp_path / "events.jsonl", stamped=True)
     with pytest.raises(HostError, match=r"n1: its boot and /run/events\.jsonl cannot be read: sh: Cannot fork"):
         file.settle(1.0)
+
+
+def test_a_command_that_took_too_long_on_a_connection_that_is_lost_says_nothing_to_the_terminal() -> None:
+    """Its timer ends it from a thread of its own: what that raises would be a traceback among the progress."""
+
+    def lost() -> None:
+        raise EOFError
+
+    made = SshHost("n1", "127.0.0.1", 1, ScriptUnit((), "", "", ""), key_file=None, known_hosts=None)
+    connection = made._new_connection(1.0)
+    runner = connection.config.runners.remote(connection)
+    runner.channel = SimpleNamespace(close=lost)
+    runner.kill()

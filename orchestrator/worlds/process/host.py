@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nemeses.mechanisms.shell import ask, end_left_script
+from nemeses.mechanisms.shell import ask, brief, end_left_script
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node
@@ -82,6 +82,7 @@ class LocalHost:
         self._service = service
         self._supervisor = supervisor
         self._started: tuple[int, str] | None = None
+        self._ended: int | None = None  # the process before, while what it left behind may still be there
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         process = subprocess.Popen(
@@ -98,7 +99,7 @@ class LocalHost:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise HostError(f"{self.name}: {command!r} did not end within {timeout_s:g} s") from None
+            raise HostError(f"{self.name}: {brief(command)!r} did not end within {timeout_s:g} s") from None
         return Result(process.returncode, stdout, stderr)
 
     def prepare(self, command: str, timeout_s: float) -> Result:
@@ -131,9 +132,11 @@ class LocalHost:
     def start_service(self) -> None:
         if self.service_pid() is not None:
             return
-        if self._started is not None:
-            self._end_left(self._started[0])
-        self._started = None
+        if self._started is not None:  # from here on its end is not that of the service last started
+            self._ended, self._started = self._started[0], None
+        if self._ended is not None:
+            self._end_left(self._ended)
+            self._ended = None
         command, environment = list(self._service.command), dict(self._service.environment)
         try:
             pid = self._supervisor.start(command, environment, Path(self._node.data_dir), Path(self._node.service_log))

@@ -1,0 +1,58 @@
+"""Which settings a role's templates hand to its program: a key that none of them uses would change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from jinja2 import nodes
+
+from systems.description import RoleDescription
+
+_SETTINGS: Final = "settings"
+_OF_ALL: Final = frozenset(dir(dict))
+
+
+def settings_used(directory: Path, role: RoleDescription) -> frozenset[str] | None:
+    """The keys that the role's templates name, in the files of this directory too; None where they may use any: all at
+    once, as in a loop, in what another file includes, or in what cannot be read, which is told elsewhere."""
+    if role.setting_argument:
+        return None
+    found: set[str] = set()
+    try:
+        for text in _texts(directory, role):
+            named = _named(jinja2.Environment().parse(text))
+            if named is None:
+                return None
+            found |= named
+    except (OSError, UnicodeDecodeError, jinja2.TemplateError):
+        return None
+    return frozenset(found)
+
+
+def _texts(directory: Path, role: RoleDescription) -> Iterator[str]:
+    yield from (*role.command, *role.environment.values(), *role.shows)
+    for words in role.prepare:
+        yield from words
+    for name in role.files.values():
+        yield (directory / name).read_text(encoding="utf-8")
+
+
+def _named(template: nodes.Template) -> set[str] | None:
+    """The keys of settings that are named one by one; None where that is not all that is done to them."""
+    if any(template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends))):
+        return None
+    keys = [key for each in template.find_all((nodes.Getattr, nodes.Getitem)) if (key := _key(each)) is not None]
+    uses = sum(each.name == _SETTINGS for each in template.find_all(nodes.Name))
+    return set(keys) if len(keys) == uses else None
+
+
+def _key(node: Any) -> str | None:
+    """The key in `settings.key` or `settings["key"]`; None: it is something else."""
+    if not isinstance(node.node, nodes.Name) or node.node.name != _SETTINGS:
+        return None
+    if isinstance(node, nodes.Getattr):
+        return None if node.attr in _OF_ALL else str(node.attr)
+    return node.arg.value if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str) else None
