@@ -33,6 +33,8 @@ PRIVATE_ROOT = Path("/run/brownout")
 _MARK = PRIVATE_ROOT / "sandbox"
 _ID_VARIABLE = "BROWNOUT_SANDBOX"
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+_HELD_BACK = (signal.SIGINT, *_FORWARDED)
+"""What comes before there is somebody who passes it on waits, and is not lost: the command may be heard of by then."""
 
 
 def current_sandbox() -> str | None:
@@ -118,12 +120,13 @@ def main(arguments: list[str]) -> NoReturn:
     except OSError as error:
         sys.exit(f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
     parent_here, parent_there = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     first = os.fork()
     if first == 0:
         os.close(parent_there)
-        _be_first(identifier, argv, parent_here)
+        _be_first(identifier, argv, parent_here, mask)
     os.close(parent_here)
-    status = _watch(first, leash)
+    status = _watch(first, leash, mask)
     os.close(alive)
     os.waitpid(janitor, 0)
     os._exit(status)
@@ -148,12 +151,15 @@ def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int
     os._exit(0)
 
 
-def _watch(first: int, leash: int) -> int:
-    """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code."""
+def _watch(first: int, leash: int, mask: set[int]) -> int:
+    """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code.
+
+    `mask`: what was blocked before anything was held back."""
     # A terminal sends SIGINT to the command as well. What a process has sent may be for this one alone: it is passed on
     # as SIGTERM, which the command takes for the same request where both reach it.
     interrupts = syscalls.signal_descriptor(signal.SIGINT)
     _forward(first)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGINT})
     ending = os.pidfd_open(first)
     poll = select.poll()  # unlike select(), it takes descriptors of any number
     for descriptor in (ending, interrupts, *([leash] if leash >= 0 else [])):
@@ -172,8 +178,11 @@ def _watch(first: int, leash: int) -> int:
     return _exit_code(status)
 
 
-def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
-    """PID 1: make the namespaces, start the command, reap until it ends."""
+def _be_first(identifier: str, argv: list[str], parent: int, mask: set[int]) -> NoReturn:
+    """PID 1: make the namespaces, start the command, reap until it ends.
+
+    To a PID 1 that does not handle a signal the kernel gives none of it: it is held back until this one does.
+    """
     syscalls.die_with_parent(signal.SIGKILL)
     orphaned = select.poll()
     orphaned.register(parent, select.POLLIN)
@@ -184,8 +193,10 @@ def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
         _make_namespaces(identifier)
     except OSError as error:
         _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
+    interrupted = signal.SIGINT in signal.sigpending()  # by a terminal, before there was a command for it to tell
     command = os.fork()
     if command == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
         try:
             os.execvp(argv[0], argv)
@@ -193,6 +204,9 @@ def _be_first(identifier: str, argv: list[str], parent: int) -> NoReturn:
             _give_up(127, f"{argv[0]} cannot be run: {error.strerror}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _forward(command)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if interrupted:
+        os.kill(command, signal.SIGINT)
     while True:
         pid, status = os.wait()
         if pid == command:

@@ -127,6 +127,37 @@ def test_signals_reach_the_command(tmp_path: Path, number: signal.Signals) -> No
         assert sandbox.wait(DEADLINE_S) == 3
 
 
+# Whoever has forked comes to what is behind it only later: on a machine that is busy, than the command has begun.
+SLOW_TO_FORK = """
+import os, sys, time
+fork = os.fork
+def slow():
+    child = fork()
+    if child:
+        time.sleep(0.3)
+    return child
+os.fork = slow
+from orchestrator.machine import sandbox
+sandbox.main(["-1", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_as_soon_as_the_command_is_heard_of_is_not_lost(number: signal.Signals) -> None:
+    script = "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
+    command = [sys.executable, "-c", SLOW_TO_FORK, "sh", "-c", script]
+    with subprocess.Popen(
+        command, cwd=PROJECT_ROOT, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as outer:
+        try:
+            assert outer.stdout is not None
+            assert outer.stdout.readline() == "ready\n"
+            outer.send_signal(number)
+            assert outer.wait(DEADLINE_S) == 3
+        finally:
+            outer.kill()
+
+
 def test_a_command_that_does_not_exist_is_named() -> None:
     with ended(spawn_in_sandbox(["/no/such/command"], **SHELL)) as sandbox:
         assert sandbox.process.stderr is not None
