@@ -158,6 +158,12 @@ def an_offset_went_back_in_the_end(run: Stored) -> None:
     rewrite(run, READER, back)
 
 
+def _in_place(lines: Lines, new: Line) -> Lines:
+    """With one line more, in front of the first that is later."""
+    place = next(number for number, line in enumerate(lines) if line.get("t", 0) > new["t"])
+    return [*lines[:place], new, *lines[place:]]
+
+
 def _first_commit_again(run: Stored, took_s: float) -> None:
     """Somebody committed the begin of each partition before all others did, and that is what the reader is told, and
     every member that asks as late as it does: where one leaves late, those that stay are assigned anew."""
@@ -167,10 +173,14 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
     since = min(line["inv"] for line in asked)
 
     def committed(lines: Lines) -> Lines:
-        at = next(line["t"] for line in lines if line["what"] == "committing")
-        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at - int(took_s * 1e9) - 1}
+        took = int(took_s * 1e9)
+        lived = (
+            next(line["inv"] for line in lines if "inv" in line) + took
+        )  # for as long, at the first of these commits
+        at = next(line["t"] for line in lines if line["what"] == "committing" and line["t"] > lived + 1)
+        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at - took - 1}
         ended = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": at - 1}
-        return [lines[0], begun, ended, *lines[1:]]
+        return _in_place(_in_place(lines, begun), ended)
 
     def is_late(line: Line) -> bool:
         return bool(line["what"] == "fetched" and line["t"] >= since)
