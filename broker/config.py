@@ -42,12 +42,12 @@ class BrokerConfig:
     voters: tuple[Endpoint, ...]
     log_dir: str
     trace_path: str | None = None
+    cluster_id: str | None = _key("cluster.id", None)
+    """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
     source: str = field(default="configuration", compare=False)
     """The file, for messages."""
     given: frozenset[str] = field(default=frozenset(), compare=False)
     """The keys that the file names."""
-    cluster_id: str | None = _key("cluster.id", None)
-    """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
 
     # listeners
     listener_security_protocol_map: str = _key("listener.security.protocol.map", "")
