@@ -61,8 +61,8 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "broker.session.timeout.ms": "a broker that the controller has not heard of for so long is fenced",
     "broker.heartbeat.interval.ms": "how often a broker tells the controller that it lives",
     "broker.lease.ms": (
-        "for so long after a heartbeat a broker acts as a leader; shorter than the session, so that "
-        "nobody answers who has been replaced: at most four fifths of it, where clocks gain or lose up to 10 %"
+        "for so long after a heartbeat a broker acts as a leader, by the controller's file; shorter than the session, "
+        "so that nobody answers who has been replaced: at most four fifths of it, where clocks gain or lose up to 10 %"
     ),
     "min.insync.replicas": (
         "in-sync replicas without which nothing is committed, of topics that do not say themselves; the first "

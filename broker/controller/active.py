@@ -1,11 +1,15 @@
 """The running controller: the node that leads the metadata quorum decides for the cluster.
 
-How a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader for `broker.lease.ms` after
-it *sent* that heartbeat. Another controller fences it no earlier than `broker.session.timeout.ms` after it came to
-power. So such an answer is given only when this node is known to have led at most the difference of the two ago; the
-proof is the begin of its last append that a majority has taken since. While nothing else is committed, an empty record
-serves. A broker that looks dead is fenced sooner, but not before its lease has ended, also by a clock that loses a
-tenth: `Sessions` knows until when.
+How a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader for so long after it *sent*
+that heartbeat as the answer says: this node's `broker.lease.ms`. Another controller fences it no earlier than
+`broker.session.timeout.ms` after it came to power. So such an answer is given only when this node is known to have led
+at most the difference of the two ago; the proof is the begin of its last append that a majority has taken since. While
+nothing else is committed, an empty record serves. A broker that looks dead is fenced sooner, but not before its lease
+has ended, also by a clock that loses a tenth: `Sessions` knows until when.
+
+Files may differ, as they do while one after the other is changed. The time that the other controller has to wait is
+this one's, so it stands in the metadata log before there is a lease that needs it. One that is longer than its own a
+controller waits for, too, and puts its own in the place of it only when that time is over.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from broker.controller.image import Changes, MetadataImage
 from broker.controller.log_comparison import LogComparison
 from broker.controller.operations import Decide, Operations, QuorumLog
 from broker.controller.refusals import refused
-from broker.controller.sessions import Sessions
+from broker.controller.sessions import PACE, Sessions
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
 from broker.peers import Peers
@@ -74,6 +78,7 @@ class _Term:
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = 0.0
         self.successors: asyncio.TimerHandle | None = None
+        self.earlier_over: asyncio.TimerHandle | None = None
         self.proof: asyncio.Future[None] | None = None
 
     def end(self) -> None:
@@ -82,8 +87,9 @@ class _Term:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if self.successors is not None:
-            self.successors.cancel()
+        for timer in (self.successors, self.earlier_over):
+            if timer is not None:
+                timer.cancel()
 
 
 class ActiveController:
@@ -110,7 +116,8 @@ class ActiveController:
         self._tracer = tracer
         self._rules = Controller(config, rng, mutants)
         self._session_timeout = config.broker_session_timeout_ms / 1000
-        self._lease = config.broker_lease_ms / 1000
+        self._session_timeout_ms = config.broker_session_timeout_ms
+        self._lease_ms = config.broker_lease_ms
         self._refused_is_dead = mutants.active("refused_is_dead")
         self._proof_lifetime = (config.broker_session_timeout_ms - config.broker_lease_ms) / 1000
         self._term: _Term | None = None
@@ -129,24 +136,28 @@ class ActiveController:
     def leadership_changed(self, epoch: int | None) -> None:
         """This node leads `epoch`, its first record committed and all before it applied; or it leads no more (None).
 
-        Every broker gets a full session: nothing is known about when it was last heard of.
+        Every broker gets a full session: nothing is known about when it was last heard of. What earlier controllers
+        gave lasts no longer than the metadata log says.
         """
         self._end_term()
         if epoch is None:
             return
         now = asyncio.get_running_loop().time()
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
-        sessions = Sessions(self._session_timeout, self._lease, now, unfenced)
+        earlier = max(self._session_timeout_ms, self._image.session_timeout_ms) / 1000
+        sessions = Sessions(self._session_timeout, self._lease_ms / 1000, now, unfenced, earlier)
         operations = Operations(self._image, self._quorum, epoch)
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
+        if self._image.session_timeout_ms > self._session_timeout_ms:
+            term.earlier_over = asyncio.get_running_loop().call_at(now + PACE * earlier, self._outlive, term)
         self._schedule(term)
         self._rules.handovers.begin_term(self._image.offset)
         for topic, index, partition in self._image.partitions():
             if partition.leader == NO_LEADER:
                 # Who led until an earlier controller took it away is not known, nor whether its lease is over. Who
                 # is to follow may be away, or have lost its log, and come back before that.
-                self._rules.handovers.begin_after((topic.name, index), now + self._session_timeout)
+                self._rules.handovers.begin_after((topic.name, index), now + earlier)
         self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)
         term.comparison.look_at((topic.name, index) for topic, index, _ in self._image.partitions())
@@ -168,6 +179,10 @@ class ActiveController:
         self._schedule(term)
         term.comparison.look_at(changes.partitions)
         term.operations.image_advanced()
+
+    def _outlive(self, term: _Term) -> None:
+        """No lease of an earlier controller lasts any more, by nobody's clock."""
+        term.operations.submit(self._rules.outlive_earlier_leases, bounded=False).add_done_callback(_retrieve)
 
     def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
         """Nobody listens at its address, as far as can be seen from here: it is fenced once its lease has ended, unless
@@ -346,10 +361,12 @@ class ActiveController:
             is_caught_up=caught_up(broker, request),
             is_fenced=not stays,
             should_shut_down=request.want_shut_down,
+            lease_ms=self._lease_ms if stays else 0,
         )
 
     async def _prove_leadership(self, term: _Term) -> None:
-        """Return once the last proof is young enough; renew it beforehand. Raises `NotLeaderError` without proof."""
+        """Return once the last proof is young enough; renew it beforehand. Raises `NotLeaderError` without proof, or as
+        long as the metadata log does not say how long the lease may last."""
         age = self._proof_age(term)
         if age > self._proof_lifetime / 2:
             if term.proof is None or term.proof.done():
@@ -358,7 +375,8 @@ class ActiveController:
             if age > self._proof_lifetime:
                 await asyncio.shield(term.proof)
                 age = self._proof_age(term)
-        if age > self._proof_lifetime or term.operations.closed:
+        known = self._image.session_timeout_ms >= self._session_timeout_ms
+        if age > self._proof_lifetime or term.operations.closed or not known:
             raise NotLeaderError("it is not certain that this node still leads")
 
     def _proof_age(self, term: _Term) -> float:

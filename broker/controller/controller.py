@@ -52,6 +52,7 @@ from broker.protocol.messages.metadata_records import (
     BROKER_RESOURCE,
     CLUSTER_ID,
     OWN_OFFSET,
+    SESSION_TIMEOUT,
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -281,13 +282,22 @@ class Controller:
     # --- the controller itself
 
     def first_records(self, image: MetadataImage) -> Decision[None]:
-        """What a new controller commits: the cluster's id, if it is the first one ever (K595-46), and what is the
-        cluster's and nobody has said yet, by its own file."""
+        """What a new controller commits: the cluster's id, if it is the first one ever (K595-46), what is the cluster's
+        and nobody has said yet, by its own file, and for how long leases may last from now on, if that is longer than
+        it was."""
         missing = {name: KEYS[name].default(self._config) for name in sorted(CLUSTER_WIDE - image.defaults.keys())}
         if image.cluster_id is None:
             missing[CLUSTER_ID] = self._config.cluster_id or id_text(random_id(self._rng))
+        if image.session_timeout_ms < self._config.broker_session_timeout_ms:
+            missing[SESSION_TIMEOUT] = str(self._config.broker_session_timeout_ms)
         records = [ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value) for name, value in missing.items()]
         return Decision(records or [NoOpRecord()], _nothing)
+
+    def outlive_earlier_leases(self, image: MetadataImage) -> Decision[None]:
+        """What a controller commits once no lease of an earlier one lasts any more: its own end sooner."""
+        own = self._config.broker_session_timeout_ms
+        record = ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(own))
+        return Decision([record] if image.session_timeout_ms > own else [], _nothing)
 
     def prove_leadership(self, _: MetadataImage) -> Decision[None]:
         """A record whose commit shows that this node still led when it was written."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.config import BrokerConfig
 from broker.listeners import ListenerEndpoint, SecurityProtocol
+from broker.properties import MAX_INT64, is_number, shown
 from broker.protocol.messages.metadata_records import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -18,6 +19,7 @@ from broker.protocol.messages.metadata_records import (
     NO_LEADER_CHANGE,
     NO_RECOVERY_CHANGE,
     OWN_OFFSET,
+    SESSION_TIMEOUT,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -145,6 +147,9 @@ class MetadataImage:
         self.defaults: dict[str, str] = {}
         """What holds on all brokers for topics that do not say themselves, of `CLUSTER_WIDE`. What is not here, as in a
         log of before there was such a record, each broker takes from its own file."""
+        self.session_timeout_ms = 0
+        """No lease of a controller so far lasts longer than this after that last proved that it led. 0: it is not
+        known, as in a log of before there was such a record."""
         self.next_producer_id = 0
         self.acls: dict[bytes, Acl] = {}
         """By their ids."""
@@ -195,6 +200,7 @@ class MetadataImage:
         """
         changes = Changes({(topic.name, index) for topic, index, _ in self.partitions()}, set(self.brokers), acls=True)
         self.cluster_id = None
+        self.session_timeout_ms = 0
         self.next_producer_id = 0
         before = set(self._names)
         for everything in (self.brokers, self.topics, self.defaults, self._names, self.acls, self.scram):
@@ -323,6 +329,11 @@ class MetadataImage:
         changes = Changes()
         if record.name == CLUSTER_ID:
             self.cluster_id = record.value
+            return changes
+        if record.name == SESSION_TIMEOUT:
+            if record.value is None or not is_number(record.value, MAX_INT64):
+                raise ImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, no time")
+            self.session_timeout_ms = int(record.value)
             return changes
         if record.name not in CLUSTER_WIDE:
             raise ImageError(f"offset {offset}: {record.name} is not for all brokers")

@@ -9,6 +9,7 @@ from broker.protocol.messages.metadata_records import (
     ALL_BROKERS,
     BROKER_RESOURCE,
     CLUSTER_ID,
+    SESSION_TIMEOUT,
     TOPIC_RESOURCE,
     AccessControlEntryRecord,
     BrokerEndpoint,
@@ -30,6 +31,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """The records; `MetadataImage.restore` makes the image of them again."""
     if image.cluster_id is not None:
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, image.cluster_id)
+    if image.session_timeout_ms:
+        yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(image.session_timeout_ms))
     for name, value in image.defaults.items():  # in front of all partitions: another one would end their ELRs
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value)
     if image.next_producer_id:

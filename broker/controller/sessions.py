@@ -26,19 +26,20 @@ class Sessions:
     """The sessions of the brokers that are not fenced; each starts with a full timeout.
 
     `lease` is for how long a broker acts on an answer, from when it asked. An earlier controller may have given one
-    that lasts until a full `timeout` from `now` (see `active`); once a broker has asked here, it acts on no other. If
-    `lease` is more than `timeout` / `PACE`, nothing here keeps it from outliving a session on clocks that drift.
+    that lasts for `earlier` seconds from `now` (see `active`), and goes on where a broker asks here and does not get
+    the answer. If `lease` is more than `timeout` / `PACE`, nothing here keeps it from outliving a session on clocks
+    that drift.
     """
 
-    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int]) -> None:
+    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int], earlier: float) -> None:
         self._timeout = timeout
         self._lease = min(timeout, PACE * lease)  # by this clock
-        self._deadlines = dict.fromkeys(brokers, now + timeout)
-        self._lease_ends = dict(self._deadlines)
+        self._deadlines = dict.fromkeys(brokers, now + max(timeout, earlier))
+        self._lease_ends = dict.fromkeys(brokers, now + earlier)
 
     def open(self, broker: int, now: float) -> None:
-        self._deadlines[broker] = now + self._timeout
         self._lease_ends[broker] = max(now + self._lease, self._lease_ends.get(broker, now))
+        self._deadlines[broker] = max(now + self._timeout, self._lease_ends[broker])
 
     def close(self, broker: int) -> None:
         self._deadlines.pop(broker, None)
@@ -50,8 +51,7 @@ class Sessions:
     def renew(self, broker: int, now: float) -> None:
         """It asked, before `now`, and is about to be answered; nothing when the session is closed."""
         if broker in self._deadlines:
-            self._deadlines[broker] = now + self._timeout
-            self._lease_ends[broker] = now + self._lease
+            self.open(broker, now)
 
     def lease_ends_at(self, broker: int) -> float | None:
         """When the last lease has ended that the broker may hold; None once its session is closed."""

@@ -1,8 +1,9 @@
 """A broker's membership: it registers with the active controller, keeps in touch, and holds a lease while they succeed.
 
 The lease is what keeps reads honest. A broker that is cut off does not learn that it was fenced and replaced. Its lease
-ends by itself, `broker.lease.ms` after the last heartbeat that succeeded *was sent*; the controller fences it later,
-`broker.session.timeout.ms` after it *received* that heartbeat. So whoever holds a lease has not been replaced. One that
+ends by itself, so long after the last heartbeat that succeeded *was sent* as the answer to it said; the controller
+fences it later, `broker.session.timeout.ms` after it *received* that heartbeat. Both times are the controller's, whose
+file may differ from this broker's. So whoever holds a lease has not been replaced. One that
 leaves gives its lease up before it says so: it may be replaced from the moment in which that is read, and may never
 hear of it.
 """
@@ -159,7 +160,7 @@ class BrokerLifecycle:
                 await self._pause()  # not caught up yet: ask again soon
                 continue
             self._retry = RETRY_MIN
-            self._lease.renew(sent_at + self._config.broker_lease_ms / 1000)
+            self._lease.renew(sent_at + response.lease_ms / 1000)
             await asyncio.sleep(max(0.0, sent_at + interval - loop.time()))
 
     def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:

@@ -31,6 +31,9 @@ MOST_PARTITIONS: Final = 4
 SAFE_LEASE: Final = (0.4, 0.72)
 """Of a session: a lease must be over before the session is, on clocks that differ by the drift of `clock-drift`."""
 
+LONGEST_SESSION_MS: Final = 8_000
+"""Of a broker whose file is not like the others'."""
+
 LEAST_SESSION_S: Final = 6.0
 """Of a group's member: brokers grant no shorter one."""
 
@@ -66,12 +69,14 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     if workload.kind == GROUP:
         settings = {**settings, **_of_groups(Random(f"{seed}/groups"))}
     given = campaign.settings.get(ROLE, Settings())
+    common = {**settings, **given.common}
+    one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
     return replace(
         campaign,
         topology=topology,
         workload=workload,
         nemesis=nemesis,
-        settings={**campaign.settings, ROLE: Settings({**settings, **given.common}, given.per_node)},
+        settings={**campaign.settings, ROLE: Settings(common, {**one, **given.per_node})},
         swarm=None,
     )
 
@@ -196,6 +201,16 @@ def _in_sync(chance: Random, replication_factor: int, faults: Sequence[str]) -> 
     most = max(1, replication_factor - 1)
     least = most if _DISKS_LOST & set(faults) else 1
     return {"min.insync.replicas": str(chance.randint(least, most))}
+
+
+def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
+    """Now and then one broker's file has longer times, as while files are changed one after the other."""
+    if nodes == 1 or chance.random() < 0.75:
+        return {}
+    usual = int(common["broker.session.timeout.ms"])
+    session = round(max(usual, min(LONGEST_SESSION_MS, usual * chance.uniform(1.2, 4))))
+    times = {"broker.session.timeout.ms": session, "broker.lease.ms": round(session * chance.uniform(*SAFE_LEASE))}
+    return {f"n{chance.randint(1, nodes)}": {key: str(value) for key, value in times.items()}}
 
 
 def _of_groups(chance: Random) -> Mapping[str, str]:

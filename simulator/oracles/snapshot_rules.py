@@ -112,7 +112,7 @@ def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
         yield ("partition", *of, *sorted(topic.configs))
     for broker in image.brokers.values():
         yield ("broker", broker.fenced, broker.rack is None, len(broker.endpoints), len(broker.directories))
-    rest = (image.cluster_id, image.defaults, image.next_producer_id, image.acls, image.scram)
+    rest = (image.cluster_id, image.session_timeout_ms, image.defaults, image.next_producer_id, image.acls, image.scram)
     yield ("rest", *map(bool, rest))
 
 
@@ -123,7 +123,12 @@ def _voters_at(quorum: QuorumRunner, end: int) -> VoterSet | None:
 
 def _state_of(image: MetadataImage, voters: VoterSet | None) -> State:
     return State(
-        {"id": image.cluster_id, "defaults": dict(image.defaults), "next producer id": image.next_producer_id},
+        {
+            "id": image.cluster_id,
+            "session timeout": image.session_timeout_ms,
+            "defaults": dict(image.defaults),
+            "next producer id": image.next_producer_id,
+        },
         {broker.id: replace(broker, lost_at=-1) for broker in image.brokers.values()},
         {name: (topic.id, dict(topic.partitions), dict(topic.configs)) for name, topic in image.topics.items()},
         dict(image.acls),

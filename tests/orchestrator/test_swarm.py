@@ -59,6 +59,7 @@ def test_every_size_and_every_kind_comes(campaign: Campaign, drawn: list[Campaig
     assert any(each.nemesis.quiet_s for each in drawn)
     of_three = [each for each in drawn if each.workload.replication_factor == 3]
     assert {settings(each)["min.insync.replicas"] for each in of_three} == {"1", "2"}
+    assert {len(each.settings["broker"].per_node) for each in drawn} == {0, 1}
 
 
 def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
@@ -67,7 +68,10 @@ def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
         assert 1 <= int(given["quorum.voters"]) <= each.topology.nodes
         assert 1 <= workload.replication_factor <= each.topology.nodes
         assert int(given["min.insync.replicas"]) <= workload.replication_factor
-        assert int(given["broker.lease.ms"]) * 1.1 < int(given["broker.session.timeout.ms"]) * 0.9, "on drifting clocks"
+        for node in ("", *each.settings["broker"].per_node):
+            its = each.settings["broker"].of(node)
+            assert int(its["broker.lease.ms"]) * 1.1 < int(its["broker.session.timeout.ms"]) * 0.9, "on drifting clocks"
+            assert int(its["broker.heartbeat.interval.ms"]) < int(its["broker.lease.ms"])
         assert given["log.flush.interval.messages"] == "1"
         if "disk-flip" in each.nemesis.faults:
             assert int(given["min.insync.replicas"]) >= 2, "another disk has what this one loses"

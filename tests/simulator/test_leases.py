@@ -15,6 +15,12 @@ from broker.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from broker.protocol.schema import Message
 from broker.replica.leader import PartitionLeader
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
@@ -84,14 +90,19 @@ def state(cluster: SimulatedCluster, partition: int) -> PartitionImage:
 
 async def assign(cluster: SimulatedCluster, replicas: dict[int, list[int]]) -> None:
     """Ask the controller to move partitions; whatever comes of it."""
+    wanted = [ReassignablePartition(partition, brokers) for partition, brokers in replicas.items()]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(TOPIC, wanted)], timeout_ms=3_000)
+    await ask_controller(cluster, request, 0)
+
+
+async def ask_controller(cluster: SimulatedCluster, request: Message, version: int) -> None:
+    """Ask whoever controls, if anybody does, for something that takes up to 3 s."""
     controller = cluster.controller()
     if controller is None:
         return
-    wanted = [ReassignablePartition(partition, brokers) for partition, brokers in replicas.items()]
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(TOPIC, wanted)], timeout_ms=3_000)
     connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
     with suppress(OSError):
-        await connector.request(cluster.machines[controller].node_id, request, 0, 4.0)
+        await connector.request(cluster.machines[controller].node_id, request, version, 4.0)
 
 
 async def produce(cluster: SimulatedCluster, readers: Readers, number: int) -> None:
@@ -194,12 +205,49 @@ def test_a_successor_that_lost_its_log_waits_for_the_lease_of_who_led_before(see
         cluster.run(story())
 
 
-async def append(client: SimulatedClient, not_to: int) -> None:
-    """Append a record, as soon as another leads."""
+LONGER = {"broker.session.timeout.ms": "12000", "broker.lease.ms": "10000"}
+"""Of a file that has been changed already, where others have not."""
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("role", ["leader", "controller"])
+def test_a_lease_is_exclusive_while_files_are_changed_one_after_the_other(role: str, seed: int) -> None:
+    """A leader is cut off, with a lease that it has from a controller that dies in the same moment. One of the two has
+    another file."""
+    with SimulatedCluster(seed, 5) as cluster:
+
+        async def story() -> None:
+            cluster.reconfigure("n1", LONGER)
+            cluster.start()
+            await cluster.ready()
+            while (controller := cluster.controller()) is None or (controller == "n1") != (role == "controller"):
+                await cluster.stop(controller or "n1")
+                cluster.start()
+                await cluster.ready()
+            leader, *rest = sorted(set(cluster.machines) - {controller}, key=lambda name: (name != "n1", name))
+            led, *others = (cluster.machines[name].node_id for name in (leader, *rest))
+            client = SimulatedClient(cluster.addresses)
+            topic = CreatableTopic(TOPIC, -1, -1, [CreatableReplicaAssignment(0, [led, *others])])
+            await ask_controller(cluster, CreateTopicsRequest([topic], timeout_ms=3_000), 7)
+            await cluster.until(lambda: (state(cluster, 0).leader, len(state(cluster, 0).isr)) == (led, 4))
+            readers = Readers(client, [led], TOPIC, 1)
+            cluster.kill(controller)
+            cluster.partition([leader], rest)
+            elsewhere = SimulatedClient({node: cluster.addresses[node] for node in others})
+            readers.acknowledged(0, 1 + await append(elsewhere, led))
+            await cluster.until(lambda: not cluster.node(leader).lease.valid())
+            await readers.stop()
+            assert readers.stale == []
+
+        cluster.run(story())
+
+
+async def append(client: SimulatedClient, not_to: int) -> int:
+    """Append a record, as soon as another leads; where it is."""
     while True:
         await client.leader_of(TOPIC, 0, unlike=not_to)
         try:
-            await client.produce(TOPIC, 0, [b"x"], timeout=1.0)
-            return
+            return await client.produce(TOPIC, 0, [b"x"], timeout=1.0)
         except (RefusedError, UncertainError):
             await asyncio.sleep(0.02)

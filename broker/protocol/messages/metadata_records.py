@@ -3,7 +3,8 @@
 Names, types and versions are Apache Kafka's (KRaft), of which each class declares the fields that this broker uses
 meaningfully or must carry. The cluster's id, which the first
 leader writes as a record (K595-46), is a setting of all brokers: Kafka has no record type for it, and its tools must be
-able to read the log. The cluster's `min.insync.replicas` is one in Kafka, too (KIP-966). Kafka's ClearElrRecord, which
+able to read the log. So is for how long the leases of controllers may last (`SESSION_TIMEOUT`). The cluster's
+`min.insync.replicas` is one in Kafka, too (KIP-966). Kafka's ClearElrRecord, which
 follows another value of that, is not written: whoever applies such a value ends the ELRs.
 """
 
@@ -42,6 +43,9 @@ BROKER_RESOURCE = 4
 ALL_BROKERS = ""
 """The name of the resource that stands for every broker."""
 CLUSTER_ID = "cluster.id"
+SESSION_TIMEOUT = "broker.session.timeout.ms"
+"""As a setting of all brokers: no controller's lease lasts longer than this after the controller last proved that it
+led."""
 
 
 class BrokerEndpoint(Message):

@@ -9,6 +9,7 @@ from typing import Any
 
 from broker.controller.active import ActiveController
 from broker.controller.image import MetadataImage
+from broker.controller.image_records import records_of
 from broker.errors import AppendRefusedError, ErrorCode
 from broker.mutants import Mutants
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -18,7 +19,7 @@ from broker.protocol.messages.get_replica_log_info import (
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
-from broker.protocol.messages.metadata_records import decode_record
+from broker.protocol.messages.metadata_records import decode_record, encode_record
 from broker.protocol.schema import Message
 from broker.trace import Tracer
 from tests.broker.controller.world import configuration, registration
@@ -72,14 +73,15 @@ class FakeQuorum:
 class Node:
     """What a node does around its controller."""
 
-    def __init__(self, *mutants: str) -> None:
+    def __init__(self, *mutants: str, session: float = SESSION, lease: float = LEASE) -> None:
+        """`session` and `lease` in seconds: what its file says."""
         self.events: list[dict[str, Any]] = []
         self.image = MetadataImage()
         self.quorum = FakeQuorum(self._apply)
         self.asked: list[int] = []
         self.log_ends: dict[int, tuple[int, int]] = {}
         self.controller = ActiveController(
-            config=configuration(broker_session_timeout_ms=int(SESSION * 1000), broker_lease_ms=int(LEASE * 1000)),
+            config=configuration(broker_session_timeout_ms=int(session * 1000), broker_lease_ms=int(lease * 1000)),
             image=self.image,
             quorum=self.quorum,
             peers=self,
@@ -110,6 +112,12 @@ class Node:
 
     def lead(self, epoch: int = 1) -> None:
         self.controller.leadership_changed(epoch)
+
+    def lead_after(self, other: Node, epoch: int = 2) -> None:
+        """Lead with all that another node has committed, as its records say it."""
+        self.image.restore(other.image.offset + 1, [encode_record(record) for record in records_of(other.image)])
+        self.quorum.next_offset = other.quorum.next_offset
+        self.lead(epoch)
 
     async def register(self, broker: int, life: int = 1) -> int:
         response = await self.controller.handle_broker_registration(registration(broker, life), 4)

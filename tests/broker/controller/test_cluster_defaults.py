@@ -53,7 +53,7 @@ def test_the_first_controller_writes_the_number_of_its_file_and_none_after_it() 
 def test_a_log_of_before_there_was_one_gets_the_number_of_the_next_controller() -> None:
     world = World(min_insync_replicas=2)
     world.image.apply(record("brownout-cluster", "cluster.id"), 0)
-    assert world.rules.first_records(world.image).records == [record("2")]
+    assert record("2") in world.rules.first_records(world.image).records
 
 
 @pytest.mark.conforms("H16")

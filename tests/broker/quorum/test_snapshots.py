@@ -152,6 +152,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
     again = MetadataImage()
     changes = again.restore(world.image.offset + 1, records)
     assert (again.offset, again.cluster_id) == (world.image.offset, world.image.cluster_id)
+    assert again.session_timeout_ms == world.image.session_timeout_ms == 3_000
     assert again.topics == world.image.topics
     assert again.defaults == world.image.defaults == {"min.insync.replicas": "3"}
     assert again.acls == world.image.acls
@@ -180,7 +181,8 @@ def test_everything_that_an_image_has_is_in_its_records() -> None:
 
     of_this_process = {"removed_topics"}
     assert set(vars(MetadataImage())) - of_this_process == {
-        "offset", "cluster_id", "brokers", "topics", "defaults", "next_producer_id", "acls", "scram", "_names",
+        "offset", "cluster_id", "session_timeout_ms", "brokers", "topics", "defaults", "next_producer_id", "acls",
+        "scram", "_names",
     }  # fmt: skip
     assert names(TopicImage) == {"name", "id", "partitions", "configs", "defaults"}
     assert names(PartitionImage) == {

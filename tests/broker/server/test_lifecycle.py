@@ -26,8 +26,8 @@ CONFIG = BrokerConfig(
     voters=(Endpoint(1, "a", 1), Endpoint(2, "b", 1)),
     log_dir="/nowhere",
     broker_heartbeat_interval_ms=10,
-    broker_lease_ms=150,
 )
+UNFENCED = BrokerHeartbeatResponse(is_fenced=False, lease_ms=150)
 
 
 class Controller:
@@ -36,7 +36,7 @@ class Controller:
     def __init__(self, config: BrokerConfig = CONFIG, mutants: tuple[str, ...] = ()) -> None:
         self.leader: int | None = 1
         self.registration = BrokerRegistrationResponse(broker_epoch=7)
-        self.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        self.heartbeat = UNFENCED
         self.asked: list[tuple[int, Message]] = []
         self.reachable = asyncio.Event()
         self.reachable.set()
@@ -129,7 +129,7 @@ def test_a_fenced_broker_holds_no_lease_and_asks_again_soon() -> None:
         await controller.until(lambda: len(controller.asked) >= 4)
         assert not controller.lease.valid()
         assert not controller.lifecycle.unfenced.is_set()
-        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        controller.heartbeat = UNFENCED
         await controller.lifecycle.unfenced.wait()
         assert controller.lease.valid()
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
@@ -170,7 +170,7 @@ def test_a_registration_that_is_forgotten_is_made_again() -> None:
         controller.registration = BrokerRegistrationResponse(broker_epoch=20)
         controller.heartbeat = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         await controller.until(lambda: controller.seen("registered") == 2)
-        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False)
+        controller.heartbeat = UNFENCED
         await controller.lifecycle.unfenced.wait()
         assert controller.lifecycle.broker_epoch == 20
 
@@ -181,7 +181,8 @@ def test_a_registration_that_is_forgotten_is_made_again() -> None:
 @pytest.mark.parametrize("mutants", [(), ("leave_under_lease",)])
 def test_who_leaves_gives_the_lease_up_before_the_controller_can_know(mutants: tuple[str, ...]) -> None:
     async def run() -> None:
-        controller = Controller(replace(CONFIG, broker_lease_ms=2_900), mutants)
+        controller = Controller(mutants=mutants)
+        controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False, lease_ms=1 << 40)
         living = asyncio.create_task(controller.lifecycle.run())
         await controller.lifecycle.unfenced.wait()
         living.cancel()

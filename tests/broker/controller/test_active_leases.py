@@ -1,0 +1,156 @@
+"""Leases where the files of controllers differ, as while they are changed one after the other (H31)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.controller.image import ImageError, MetadataImage
+from broker.controller.sessions import PACE
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.protocol.messages.metadata_records import NO_LEADER, ConfigRecord
+from tests.broker.controller.clock import play
+from tests.broker.controller.node import LEASE, SESSION, Node
+from tests.broker.controller.world import topic_request
+
+LONG_SESSION, LONG_LEASE = 10.0, 8.0
+
+
+def record(value: str | None) -> ConfigRecord:
+    return ConfigRecord(4, "", "broker.session.timeout.ms", value)
+
+
+async def after_one_with_a_longer_session(*brokers: int) -> Node:
+    """The controller with the usual file, right after one with the longer times, to whom the brokers had come."""
+    before, node = Node(session=LONG_SESSION, lease=LONG_LEASE), Node()
+    before.lead()
+    await before.start(*brokers)
+    await before.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+    node.lead_after(before)
+    return node
+
+
+@pytest.mark.conforms("H31")
+def test_a_lease_is_as_long_as_the_controllers_file_says() -> None:
+    async def story() -> None:
+        for session, lease in ((SESSION, LEASE), (LONG_SESSION, LONG_LEASE)):
+            node = Node(session=session, lease=lease)
+            node.lead()
+            await node.start(1)
+            assert (await node.heartbeat(1)).lease_ms == 1000 * lease
+            leaves = await node.heartbeat(1, want_shut_down=True)
+            assert (leaves.is_fenced, leaves.lease_ms) == (True, 0)
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_how_long_leases_may_last_is_committed_before_there_is_one() -> None:
+    async def story() -> None:
+        before, node = Node(), Node(session=LONG_SESSION, lease=LONG_LEASE)
+        before.lead()
+        await before.start(1)
+        assert before.image.session_timeout_ms == 1000 * SESSION
+        node.quorum.may_commit.clear()
+        node.lead_after(before)
+        beat = asyncio.ensure_future(node.heartbeat(1))
+        await asyncio.sleep(1.0)
+        assert not beat.done()
+        node.quorum.may_commit.set()
+        assert (await beat).lease_ms == 1000 * LONG_LEASE
+        assert node.quorum.log[0] == record("10000")
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_without_that_record_no_lease_is_given() -> None:
+    async def story() -> None:
+        node = Node()
+        node.quorum.most_records = 1  # the first records are refused as a whole
+        node.lead()
+        node.image.apply(ConfigRecord(4, "", "cluster.id", "brownout-cluster"), 1)
+        await node.register(1)
+        assert (await node.heartbeat(1)).error_code == ErrorCode.NOT_CONTROLLER
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_an_earlier_controllers_longer_leases_are_waited_for() -> None:
+    async def story() -> None:
+        node = await after_one_with_a_longer_session(1, 2)
+        await node.heartbeat(2)  # the answer to this one is lost
+        node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)
+        await node.beat(LONG_SESSION - 0.4, 1)
+        assert not node.image.brokers[2].fenced
+        await node.beat(1.0, 1)
+        partition = node.image.topics["t"].partitions[0]
+        assert (node.image.brokers[2].fenced, partition.leader) == (True, 1)
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_leadership_that_an_earlier_controller_took_waits_for_its_longer_leases() -> None:
+    async def story() -> None:
+        before, node = Node(session=LONG_SESSION, lease=LONG_LEASE), Node()
+        before.lead()
+        await before.start(1, 2)
+        await before.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        without_2 = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+        request = AlterPartitionReassignmentsRequest(topics=[without_2], timeout_ms=100)
+        await before.controller.handle_alter_reassignments(request, 0)
+        assert before.image.topics["t"].partitions[0].leader == NO_LEADER, "2 has not told that it knows"
+        node.lead_after(before)
+        await node.beat(LONG_SESSION - 0.4, 1)
+        assert node.image.topics["t"].partitions[0].leader == NO_LEADER
+        await node.beat(1.0, 1)
+        assert node.image.topics["t"].partitions[0].leader == 1
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_shorter_time_is_written_once_no_earlier_lease_lasts_by_anybodys_clock() -> None:
+    async def story() -> None:
+        node = await after_one_with_a_longer_session(1)
+        loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        await node.beat(PACE * LONG_SESSION - 0.4, 1)
+        assert node.image.session_timeout_ms == 1000 * LONG_SESSION
+        while node.image.session_timeout_ms > 1000 * SESSION:
+            await node.beat(0.1, 1)
+        assert PACE * LONG_SESSION <= loop.time() - began <= PACE * LONG_SESSION + 1.0
+        third = Node()
+        third.lead_after(node, 3)
+        await asyncio.sleep(SESSION + 0.1)
+        assert third.image.brokers[1].fenced, "from then on everybody waits for the shorter one"
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_term_that_ends_before_that_leaves_the_longer_time_to_the_next() -> None:
+    async def story() -> None:
+        node = await after_one_with_a_longer_session(1)
+        await node.beat(LONG_SESSION - 1.0, 1)
+        node.controller.leadership_changed(None)
+        await asyncio.sleep(LONG_SESSION)
+        assert node.image.session_timeout_ms == 1000 * LONG_SESSION
+        node.lead(3)
+        await asyncio.sleep(LONG_SESSION - 0.1)
+        assert not node.image.brokers[1].fenced
+
+    play(story())
+
+
+@pytest.mark.parametrize("value", [None, "", "-1", "3.5", "9" * 30])
+def test_what_is_no_time_is_no_record(value: str | None) -> None:
+    with pytest.raises(ImageError, match=r"offset 0: broker\.session\.timeout\.ms is "):
+        MetadataImage().apply(record(value), 0)
