@@ -58,7 +58,10 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "quorum.retry.backoff.ms": "the first delay before a request is sent again; it doubles",
     "quorum.retry.backoff.max.ms": "the longest of these delays",
     "metadata.log.max.record.bytes.between.snapshots": "so many bytes of metadata records make a new snapshot",
-    "broker.session.timeout.ms": "a broker that the controller has not heard of for so long is fenced",
+    "broker.session.timeout.ms": (
+        "a broker that the controller has not heard of for so long is fenced; a new controller waits for the longest "
+        "that an earlier one had, as long as leases of that may last"
+    ),
     "broker.heartbeat.interval.ms": "how often a broker tells the controller that it lives",
     "broker.lease.ms": (
         "for so long after a heartbeat a broker acts as a leader, by the controller's file; shorter than the session, "
