@@ -56,8 +56,8 @@ class Standing:
         )
 
     def believed(self, verdict: Verdict) -> Verdict:
-        """A verdict that lies there as it is to be shown: unknown where it cannot be believed, and a proven failure with
-        what speaks against its record besides."""
+        """A verdict that lies there as it is to be shown: unknown where it cannot be believed, and a proven failure
+        with what speaks against its record besides."""
         if not self.doubts:
             return verdict
         if self.proves_failure:
