@@ -17,9 +17,9 @@ _AFTER_LOAD = "quiesce"
 
 @dataclass(frozen=True)
 class Load:
-    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended. Under
-    load only those changes count that the system has promised to keep; `weak_under_load` are the others: appends that
-    were not to be acknowledged by all in sync, of which none can be lost.
+    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended.
+    Under load only those changes count that the system has promised to keep; `weak_under_load` are the others: appends
+    that asked for less than to be acknowledged by all in sync, and that no verdict calls lost.
     """
 
     changes: int
