@@ -51,8 +51,9 @@ class RunDescription:
     `run`: the name of the run's directory; `id`: what it was when the run was made.
     `kind`: the workload's, empty if that is not known. `judge`: what the clients' operations are on, and so which
     checker judges them. `time_scale`: how much slower than others the world was, by which every bound on time is
-    stretched. `replica_format`: of the nodes' files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
-    `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
+    stretched. `replica_format`: of the nodes' files, a name in `replicafiles.formats` or `none`. `records`: what
+    records are made of, one of `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0
+    if they have none.
     `settings`: those that services have, a table for each role, and for each node that has settings of its own.
     `node_names`: in the order of their numbers, which count
     from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:

@@ -16,7 +16,6 @@ from workloads.kinds import log
 from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
 
-
 _TICK_S: Final = 1e-9
 """Less than this a clock need not show: who waits for less may find that no time has passed, again and again."""
 
