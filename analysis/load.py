@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.rundir import RunDescription
-from history import APPEND, CAS, END, OK, READ, WRITE, History
+from history import ACKS_ALL, APPEND, CAS, END, OK, READ, WRITE, History
 from history.schemas import INF, PHASE_MAIN
 
 _AFTER_LOAD = "quiesce"
@@ -17,21 +17,28 @@ _AFTER_LOAD = "quiesce"
 
 @dataclass(frozen=True)
 class Load:
-    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended."""
+    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended.
+    Under load only those changes count that the system has promised to keep; `weak_under_load` are the others: appends
+    that asked for less than to be acknowledged by all in sync, and that no verdict calls lost.
+    """
 
     changes: int
     changes_under_load: int
     queries_under_load: int
+    weak_under_load: int = 0
 
 
 def load_of(history: History) -> Load:
     """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
     operations, registers = history.operations, history.registers
     log_load, register_load = _under_load(history, operations), _under_load(history, registers)
+    kept = log_load.filter(pc.equal(log_load["acks"], ACKS_ALL))
+    kept_appends = _count(kept, (APPEND,))
     return Load(
         changes=_count(operations, (APPEND,)) + _count(registers, (WRITE, CAS)),
-        changes_under_load=_count(log_load, (APPEND,)) + _count(register_load, (WRITE, CAS)),
+        changes_under_load=kept_appends + _count(register_load, (WRITE, CAS)),
         queries_under_load=_count(log_load, (END,)) + _count(register_load, (READ,)),
+        weak_under_load=_count(log_load, (APPEND,)) - kept_appends,
     )
 
 

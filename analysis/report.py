@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
+from analysis.standing import Standing
 from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history import INF
@@ -41,9 +42,11 @@ class AnomalyCard:
     rows: tuple[tuple[str, ...], ...]
 
 
-def render_run(run_dir: Path) -> Path:
-    """Write `report.html` beside the `verdict.json` and `plots/` of a run; its path."""
-    verdict = Verdict.read(run_dir / "verdict.json")
+def render_run(run_dir: Path, standing: Standing | None = None) -> Path:
+    """Write `report.html` beside the `verdict.json` and `plots/` of a run; its path. `standing`: what is known of a
+    verdict that was not made just now."""
+    stored = Verdict.read(run_dir / "verdict.json")
+    verdict = stored if standing is None else standing.believed(stored)
     pictures = sorted((run_dir / "plots").glob("*.png"))
     room = MOST_PAGE_BYTES
     images: dict[str, str] = {}

@@ -49,10 +49,11 @@ class RunDescription:
     """What `run.toml` says of one cell of the matrix.
 
     `run`: the name of the run's directory; `id`: what it was when the run was made.
-    `judge`: what the clients' operations are on, and so which checker judges them. `time_scale`: how much slower
-    than others the world was, by which every bound on time is stretched. `replica_format`: of the nodes'
-    files, a name in `replicafiles.formats` or `none`. `records`: what records are made of, one of
-    `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0 if they have none.
+    `kind`: the workload's, empty if that is not known. `judge`: what the clients' operations are on, and so which
+    checker judges them. `time_scale`: how much slower than others the world was, by which every bound on time is
+    stretched. `replica_format`: of the nodes' files, a name in `replicafiles.formats` or `none`. `records`: what
+    records are made of, one of `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0
+    if they have none.
     `settings`: those that services have, a table for each role, and for each node that has settings of its own.
     `node_names`: in the order of their numbers, which count
     from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
@@ -78,6 +79,7 @@ class RunDescription:
     limits: tuple[str, ...]
     replay: str
     versions: Mapping[str, str]
+    kind: str
     judge: str
     replica_format: str
     records: str
@@ -134,6 +136,7 @@ def describe(run_dir: Path) -> RunDescription:
         limits=said.texts("limits"),
         replay=said.text("replay"),
         versions=said.names("versions"),
+        kind=said.text("workload", "kind") if said.has("workload", "kind") else "",
         judge=said.text("workload", "judge"),
         replica_format=replica_format,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),

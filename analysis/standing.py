@@ -55,6 +55,16 @@ class Standing:
             and (bool(verdict.anomalies) or any(check.verdict == FAIL for check in verdict.checks))
         )
 
+    def believed(self, verdict: Verdict) -> Verdict:
+        """A verdict that lies there as it is to be shown: unknown where it cannot be believed, and a proven failure
+        with what speaks against its record besides."""
+        if not self.doubts:
+            return verdict
+        if self.proves_failure:
+            return replace(verdict, doubts=(*verdict.doubts, *self.doubts))
+        reasons = tuple(dict.fromkeys((*self.doubts, *verdict.reasons)))
+        return replace(verdict, verdict=UNKNOWN, met=False, reasons=reasons)
+
 
 def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
     """Read and examine; never raises for what is in the directory. `any_analysis`: a verdict that another version of

@@ -181,7 +181,8 @@ class _Books:
             announced=bool(files)
             and understood
             and (is_as_left or (is_closed and not ended))
-            and not (ended and self._may_lack_the_last(ended[0], files)),
+            and not (ended and self._may_lack_the_last(ended[0], files))
+            and not self._says_nothing(started[0], files),
             producers=self._producers(started[0], files),
             changed={name: why for name, why in changed.items() if name in files},
         )
@@ -193,6 +194,12 @@ class _Books:
         announced = {each for name in lines for each in self._lines.announced.get(name, ())}
         was_killed = bool(ended.get("killed")) or ended["exit_code"] != 0
         return bool(lines) and was_killed and announced != {True}
+
+    def _says_nothing(self, started: Line, files: Sequence[str]) -> bool:
+        """Whether a program that was to write has no operation on record, as one has that ended in order and left its
+        whole record in a buffer: what it wrote nobody knows."""
+        lines = [name for name in files if name.endswith(LINES)]
+        return bool(lines) and started["producers"][1] > 0 and not any(self._lines.counts.get(name) for name in lines)
 
     def _producers(self, started: Line, files: Sequence[str]) -> range | None:
         """The numbers that the journal gives a client, if its values have them. Programs that somebody brings write

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history import encode_value
+from history.keys import key_name
 from workloads.control import (
     Close,
     Command,
@@ -310,7 +311,7 @@ def _is_changed(output: Path, place: int) -> bool:
             invoked[name] = line
         elif line.get("type") == "ok":
             whole = {**invoked.get(name, {}), **line}
-            if str(whole.get("f")) in CHANGES and whole.get("key", whole.get("partition")) in (f"k{place}", place):
+            if str(whole.get("f")) in CHANGES and whole.get("key", whole.get("partition")) in (key_name(place), place):
                 return True
     return tail.is_strange
 

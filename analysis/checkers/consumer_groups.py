@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 COMMIT_STAYS: Final = Promise("GC", "a commit of a group's offset that was acknowledged or shown stays")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
 
+GROUP: Final = "group"
+"""The kind of workload whose plan has a group."""
 RECORDED: Final = ("member", "reader")
 """The roles of clients that leave a record of the group: the reader asks for its offsets in the end."""
 SKIPPED: Final = AnomalyKind(
@@ -39,7 +41,7 @@ def check(run: Run) -> Outcome:
 
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
     groups = read_groups(run.directory)
-    if "member" not in roles.values() and not groups.members:
+    if run.description.kind != GROUP and "member" not in roles.values() and not groups.members:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}
     judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)

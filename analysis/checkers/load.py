@@ -28,7 +28,8 @@ def check(run: Run) -> Outcome:
     planned = run.description.planned_changes
     if load.changes_under_load < needs.min_share * planned:
         share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
-        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed")
+        weak = f"; {load.weak_under_load} more asked for less than acks = -1" if load.weak_under_load else ""
+        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed{weak}")
     doubts += _of_faults(run)
     detail = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}{_of_plan(run, load)}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))

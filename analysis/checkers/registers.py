@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import ORDER, PHANTOM
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from history.keys import key_name
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
@@ -79,8 +80,9 @@ def _doubts(run: Run, report: RegisterReport) -> list[str]:
     doubts = []
     if not stats["reads"]:
         doubts.append("no read of a register was answered: nothing was checked")
-    if len(report.keys) < run.description.keys:
-        doubts.append(f"{run.description.keys} registers were planned, and operations are on {len(report.keys)}")
+    planned = (key_name(number) for number in range(run.description.keys))
+    if untouched := [key for key in planned if key not in report.keys]:
+        doubts.append(f"there is no operation on registers that were planned: {first_of(untouched, ', ')}")
     doubts += [
         f"register {key} was not read after healing"
         for key, counts in sorted(report.keys.items())

@@ -16,6 +16,8 @@ def find(given: str) -> Path:
     """The campaign's file: a path, or a name in `campaigns/` of the current directory or else of Brownout's own.
 
     Relative to where we are, if it is below: the replay command quotes it. Raises `UsageError`."""
+    if not given:
+        raise UsageError("the campaign's name is empty; give a TOML file, or leave it out for the demo")
     for candidate in (Path(given), *_by_name(given), PROJECT_ROOT / given):
         if candidate.is_file():
             return shortest(candidate)

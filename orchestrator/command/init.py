@@ -78,4 +78,6 @@ def write(directory: Path, texts: dict[str, str]) -> None:
             path.rmdir() if path.is_dir() else path.unlink()
         if isinstance(error, OSError):
             raise UsageError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
+        if isinstance(error, UnicodeEncodeError):
+            raise UsageError(f"{directory}: its name is no UTF-8; name another directory") from error
         raise

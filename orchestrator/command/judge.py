@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -34,17 +35,26 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     # The scratch is beside the verdict: that place can be written.
     engine = Engine(options.engine, runs[0].path / ".spark", options.master)
     verdicts, refused = [], []
+    opened: set[Path] = set()
+
+    def renew(campaign_dir: Path) -> None:
+        renew_documents(campaign_dir, names_of_store(campaign_dir, named[campaign_dir]))
+
     try:
         for run in runs:
             try:
                 with run.held():
+                    if run.path.parent not in opened:  # whatever ends this process, none of before says pass
+                        opened.add(run.path.parent)
+                        _open(run)
+                        renew(run.path.parent)
                     verdicts.append((run, judge(run.path, engine)))
             except UsageError as error:
                 refused.append(error)
     finally:
         engine.stop()
-    for campaign_dir in sorted({run.path.parent for run, _ in verdicts}):
-        renew_documents(campaign_dir, names_of_store(campaign_dir, named[campaign_dir]))
+    for campaign_dir in sorted(opened):
+        renew(campaign_dir)
     if options.json:
         said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
         print(json.dumps([json.loads(text) for text in said], indent=1))
@@ -57,6 +67,15 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
         raise refused[0]
     codes = [*(EXIT_OF_VERDICT[verdict.verdict] for _, verdict in verdicts), *(2 for _ in refused)]
     return next((code for code in (1, 2) if code in codes), 0)
+
+
+def _open(run: RunDirectory) -> None:
+    """Have a run be unknown before it is judged; what stands in the way of that is told by who judges it."""
+    from analysis.rundir import RunDirectoryError
+    from analysis.unfinished import begin
+
+    with contextlib.suppress(OSError, RunDirectoryError):
+        begin(run.path)
 
 
 def _print_verdict(run: RunDirectory) -> None:
@@ -84,12 +103,13 @@ def _report(named: Path) -> int:
 
 def _rendered(named: Path, path: Path) -> Path:
     from analysis.report import render_run
+    from analysis.standing import standing_of
 
     if (path / "run.toml").exists():
         if not (path / "verdict.json").exists():
             raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
         try:
-            return render_run(path)
+            return render_run(path, standing_of(path))
         except ValueError as error:
             raise UsageError(str(error)) from error
     if not is_campaign(path):

@@ -111,8 +111,19 @@ def main(argv: list[str]) -> int:
         print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:
+        if told := _no_path(error):
+            print(visible(f"brownout: {told}; name another path"), file=sys.stderr)
+            return EXIT_USAGE
         _tell_of(error)
         return EXIT_INTERNAL
+
+
+def _no_path(error: Exception) -> str:
+    """What is wrong with a path that nobody can make good, wherever it was met: its name is too long, or its links lead
+    in a circle, which Python 3.11 says in its own way. Empty for all else."""
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return f"{error.filename}: {error.strerror}"
+    return str(error) if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop") else ""
 
 
 def _tell_of(error: Exception) -> None:

@@ -52,7 +52,7 @@ _DIGITS = 1000  # of two numbers that are converted at all
 
 def main(options: argparse.Namespace, argv: list[str]) -> int:
     """Make the runs of a campaign. Raises `UsageError`."""
-    campaign = load(find(options.campaign or DEMO))
+    campaign = load(find(DEMO if options.campaign is None else options.campaign))
     for seed in options.seed:
         if not 0 <= seed < MAX_SEED:
             raise UsageError(f"--seed {seed}: {_SEEDS}")
@@ -88,6 +88,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
 
 def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, options: argparse.Namespace) -> int:
     engine, selection, is_stopped = run_options.engine, run_options.selection, False
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
+    renew_documents(campaign_dir, store.names)  # whatever ends this process, none of before says pass
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
             on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
@@ -110,7 +112,6 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
             _say_how_to_go_on(invocation, store, _where(options))
             sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
-    campaign_dir = store.campaign_dir(invocation.campaign.name)
     renew_documents(campaign_dir, store.names)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)

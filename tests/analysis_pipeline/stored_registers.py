@@ -27,6 +27,7 @@ class StoredRegisters:
 
     path: Path
     clock: Clock = field(default_factory=Clock)
+    keys: tuple[str, ...] = KEYS  # those that are worked; as many are planned
     min_ok: int = 10
     stale: bool = False  # the last read of the last key shows what its first write wrote
     final_reads: bool = True
@@ -52,7 +53,7 @@ class StoredRegisters:
             "system": {"roles": dict.fromkeys(NODES, "member")},
             "replicas": {"format": "none"},
             "metadata": {"format": "none", "traced": False},
-            "workload": {"kind": "register", "judge": "register"},
+            "workload": {"kind": "register", "judge": "register", "keys": len(self.keys)},
             "plan": {"clients": ["c0", "c1"], "changes": 2 * OPERATIONS // 3, "queries": OPERATIONS // 3},
             "nemesis": {"kind": "none"},
             "versions": {"python": "3"},
@@ -99,7 +100,7 @@ class StoredRegisters:
         held: Held = {}
         for number in range(ROUNDS):
             client = clients[number % 2]
-            for key in KEYS:
+            for key in self.keys:
                 write = client.write(key)
                 client.ok(write)
                 swap = client.compare_and_set(key, write.value)
@@ -122,8 +123,8 @@ class StoredRegisters:
 
     def _final(self, client: RegisterWriter, first: Held, held: Held) -> None:
         client.phase = "final"
-        for key in KEYS if self.final_reads else ():
-            client.ok(client.read(key), first[key] if self.stale and key == KEYS[-1] else held[key])
+        for key in self.keys if self.final_reads else ():
+            client.ok(client.read(key), first[key] if self.stale and key == self.keys[-1] else held[key])
 
     def _tick(self) -> int:
         self.clock.now += MS

@@ -70,6 +70,7 @@ class StoredRun:
     replica_format: str = "kafka"  # what run.toml says of them
     settings: dict[str, Any] = field(default_factory=dict)  # of the brokers
     records: str = "derived"  # what run.toml says that they are made of
+    kind: str = "log"  # of the workload
     judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
     fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
@@ -112,7 +113,7 @@ class StoredRun:
             "replicas": {"format": self.replica_format, "records": self.records},
             "metadata": {"format": "none", "traced": False},
             "workload": {
-                "kind": "log",
+                "kind": self.kind,
                 "judge": self.judge,
                 "topic": "log",
                 "partitions": 1,

@@ -46,6 +46,12 @@ def test_replicas_that_are_compacted_pass_and_the_report_says_what_was_not_check
     assert (limit in said) == ("compact" in policy)
 
 
+def test_a_group_that_was_planned_and_of_which_nobody_tells_is_unknown(tmp_path: Path) -> None:
+    verdict = judged(StoredRun(tmp_path / "run", kind="group"))
+    assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
+    assert "no commit was acknowledged of partitions 0" in verdict.reasons
+
+
 FORGETTING = {"log.retention.ms": "1"}
 
 

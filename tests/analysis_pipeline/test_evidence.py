@@ -22,6 +22,8 @@ from history.seal import seal
 from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
+from tests.mutations.stored import Stored
+from tests.mutations.streams import rewrite
 
 Line = dict[str, Any]
 Change = Callable[[list[Line]], list[Line]]
@@ -287,6 +289,18 @@ def test_why_a_run_was_not_finished_comes_first(tmp_path: Path) -> None:
     reasons = judged(tmp_path / "run", unfinished).reasons
     assert reasons[0] == said
     assert "the run ended in phase collect, not by its plan" in reasons
+
+
+def test_appends_that_may_be_lost_are_no_load_that_was_kept(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    rewrite(Stored(run), "producer-0-1.arrows", lambda rows: [row | {"acks": 1} for row in rows])
+    seal(run)
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == "unknown"
+    assert verdict.reasons[0] == (
+        f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed; "
+        f"{RECORDS} more asked for less than acks = -1"
+    )
 
 
 def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path) -> None:

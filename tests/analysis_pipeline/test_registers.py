@@ -45,6 +45,21 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
     assert (run / "plots" / "1-latency.png").stat().st_size > 1_000
 
 
+def test_what_a_program_wrote_of_which_nothing_is_on_record_nobody_knows(tmp_path: Path) -> None:
+    value = 1_000 << 32  # of a producer that the journal gives to the program
+    empty = StoredRegisters(tmp_path / "empty", elsewhere=({"clock": "monotonic"},)).write()
+    assert read_run(empty).may_have_written(value)
+    assert judged(empty).verdict == "pass"
+    told = StoredRegisters(tmp_path / "told", elsewhere=(READ | {"value": None},)).write()
+    assert not read_run(told).may_have_written(value)
+
+
+def test_another_register_stands_for_none_that_was_planned(tmp_path: Path) -> None:
+    verdict = judged(StoredRegisters(tmp_path / "run", keys=("k0", "k9", "k2")).write())
+    assert verdict.verdict == "unknown"
+    assert verdict.reasons == ("there is no operation on registers that were planned: k1",)
+
+
 def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     verdict = judged(run, pictures=True)

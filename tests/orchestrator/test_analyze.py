@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -19,6 +20,10 @@ IN_PROCESS = ("--engine", "in-process")
 
 def verdict_of(run: Path) -> Any:
     return json.loads((run / "verdict.json").read_text())
+
+
+def summary_of(campaign: StoredCampaign) -> Any:
+    return json.loads((campaign.path / "summary.json").read_text())
 
 
 def _killed_while_it_judges(run: Path) -> None:
@@ -41,6 +46,49 @@ def test_an_analysis_that_is_killed_leaves_unknown_and_never_the_older_pass(tmp_
     assert "the analysis has not finished" in verdict_of(run)["reasons"][0]
     assert not (run / "report.html").exists(), "the older verdict's page"
     assert ask("gate", campaign.path).code == 2
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, SystemExit])
+def test_an_analysis_that_is_stopped_leaves_no_document_of_an_older_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: type[BaseException]
+) -> None:
+    campaign = StoredCampaign(tmp_path / "store")
+    first, second = campaign.made()
+    assert ask("gate", campaign.path).code == 0
+
+    def stop(*_: object) -> None:
+        raise stopped
+
+    monkeypatch.setattr("analysis.pipeline.write_tables", stop)
+    with contextlib.suppress(SystemExit):
+        assert ask("analyze", *IN_PROCESS, first, second).code == 130
+    assert verdict_of(second)["verdict"] == "pass"
+    assert summary_of(campaign)["verdict"] == "unknown"
+    assert "<error " in (campaign.path / "junit.xml").read_text()
+
+
+def test_a_verdict_that_is_stale_is_reported_as_unknown(tmp_path: Path) -> None:
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    assert ask("report", run).code == 0
+    assert '<span class="badge pass">' in (run / "report.html").read_text()
+    (run / "nodes" / "n1" / "service.log").write_text("something else\n")
+    assert ask("report", run).code == 0
+    page = (run / "report.html").read_text()
+    assert '<span class="badge unknown">' in page
+    assert "have changed since it was made" in page
+    assert "<title>unknown" in page
+
+
+def test_a_proven_failure_is_reported_as_one_with_what_speaks_against_its_record_besides(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    run = campaign.make(planned, lost=7)
+    (run / "nodes" / "n1" / "service.log").write_text("something else\n")
+    assert ask("report", run).code == 0
+    page = (run / "report.html").read_text()
+    assert '<span class="badge fail">' in page
+    assert "Undecided besides" in page
+    assert "have changed since it was made" in page
 
 
 def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:

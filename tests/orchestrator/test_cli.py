@@ -80,6 +80,11 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
             ["run", "nowhere"],
             "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, chaos-",
         ),
+        (["run", ""], "the campaign's name is empty; give a TOML file"),
+        (["run", "x" * 300, "--dry-run"], "xxx: File name too long; name another path"),
+        (["gate", "x" * 300], "xxx: File name too long; name another path"),
+        (["replay", "x" * 300], "xxx: File name too long; name another path"),
+        (["init", "x" * 300], "File name too long; name another path"),
         (["run", "campaigns"], "campaigns is a directory; give a campaign's TOML file"),
         (["run", "--seed", "-3"], "--seed -3: seeds are whole numbers from 0"),
         (["run", "--seeds", "5-1"], "--seeds 5-1: write the first and the last, such as 1-20"),
@@ -110,6 +115,19 @@ def test_wrong_usage_ends_with_64_and_a_remedy(
 ) -> None:
     assert main(arguments) == 64
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["gate", "demo", "--store"], ["run", "demo", "--dry-run", "--store"], ["init"], ["analyze"]]
+)
+def test_links_that_lead_in_a_circle_are_wrong_usage(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    assert main([*arguments, str(tmp_path / "circle")]) == 64
+    told = capsys.readouterr().err
+    assert "circle" in told
+    assert "Traceback" not in told
 
 
 def test_without_java_nothing_is_begun(

@@ -519,6 +519,25 @@ def test_a_campaign_whose_runs_and_plans_are_gone_is_not_forgotten(campaign: Sto
     assert decided(other).code == 2
 
 
+def test_an_invocation_that_begins_leaves_no_document_of_an_older_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    assert ask("gate", campaign.path).code == 0
+
+    def refuse(*_: object) -> None:
+        raise UsageError("nothing is made here")
+
+    monkeypatch.setattr("orchestrator.command.run.Runner.make_all", refuse)
+    file = tmp_path / "story.toml"
+    file.write_text(f'name = "{NAME}"\n')
+    answer = ask("run", file, "--world", "simulation", "--store", campaign.store, "--quiet")
+    assert "nothing is made here" in answer.err
+    assert json.loads((campaign.path / "summary.json").read_text())["verdict"] == "unknown"
+    assert "never made" in (campaign.path / "junit.xml").read_text()
+
+
 def test_the_latest_is_one_run(campaign: StoredCampaign) -> None:
     (campaign.store / "latest").symlink_to(runs_of(campaign)[0].relative_to(campaign.store))
     answer = ask("gate", campaign.store / "latest", "--json")

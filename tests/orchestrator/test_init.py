@@ -12,7 +12,7 @@ from installation.files import PROJECT_ROOT
 from orchestrator.campaign.file import load
 from orchestrator.command import init
 from orchestrator.command.line import main
-from orchestrator.errors import UsageError
+from orchestrator.errors import EXIT_USAGE, UsageError
 
 NAMES = ["README.md", "chaos.toml", "ci.yml", "client.py", "system.toml"]
 
@@ -80,3 +80,11 @@ def test_a_file_in_the_way_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "file").write_text("")
     assert main(["init", str(tmp_path / "file" / "below")]) == 64
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_directory_whose_name_is_no_text_is_told_and_not_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "\udcff")]) == EXIT_USAGE
+    assert "its name is no UTF-8; name another directory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -39,3 +39,15 @@ def test_a_client_that_was_blocked_does_not_flood() -> None:
     while bursts.take(61.0):
         burst += 1
     assert burst < 120
+
+
+@pytest.mark.parametrize("start_s", [0.0, 0.3339049512062233, 1e5 / 3])
+def test_who_waits_as_told_gets_on(start_s: float) -> None:
+    """Also where the clock shows only the moments at which a wait has ended, as that of a simulation does."""
+    now_s = start_s
+    bursts = Bursts(50, Random(1), start_s=start_s, burst_s=0.7, rest_s=0.4)
+    for _ in range(5_000):
+        wait_s = bursts.wait_s(now_s)
+        assert now_s + wait_s > now_s or bursts.take(now_s), f"{wait_s} s after {now_s} s nothing has changed"
+        now_s += wait_s
+    assert now_s > start_s + 10

@@ -16,6 +16,9 @@ from workloads.kinds import log
 from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
 
+_TICK_S: Final = 1e-9
+"""Less than this a clock need not show: who waits for less may find that no time has passed, again and again."""
+
 
 class Bursts:
     """Operations at `rate` a second on the whole, all of them in the first `burst_s` of every `burst_s + rest_s`."""
@@ -29,7 +32,8 @@ class Bursts:
     def wait_s(self, now_s: float) -> float:
         """Seconds until the next operation is due; 0 when it is."""
         into_s = (now_s - self._start_s) % self._period_s
-        return self._period_s - into_s if into_s >= self._burst_s else self._pacer.wait_s(self._busy_s(now_s))
+        wait_s = self._period_s - into_s if into_s >= self._burst_s else self._pacer.wait_s(self._busy_s(now_s))
+        return max(wait_s, _TICK_S) if wait_s > 0 else 0.0
 
     def take(self, now_s: float) -> bool:
         """Whether an operation is due now; if so it counts as issued."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from history.keys import key_name
 from workloads import command_client
 from workloads.api import RegisterClient
 from workloads.connection import Called
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
-
-
-def key_name(number: int) -> str:
-    """The key, as clients and the record name it."""
-    return f"k{number}"
 
 
 class RegisterProcess(OwnProcess[RegisterClient]):
