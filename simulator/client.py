@@ -80,11 +80,17 @@ class Fetched(NamedTuple):
 
 
 class SimulatedClient:
-    """Talks to a cluster from the host in whose context it runs. Timeouts are in seconds."""
+    """Talks to a cluster from the host in whose context it runs. Timeouts are in seconds.
+
+    Answers come in the order of the requests, and who gives one up drops the connection, with all that waits on it.
+    Libraries take care that a question of who leads ends no append's wait: Java's asks a broker at which it has least
+    under way, librdkafka waits for that answer as long as for any. Here such questions have connections of their own.
+    """
 
     def __init__(self, brokers: Mapping[int, Address]) -> None:
         self._brokers = sorted(brokers)
         self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
+        self._for_metadata = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._leaders: dict[tuple[str, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}  # the newest that was heard of, by partition
         self._turn = 0
@@ -97,7 +103,7 @@ class SimulatedClient:
         for _ in self._brokers:
             node = self._brokers[self._turn % len(self._brokers)]
             try:
-                answer = await self._connector.request(node, request, METADATA_VERSION, timeout)
+                answer = await self._for_metadata.request(node, request, METADATA_VERSION, timeout)
             except OSError:
                 self._turn += 1
                 continue
@@ -310,6 +316,7 @@ class SimulatedClient:
     def close(self) -> None:
         """Drop every connection."""
         self._connector.close()
+        self._for_metadata.close()
 
     def _forget(self, topic: str, partition: int) -> None:
         """The leader was none, or is not reached: another broker may know better."""

@@ -1,0 +1,51 @@
+"""What the simulated client keeps waiting, as client libraries do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from simulator.client import REFRESH_S, SimulatedClient, UncertainError
+from simulator.cluster import SimulatedCluster
+
+TOPIC = "log"
+# Nobody leaves the in-sync set, and nobody else is elected, while an append waits.
+PATIENT = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "60000",
+    "broker.session.timeout.ms": "60000",
+}
+WAIT_S = 10 * REFRESH_S
+CUT_S = 4 * REFRESH_S
+
+
+@pytest.mark.parametrize("healed", [True, False])
+def test_asking_who_leads_ends_no_appends_wait(healed: bool) -> None:
+    """A leader who is cut off from its followers answers nothing that was asked behind an append before that."""
+    with SimulatedCluster(1, properties=PATIENT) as cluster:
+
+        async def story() -> tuple[bool, float]:
+            cluster.start()
+            await cluster.ready()
+            loop, anybody = asyncio.get_running_loop(), SimulatedClient(cluster.addresses)
+            await anybody.create_topic(TOPIC)
+            leader = await anybody.leader_of(TOPIC, 0)
+            client = SimulatedClient({leader: cluster.addresses[leader]})  # asks nobody else who leads
+            followers = [name for name, machine in cluster.machines.items() if machine.node_id != leader]
+            cluster.partition([f"n{leader}"], followers)
+            asking, begun_s = asyncio.create_task(client.keep_up(TOPIC)), loop.time()
+            appending = asyncio.create_task(client.produce(TOPIC, 0, [b"x"], timeout=WAIT_S))
+            await asyncio.sleep(CUT_S)
+            assert not appending.done()
+            if healed:
+                cluster.heal()
+            (came,) = await asyncio.gather(appending, return_exceptions=True)
+            asking.cancel()
+            assert came == 0 or isinstance(came, UncertainError)
+            return came == 0, loop.time() - begun_s
+
+        acknowledged, took_s = cluster.run(story())
+    assert acknowledged is healed
+    assert took_s > (CUT_S if healed else WAIT_S)
