@@ -96,7 +96,7 @@ def content_of(run_dir: Path) -> Content:
 
 
 def _add(name: str, path: str, content: Content) -> None:
-    """`name`: the path below the run's directory. With no more calls than it takes: a run may have many thousand files."""
+    """`name`: the path below the run's directory. With few calls for each: a run may have many thousand files."""
     what = "file"
     try:
         found = os.lstat(path)
