@@ -21,6 +21,8 @@ FLUSH_ROWS: Final = 8192
 
 _CRC: Final = "crc32"
 _ROWS: Final = "rows"
+_IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
+"""Batches are small: to hand their columns to a pool of threads takes as long as to read them."""
 
 
 class BatchWriter:
@@ -151,7 +153,7 @@ class _Reading:
     def read(self) -> None:
         """Raises what pyarrow does for a stream that is cut or damaged."""
         source = pa.BufferReader(self._data)
-        with pa.ipc.open_stream(source) as stream:
+        with pa.ipc.open_stream(source, options=_IN_THIS_THREAD) as stream:
             if not stream.schema.equals(self._schema):
                 self.changed = True
                 self.defects.append("it does not have the columns of operations; was it written by another version?")

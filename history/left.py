@@ -71,6 +71,6 @@ def _rest(name: str, client: str) -> bool:
     return name.startswith(client + "-") and name[len(client) + 1 :].partition(".")[0].isdigit()
 
 
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+def sha256_of(path: Path | str) -> str:
+    with open(path, "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

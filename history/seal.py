@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -87,32 +88,29 @@ def content_of(run_dir: Path) -> Content:
     cannot be read is as one of another content."""
     content: Content = {}
     for name in EVIDENCE:
-        path = run_dir / name
-        if path.is_symlink() or path.exists():
-            _add(path, run_dir, content)
+        if os.path.lexists(run_dir / name):
+            _add(name, str(run_dir / name), content)
     for own in (FILE_NAME, _DRAFT):
         content.pop(f"history/{own}", None)
     return dict(sorted(content.items()))
 
 
-def _add(path: Path, run_dir: Path, content: Content) -> None:
-    name = path.relative_to(run_dir).as_posix()
-    if path.is_symlink() or not (path.is_dir() or path.is_file()):
-        content[name] = {"is": _STRANGE}
-    elif path.is_dir():
-        content[name] = {"is": _DIRECTORY}
-        try:
-            inside = sorted(path.iterdir())
-        except OSError as error:
-            content[name] = {"is": f"{_DIRECTORY} that cannot be read: {error.strerror}"}
-            return
-        for each in inside:
-            _add(each, run_dir, content)
-    else:
-        try:
-            content[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        except OSError as error:
-            content[name] = {"is": f"file that cannot be read: {error.strerror}"}
+def _add(name: str, path: str, content: Content) -> None:
+    """`name`: the path below the run's directory. With few calls for each: a run may have many thousand files."""
+    what = "file"
+    try:
+        found = os.lstat(path)
+        if stat.S_ISDIR(found.st_mode):
+            what = _DIRECTORY
+            content[name] = {"is": _DIRECTORY}
+            for inside in sorted(os.listdir(path)):
+                _add(f"{name}/{inside}", f"{path}/{inside}", content)
+        elif stat.S_ISREG(found.st_mode):
+            content[name] = {"bytes": found.st_size, "sha256": sha256_of(path)}
+        else:
+            content[name] = {"is": _STRANGE}
+    except OSError as error:
+        content[name] = {"is": f"{what} that cannot be read: {error.strerror}"}
 
 
 def _evidence_of(path: Path) -> Content:

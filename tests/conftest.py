@@ -14,10 +14,13 @@ from analysis.spark import SparkHandle, java_version
 
 LONGEST: Final = (
     "tests/mutations/test_mutations.py",
-    "tests/orchestrator/test_scenarios.py",
-    "tests/orchestrator/test_brokers_that_end.py",
     "tests/conformance/test_breaks.py",
     "tests/playbooks/test_playbooks.py",
+    "tests/orchestrator/test_scenarios.py",
+    "tests/orchestrator/test_brokers_that_end.py",
+    "tests/simulator/test_directed_campaigns.py",
+    "tests/search/test_replay.py",
+    "tests/simulator/test_leases.py",
     "tests/house/test_tools.py",
 )
 """The files whose tests take longest, some at work and some waiting."""

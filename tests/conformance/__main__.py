@@ -32,8 +32,8 @@ def main() -> int:
     wrong = [f"{name}: {fault}" for name, one in chosen.items() for fault in faults(one, ROOT, named)]
     if wrong:
         return refused("\n".join(wrong))
-    with tempfile.TemporaryDirectory() as directory:
-        return tried(BrokenTree(Path(directory)), chosen)
+    with tempfile.TemporaryDirectory() as directory, BrokenTree(Path(directory)) as tree:
+        return tried(tree, chosen)
 
 
 def refused(why: str) -> int:

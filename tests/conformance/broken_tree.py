@@ -7,8 +7,11 @@ show nothing about a rule: *did not run*.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,8 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Self
 from xml.etree import ElementTree
 
+from tests.conformance import forking_pytest
 from tests.conformance.breaks import ROOT, Break
 
 NOT_COPIED = (".*", "store", "*.egg-info")
@@ -44,12 +49,28 @@ class Trial:
 
 
 class BrokenTree:
-    """A copy of the project below `directory`, made at once, for one process at a time."""
+    """A copy of the project below `directory`, made at once, for one process at a time. Used in a `with` statement: a
+    process that waits for trials ends with it."""
 
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self._root = root
         self._copy = directory / "project"
         shutil.copytree(root, self._copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        self._forking = subprocess.Popen(
+            # without the directory of the program in the path: only the copy is imported
+            [sys.executable, "-P", forking_pytest.__file__],
+            cwd=self._copy,
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forking.communicate()
 
     def trial(self, one: Break) -> Trial:
         """What the break's tests say of it. ValueError when it does not fit the source."""
@@ -59,21 +80,25 @@ class BrokenTree:
     def run(self, tests: Sequence[str], limit_s: float = LIMIT_S) -> Trial:
         """What these tests say of the copy as it is: *survived* when all pass."""
         with tempfile.TemporaryDirectory() as scratch:
-            report = Path(scratch) / "report.xml"
-            command = [sys.executable, "-m", "pytest", "-x", "-q", *LEFT_OUT, f"--junitxml={report}"]
-            try:
-                ran = subprocess.run(
-                    [*command, f"--basetemp={scratch}/tests", *tests],
-                    cwd=self._copy,
-                    env=self._environment(),
-                    capture_output=True,
-                    text=True,
-                    timeout=limit_s,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
+            report, output = Path(scratch) / "report.xml", Path(scratch) / "output"
+            options = ["-x", "-q", *LEFT_OUT, f"--junitxml={report}", f"--basetemp={scratch}/tests"]
+            status = self._pytest([*options, *tests], output, limit_s)
+            if status is None:
                 return Trial(Outcome.DID_NOT_RUN, f"no end within {limit_s:.0f} s")
-            return judged(ran, report)
+            return judged(status, output.read_text(encoding="utf-8", errors="replace"), report)
+
+    def _pytest(self, arguments: Sequence[str], output: Path, limit_s: float) -> int | None:
+        """Its exit status; None when it was ended, for it took too long."""
+        assert self._forking.stdin is not None
+        assert self._forking.stdout is not None
+        self._forking.stdin.write(json.dumps({"arguments": arguments, "output": str(output)}) + "\n")
+        self._forking.stdin.flush()
+        pid = int(self._forking.stdout.readline())
+        ended, _, _ = select.select([self._forking.stdout], [], [], limit_s)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+        status = int(self._forking.stdout.readline())
+        return status if ended else None
 
     @contextmanager
     def _broken(self, one: Break) -> Iterator[None]:
@@ -104,12 +129,12 @@ def _forget_bytecode(source: Path) -> None:
         bytecode.unlink()
 
 
-def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:
-    """By pytest's exit status (0 passed, 1 some failed, else it did not come so far) and its report."""
-    if ran.returncode not in (0, 1) or not report.is_file():
-        return Trial(Outcome.DID_NOT_RUN, f"pytest ended with {ran.returncode}: {(ran.stdout + ran.stderr)[-2000:]}")
+def judged(status: int, output: str, report: Path) -> Trial:
+    """By pytest's exit status (0 passed, 1 some failed, else it did not come so far), what it said, and its report."""
+    if status not in (0, 1) or not report.is_file():
+        return Trial(Outcome.DID_NOT_RUN, f"pytest ended with {status}: {output[-2000:]}")
     cases = list(ElementTree.parse(report).getroot().iter("testcase"))
-    if ran.returncode == 0:
+    if status == 0:
         if all(case.find("skipped") is not None for case in cases):
             return Trial(Outcome.DID_NOT_RUN, "all tests were skipped")
         return Trial(Outcome.SURVIVED, "all tests passed")
@@ -121,4 +146,4 @@ def judged(ran: subprocess.CompletedProcess[str], report: Path) -> Trial:
             message = failure.get("message") or ""
             tells_nothing = message.startswith(SLIPS + WAITED)
             return Trial(Outcome.DID_NOT_RUN if tells_nothing else Outcome.KILLED, f"{case.get('name')}: {message}")
-    return Trial(Outcome.DID_NOT_RUN, f"pytest ended with 1 and no failure: {ran.stdout[-2000:]}")
+    return Trial(Outcome.DID_NOT_RUN, f"pytest ended with 1 and no failure: {output[-2000:]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,9 +13,10 @@ from tests.house.conformance import marks, rules
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> BrokenTree:
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokenTree]:
     """One copy of the project for all breaks that a process tries."""
-    return BrokenTree(tmp_path_factory.mktemp("broken"))
+    with BrokenTree(tmp_path_factory.mktemp("broken")) as tree:
+        yield tree
 
 
 def test_every_break_fits_the_source_and_names_tests_of_its_rule() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(project: Path, tmp_path: Path) -> BrokenTree:
-    return BrokenTree(tmp_path / "copy", project)
+def tree(project: Path, tmp_path: Path) -> Iterator[BrokenTree]:
+    with BrokenTree(tmp_path / "copy", project) as tree:
+        yield tree
 
 
 def change(old: str, new: str, *tests: str) -> Break:
@@ -78,14 +80,15 @@ def test_a_slip_kills_nothing(tree: BrokenTree, new: str, said: str) -> None:
 
 def test_tests_that_do_not_end_or_are_not_there_kill_nothing(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text("import threading\ndef test_for_ever():\n    threading.Event().wait()\n")
-    tree = BrokenTree(tmp_path / "copy", project)
-    for test in ("test_rule.py::test_for_ever", "test_rule.py::test_of_equals"):
-        assert tree.run([test], limit_s=2).outcome is Outcome.DID_NOT_RUN
+    with BrokenTree(tmp_path / "copy", project) as tree:
+        for test in ("test_rule.py::test_for_ever", "test_rule.py::test_of_equals"):
+            assert tree.run([test], limit_s=2).outcome is Outcome.DID_NOT_RUN
 
 
 def test_tests_that_are_skipped_say_nothing(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text("import pytest\ndef test_it():\n    pytest.skip('no root here')\n")
-    trial = BrokenTree(tmp_path / "copy", project).run(["test_rule.py::test_it"])
+    with BrokenTree(tmp_path / "copy", project) as tree:
+        trial = tree.run(["test_rule.py::test_it"])
     assert (trial.outcome, trial.said) == (Outcome.DID_NOT_RUN, "all tests were skipped")
 
 
@@ -93,7 +96,8 @@ def test_a_fixture_that_breaks_kills_nothing(project: Path, tmp_path: Path) -> N
     (project / "test_rule.py").write_text(
         "import pytest\n@pytest.fixture\ndef gone():\n    assert False\ndef test_it(gone):\n    pass\n"
     )
-    assert BrokenTree(tmp_path / "copy", project).run(["test_rule.py"]).outcome is Outcome.DID_NOT_RUN
+    with BrokenTree(tmp_path / "copy", project) as tree:
+        assert tree.run(["test_rule.py"]).outcome is Outcome.DID_NOT_RUN
 
 
 def test_a_break_of_a_source_that_has_changed_is_named(project: Path, tree: BrokenTree) -> None:

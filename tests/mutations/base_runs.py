@@ -15,6 +15,7 @@ world = "process"
 nodes = 3
 [broker]
 "min.insync.replicas" = 2
+"offsets.topic.num.partitions" = 1
 "broker.session.timeout.ms" = 1500
 "broker.lease.ms" = 1000
 [workload]
@@ -114,6 +115,7 @@ nodes = 3
 [broker]
 "min.insync.replicas" = 2
 "log.flush.interval.messages" = 1
+"offsets.topic.num.partitions" = 1
 "broker.session.timeout.ms" = 1500
 "broker.lease.ms" = 1000
 [workload]

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from analysis.pipeline import analyze
@@ -21,6 +23,7 @@ from history.seal import EVIDENCE, complaints, seal
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
 from tests.mutations.stored import Stored, event
 
+DIRECTORY = "a directory"
 DERIVED = ("plots", "report.html", "spark")
 """What the mutants do without: nothing that judges a run reads it."""
 
@@ -92,26 +95,37 @@ class Bench:
 
 def changed_files(base: Path, mutant: Path) -> list[str]:
     """The names of the evidence's files and directories that one of them lacks or in which they differ."""
-    found = [
-        {path.relative_to(run): path for part in EVIDENCE for path in (run / part).rglob("*")} for run in (base, mutant)
-    ]
-    one, other = (
-        {**each, **{Path(part): run / part for part in EVIDENCE if (run / part).exists()}}
-        for each, run in zip(found, (base, mutant), strict=True)
-    )
-    differ = [
-        name
-        for name in one.keys() | other.keys()
-        if name not in one or name not in other or _content(one[name]) != _content(other[name])
-    ]
-    return sorted({str(name) for name in differ})
+    one, other = _contents_of_base(base), _contents(mutant)
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
-def _content(path: Path) -> bytes | str:
+@cache
+def _contents_of_base(base: Path) -> dict[str, bytes | str]:
+    """Once: nobody changes a base."""
+    return _contents(base)
+
+
+def _contents(run: Path) -> dict[str, bytes | str]:
+    """What there is of the evidence, by its path below the run's directory."""
+    found: dict[str, bytes | str] = {}
+    left = [part for part in EVIDENCE if os.path.lexists(run / part)]
+    while left:
+        name = left.pop()
+        found[name] = content = _content(f"{run}/{name}")
+        if content == DIRECTORY:
+            left += [f"{name}/{inside}" for inside in os.listdir(f"{run}/{name}")]
+    return found
+
+
+def _content(path: str) -> bytes | str:
     """What is there: a file's bytes, or what it is instead."""
-    if path.is_symlink():
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
         return f"a link to {os.readlink(path)}"
-    return path.read_bytes() if path.is_file() else "a directory" if path.is_dir() else "something else"
+    if not stat.S_ISREG(mode):
+        return DIRECTORY if stat.S_ISDIR(mode) else "something else"
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def seal_again(run: Path) -> None:

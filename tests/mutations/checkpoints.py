@@ -45,7 +45,7 @@ def high_watermarks_lack_a_line(run: Stored) -> None:
 
 @mutation(unknown("high watermark|replication-offset-checkpoint", "log-0"))
 def a_partition_has_no_high_watermark(run: Stored) -> None:
-    run.edit(MARKS, lambda data: b"0\n1\n" + data.split(b"\n")[3] + b"\n")
+    run.edit(MARKS, lambda data: b"0\n1\n" + data.split(b"\n")[2] + b"\n")
 
 
 @mutation(unknown("high watermark|replication-offset-checkpoint"))
