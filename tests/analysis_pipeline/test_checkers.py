@@ -9,7 +9,6 @@ import pytest
 
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from analysis.spark import SparkHandle
 from analysis.verdict import Check, Verdict
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
@@ -166,26 +165,3 @@ def test_a_line_that_the_system_declares_fatal_fails_the_run(tmp_path: Path) -> 
 def test_processes_that_stay_up_pass(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run"))
     assert check(verdict, "services").verdict == "pass"
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"magic": 1},
-        {"magic": 1, "diverging": "n3"},
-        {"lost": 7, "exits": (("n1", 1, None, "bye"),)},
-        {"unknown_format_on": "n2"},
-        {"replica_format": "none"},
-        {"replica_format": "etcd-wal"},
-    ],
-    ids=["formats 2", "format 1", "diverging", "lost", "unknown format", "not read", "no reader"],
-)
-def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
-    run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
-    here = analyze(run, engine="in-process", pictures=False)
-    there = analyze(run, session=spark, engine="spark", pictures=False)
-    assert there.anomalies == here.anomalies
-    assert (there.verdict, there.reasons) == (here.verdict, here.reasons)
-    assert [(c.name, c.verdict, c.detail) for c in there.checks] == [(c.name, c.verdict, c.detail) for c in here.checks]

@@ -10,7 +10,6 @@ from analysis.pipeline import analyze
 from analysis.registerjob import check_registers
 from analysis.registerverifier import verify_registers
 from analysis.report import render_run
-from analysis.spark import SparkHandle
 from analysis.verdict import Verdict
 from history import compact_registers, read_run
 from tests.analysis_pipeline.stored_registers import KEYS, OPERATIONS, ROUNDS, StoredRegisters
@@ -159,10 +158,3 @@ def test_keys_spread_over_files_are_judged_the_same(tmp_path: Path) -> None:
     files = compact_registers(history, run, rows_per_file=10)
     assert len(files) == len(KEYS)
     assert check_registers(files, None) == whole
-
-
-@pytest.mark.spark
-def test_spark_and_process_give_the_same_report(tmp_path: Path, spark: SparkHandle) -> None:
-    run = StoredRegisters(tmp_path / "run", stale=True).write()
-    files = compact_registers(read_run(run), run, rows_per_file=10)
-    assert check_registers(files, spark.session()) == check_registers(files, None)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.spark import SparkHandle
 from analysis.verdict import Check, Verdict
 from history import Journal
 from history.seal import seal
@@ -436,30 +435,3 @@ def test_what_nobody_is_known_to_have_sent_is_undecided_while_the_record_of_clie
     verdict = judged(tmp_path, change)
     assert "phantom-on-replica" not in {each.name for each in verdict.anomalies}
     assert any("what clients sent is not there in full" in each for each in verdict.reasons), verdict.reasons
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "name",
-    [
-        "as they were",
-        "a node's files are gone",
-        "a record's byte flipped",
-        "an unknown message format on all",
-        "a partition that nobody planned",
-        "torn high watermarks",
-        "a byte of a value changed on all",
-        "a segment in the middle missing",
-        "the first segment missing",
-        "a committed record changed since",
-    ],
-)
-def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Path, name: str) -> None:
-    change = LAWFUL.get(name) or {**UNKNOWN, **FAIL}[name][0]
-    run = StoredRun(tmp_path / "run").write()
-    change(ReplicaSet(run))
-    seal(run)
-    here = analyze(run, engine="in-process", pictures=False)
-    there = analyze(run, session=spark, engine="spark", pictures=False)
-    assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
-    assert replicas_check(there).detail == replicas_check(here).detail

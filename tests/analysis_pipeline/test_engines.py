@@ -1,4 +1,5 @@
-"""The log check gives one report: in process and on Spark, for whole partitions and for spread ones."""
+"""In process and on Spark the same is said of a run. All that is looked at on Spark stands here, for the start of a
+session costs more than all of it."""
 
 from __future__ import annotations
 
@@ -12,10 +13,17 @@ import pytest
 from analysis.core.owners import Owners
 from analysis.core.rows import DamagedError
 from analysis.logjob import check_in_process, check_on_spark, files_of, plan
+from analysis.pipeline import analyze
+from analysis.registerjob import check_registers
 from analysis.spark import SparkHandle
-from history import History, compact, decode_value
+from history import History, compact, compact_registers, decode_value, read_run
 from history.schemas import FAULTS, PHASES, RESERVATIONS
+from history.seal import seal
 from tests.analysis.log_histories import ok, random_history, table
+from tests.analysis_pipeline.replica_sets import ReplicaSet
+from tests.analysis_pipeline.stored_registers import StoredRegisters
+from tests.analysis_pipeline.stored_run import StoredRun
+from tests.analysis_pipeline.test_replica_mutations import FAIL, LAWFUL, UNKNOWN, replicas_check
 
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
@@ -79,6 +87,63 @@ def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
     report = check_on_spark(spark.session(), files_of(tmp_path), upper_bound="strict")
     assert report == check_in_process({}, upper_bound="strict")
     assert report.ok
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"magic": 1},
+        {"magic": 1, "diverging": "n3"},
+        {"lost": 7, "exits": (("n1", 1, None, "bye"),)},
+        {"unknown_format_on": "n2"},
+        {"replica_format": "none"},
+        {"replica_format": "etcd-wal"},
+    ],
+    ids=["formats 2", "format 1", "diverging", "lost", "unknown format", "not read", "no reader"],
+)
+def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
+    run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
+    here = analyze(run, engine="in-process", pictures=False)
+    there = analyze(run, session=spark, engine="spark", pictures=False)
+    assert there.anomalies == here.anomalies
+    assert (there.verdict, there.reasons) == (here.verdict, here.reasons)
+    assert [(c.name, c.verdict, c.detail) for c in there.checks] == [(c.name, c.verdict, c.detail) for c in here.checks]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "name",
+    [
+        "as they were",
+        "a node's files are gone",
+        "a record's byte flipped",
+        "an unknown message format on all",
+        "a partition that nobody planned",
+        "torn high watermarks",
+        "a byte of a value changed on all",
+        "a segment in the middle missing",
+        "the first segment missing",
+        "a committed record changed since",
+    ],
+)
+def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Path, name: str) -> None:
+    change = LAWFUL.get(name) or {**UNKNOWN, **FAIL}[name][0]
+    run = StoredRun(tmp_path / "run").write()
+    change(ReplicaSet(run))
+    seal(run)
+    here = analyze(run, engine="in-process", pictures=False)
+    there = analyze(run, session=spark, engine="spark", pictures=False)
+    assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
+    assert replicas_check(there).detail == replicas_check(here).detail
+
+
+@pytest.mark.spark
+def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    files = compact_registers(read_run(run), run, rows_per_file=10)
+    assert check_registers(files, spark.session()) == check_registers(files, None)
 
 
 def test_a_partition_with_many_files_is_cut_into_tasks(tmp_path: Path) -> None:
