@@ -19,11 +19,14 @@ from analysis.spark import SparkHandle
 from history import History, compact, compact_registers, decode_value, read_run
 from history.schemas import FAULTS, PHASES, RESERVATIONS
 from history.seal import seal
+from orchestrator.search.attempt import Task, attempt, spread
+from orchestrator.search.exploring import RANDOM
 from tests.analysis.log_histories import ok, random_history, table
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.analysis_pipeline.test_replica_mutations import FAIL, LAWFUL, UNKNOWN, replicas_check
+from tests.search.imagined import SHORT
 
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
@@ -144,6 +147,19 @@ def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> No
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     files = compact_registers(read_run(run), run, rows_per_file=10)
     assert check_registers(files, spark.session()) == check_registers(files, None)
+
+
+@pytest.mark.spark
+def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, tmp_path: Path) -> None:
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(SHORT)
+    tasks = [Task(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
+    spread_out = spread(spark.session(), tmp_path / "there", tasks)
+    here = [attempt(task, tmp_path / "here") for task in tasks]
+    assert all(it.digest for it in here)
+    assert [(it.number, it.digest, it.states) for it in spread_out] == [
+        (it.number, it.digest, it.states) for it in here
+    ]
 
 
 def test_a_partition_with_many_files_is_cut_into_tasks(tmp_path: Path) -> None:
