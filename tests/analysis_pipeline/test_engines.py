@@ -1,7 +1,5 @@
-"""In process and on Spark the same is said: of logs, whole or spread over tasks, of registers, replicas and whole runs.
-
-All that needs a session is here, for one takes longer to start than most of these tests do.
-"""
+"""In process and on Spark the same is said of a run. All that is looked at on Spark stands here, for the start of a
+session costs more than all of it."""
 
 from __future__ import annotations
 
@@ -21,11 +19,14 @@ from analysis.spark import SparkHandle
 from history import History, compact, compact_registers, decode_value, read_run
 from history.schemas import FAULTS, PHASES, RESERVATIONS
 from history.seal import seal
+from orchestrator.search.attempt import Task, attempt, spread
+from orchestrator.search.exploring import RANDOM
 from tests.analysis.log_histories import ok, random_history, table
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.analysis_pipeline.test_replica_mutations import FAIL, LAWFUL, UNKNOWN, replicas_check
+from tests.search.imagined import SHORT
 
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
@@ -92,13 +93,6 @@ def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_both_engines_say_the_same_of_registers(spark: SparkHandle, tmp_path: Path) -> None:
-    run = StoredRegisters(tmp_path / "run", stale=True).write()
-    files = compact_registers(read_run(run), run, rows_per_file=10)
-    assert check_registers(files, spark.session()) == check_registers(files, None)
-
-
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "change",
     [
@@ -112,7 +106,7 @@ def test_both_engines_say_the_same_of_registers(spark: SparkHandle, tmp_path: Pa
     ],
     ids=["formats 2", "format 1", "diverging", "lost", "unknown format", "not read", "no reader"],
 )
-def test_both_engines_say_the_same_of_a_run(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
+def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
     run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
     here = analyze(run, engine="in-process", pictures=False)
     there = analyze(run, session=spark, engine="spark", pictures=False)
@@ -146,6 +140,26 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
     there = analyze(run, session=spark, engine="spark", pictures=False)
     assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
     assert replicas_check(there).detail == replicas_check(here).detail
+
+
+@pytest.mark.spark
+def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    files = compact_registers(read_run(run), run, rows_per_file=10)
+    assert check_registers(files, spark.session()) == check_registers(files, None)
+
+
+@pytest.mark.spark
+def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, tmp_path: Path) -> None:
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(SHORT)
+    tasks = [Task(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
+    spread_out = spread(spark.session(), tmp_path / "there", tasks)
+    here = [attempt(task, tmp_path / "here") for task in tasks]
+    assert all(it.digest for it in here)
+    assert [(it.number, it.digest, it.states) for it in spread_out] == [
+        (it.number, it.digest, it.states) for it in here
+    ]
 
 
 def test_a_partition_with_many_files_is_cut_into_tasks(tmp_path: Path) -> None:

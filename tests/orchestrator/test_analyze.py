@@ -18,6 +18,12 @@ from tests.orchestrator.stored_campaign import StoredCampaign, ask
 IN_PROCESS = ("--engine", "in-process")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests to which pictures are nothing: to draw them takes longer than all else."""
+    monkeypatch.setattr("analysis.gallery.draw", lambda *_: [])
+
+
 def verdict_of(run: Path) -> Any:
     return json.loads((run / "verdict.json").read_text())
 
@@ -109,6 +115,7 @@ def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "Traceback" not in told.out + told.err
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["verdict.json", "report.html", "analysis-error.txt"])
 def test_a_directory_in_the_place_of_what_is_written_stops_nothing(tmp_path: Path, name: str) -> None:
     runs = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n").made()
@@ -119,6 +126,7 @@ def test_a_directory_in_the_place_of_what_is_written_stops_nothing(tmp_path: Pat
     assert (runs[0] / "report.html").is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_gravest_verdict_counts(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n")
     first, second = campaign.plan()

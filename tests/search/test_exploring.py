@@ -235,17 +235,6 @@ def test_the_report_compares_only_what_was_measured(short: Path) -> None:
 
 
 @pytest.mark.spark
-def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, short: Path, tmp_path: Path) -> None:
-    tasks = [Task(number, RANDOM, SHORT, str(short), "fixed", number + 1) for number in range(2)]
-    spread_out = spread(spark.session(), tmp_path / "there", tasks)
-    here = [attempt(task, tmp_path / "here") for task in tasks]
-    assert all(it.digest for it in here)
-    assert [(it.number, it.digest, it.states) for it in spread_out] == [
-        (it.number, it.digest, it.states) for it in here
-    ]
-
-
-@pytest.mark.spark
 @pytest.mark.long
 def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -> None:
     """Executors are processes of their own here, as on other machines: they inherit nothing of this one."""

@@ -101,8 +101,9 @@ def runs() -> Iterator[Run]:
             continue
         if cell is not None and path not in DRAWN:
             yield Run(path, cell.name, 1)
+    cells = {path: load(path).cells[0].name for path in DRAWN}
     for seed in count(1):
-        yield from (Run(path, load(path).cells[0].name, seed) for path in DRAWN)
+        yield from (Run(path, cell, seed) for path, cell in cells.items())
 
 
 def make(recorder: Slipcover, seeds: int, jobs: int, part: int, directory: Path) -> None:
