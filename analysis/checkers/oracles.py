@@ -205,6 +205,18 @@ ANOMALIES: Final = (
         "one at that moment.",
         ("CG-1",),
     ),
+    AnomalyKind(
+        "producers-contradict-log",
+        SAFE_STATE,
+        "What a replica knows of idempotent producers is not what the batches of its log say.",
+        ("K98-6", "K98-7", "K98-8"),
+    ),
+    AnomalyKind(
+        "offsets-contradict-log",
+        SAFE_STATE,
+        "A coordinator would have shown an offset of a group that was not committed, or not one that was.",
+        ("CG-3", "CG-4"),
+    ),
 )
 
 
@@ -244,6 +256,8 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "fetch-would-be-counted": Rest("no partition had a second replica", _one_replica),
     "request-would-be-answered": _COMPACTED,
     "commit-would-be-taken": Rest("no group had a member", _no_member),
+    "producers-contradict-log": _COMPACTED,
+    "offsets-contradict-log": Rest("no group had a member", _no_member),
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""

@@ -157,6 +157,10 @@ class GroupCoordinator:
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
         return led
 
+    def led(self, index: int) -> LedPartition | None:
+        """The partition of this number, where this broker coordinates its groups; it may not be loaded yet."""
+        return self._led.get(index)
+
     def shards(self) -> list[Shard]:
         """All shards of this broker. Raises `ProtocolError` while one of them is being loaded."""
         for led in self._led.values():

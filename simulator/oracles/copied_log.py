@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from broker.log.intake import Batch as Appended
 from broker.log.log import PartitionLog
+from broker.producers.producer_state import Sequenced
 from broker.protocol.records import BatchHeader, CorruptBatch, validate_batch
 from simulator.disk import SimulatedDisk
 
@@ -38,6 +41,7 @@ class CopiedLog:
         self.path = path
         self.batches: list[Batch] = []
         self._places: list[Place] = []
+        self._sequenced: list[Sequenced | None] = []  # what each batch says of its idempotent producer, if it has one
         self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
 
     @property
@@ -58,12 +62,13 @@ class CopiedLog:
         while batches and batches[-1].next > end:
             removed.append(batches.pop())
             self._places.pop()
+            self._sequenced.pop()
         self._whole = min(self._whole, len(batches))
         segments = log.segments
         first = segments[0].base_offset
         if batches and batches[0].base < first:
             kept = bisect_left(batches, (first,))
-            del batches[:kept], self._places[:kept]
+            del batches[:kept], self._places[:kept], self._sequenced[:kept]
             self._whole = max(0, self._whole - kept)
         known = len(batches)
         if (batches[-1].next if batches else first) < end:
@@ -90,6 +95,12 @@ class CopiedLog:
         """The batches that begin at `start` or behind it and end at `end` or before it."""
         first = bisect_left(self.batches, (start,))
         return self.batches[first : bisect_left(self.batches, (end,))]
+
+    def sequenced(self) -> Iterator[tuple[Batch, Sequenced]]:
+        """The batches of idempotent producers, oldest first, with what each says of its own."""
+        for batch, said in zip(self.batches, self._sequenced, strict=True):
+            if said is not None:
+                yield batch, said
 
     def durable_end(self, disk: SimulatedDisk) -> int:
         """Up to which offset the log would be there after a power cut, whatever the kernel does: as far as all in front
@@ -119,6 +130,7 @@ class CopiedLog:
         """Take over what the disk holds: intact batches from the first segment on, each behind the one before it."""
         self.batches.clear()
         self._places.clear()
+        self._sequenced.clear()
         self._whole = 0
         names = sorted(name for name in (disk.list(self.path) if disk.exists(self.path) else []) if _is_segment(name))
         end = -1
@@ -140,6 +152,7 @@ class CopiedLog:
     def _add(self, header: BatchHeader, segment: int, end: int) -> None:
         self.batches.append(Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc))
         self._places.append(Place(segment, end))
+        self._sequenced.append(Appended.of(header).sequenced)
 
 
 def _is_segment(name: str) -> bool:

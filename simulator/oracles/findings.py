@@ -36,6 +36,8 @@ WOULD_GRANT: Final = "isr-would-be-granted"
 WOULD_COUNT: Final = "fetch-would-be-counted"
 WOULD_ANSWER: Final = "request-would-be-answered"
 WOULD_TAKE: Final = "commit-would-be-taken"
+PRODUCERS_DIFFER: Final = "producers-contradict-log"
+OFFSETS_DIFFER: Final = "offsets-contradict-log"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -66,6 +68,8 @@ ORACLES: Final = (
     WOULD_COUNT,
     WOULD_ANSWER,
     WOULD_TAKE,
+    PRODUCERS_DIFFER,
+    OFFSETS_DIFFER,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

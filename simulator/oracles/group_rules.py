@@ -1,7 +1,11 @@
-"""The oracle of consumer groups: what a coordinator would take of a member whose generation is over.
+"""The oracles of consumer groups: what a coordinator would take of a member whose generation is over, and what it would
+show of offsets.
 
 A commit of an earlier generation that comes late overwrites one of a later, and what is recorded of a group explains
 it: who commits less than another did has committed last. So a coordinator is asked, on each generation that a log has.
+
+An offset that is shown before it is committed, or is not shown though it is, costs a group something only when a member
+asks just then, or when the coordinator is replaced. So what each would show is held against its log at every step.
 """
 
 from __future__ import annotations
@@ -9,22 +13,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.groups.group_settings import GroupSettings
 from broker.groups.outbox import Append
 from broker.groups.shard import Shard
 from broker.log.log import PartitionLog
-from broker.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, read_record
+from broker.protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    read_record,
+)
 from broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from broker.protocol.records import Record, read_records
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.oracles.findings import WOULD_TAKE, Findings
+from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, Findings
 from simulator.oracles.machine_view import MachineView
+
+Offsets = dict[tuple[str, int], int]
+"""Of a group, by topic and partition."""
+Shown = tuple[LedPartition, int, int]
+"""A coordinator, its high watermark and where its log ends."""
 
 
 class GroupRules:
@@ -34,17 +51,52 @@ class GroupRules:
         self._findings = findings
         self._read: dict[int, int] = {}
         """By partition, up to where records have been looked at."""
+        self._committed: dict[int, dict[str, Offsets]] = {}
+        """By partition and group, the offsets that those records come to."""
+        self._shown: dict[tuple[str, int], Shown] = {}
+        """By machine and partition, what was the case when its coordinator was asked last."""
 
     def look(self, machine: MachineView, partition: Partition) -> None:
         """Look at a partition of the log of groups where it is led: what was committed there since the last look."""
         role, begin = partition.role, self._read.get(partition.index, 0)
-        if not isinstance(role, PartitionLeader) or role.high_watermark <= begin:
+        if not isinstance(role, PartitionLeader):
             return
-        end = self._read[partition.index] = min(role.high_watermark, partition.log.log_end_offset)
-        with machine.disk.as_written():
-            records = list(_records(partition.log, begin, end))
-        for record in records:
-            self._asked(machine, partition, record)
+        if role.high_watermark > begin:
+            end = self._read[partition.index] = min(role.high_watermark, partition.log.log_end_offset)
+            with machine.disk.as_written():
+                records = list(_records(partition.log, begin, end))
+            committed = self._committed.setdefault(partition.index, {})
+            for record in records:
+                _take(committed, record)
+                self._asked(machine, partition, record)
+        self._show(machine, partition, role)
+
+    def _show(self, machine: MachineView, partition: Partition, role: PartitionLeader) -> None:
+        """A coordinator that has loaded its log shows the offsets that are committed in it, and no others (CG-3, CG-4).
+
+        One whose high watermark lags behind, as that of one that was deposed does, need not know of all.
+        """
+        led = None if machine.node is None else machine.node.groups.led(partition.index)
+        if led is None or not led.loaded or led.role is not role:
+            return
+        now: Shown = (led, role.high_watermark, partition.log.log_end_offset)
+        if role.high_watermark != self._read.get(partition.index, 0):
+            return
+        if self._shown.get((machine.name, partition.index)) == now:
+            return
+        self._shown[machine.name, partition.index] = now
+        self._findings.compared(OFFSETS_DIFFER, OFFSETS_TOPIC)
+        committed = self._committed.get(partition.index, {})
+        for group in sorted(committed.keys() | {each.group_id for each in led.shard.listed()}):
+            shown, due = _shown_by(led.shard, group), committed.get(group, {})
+            if shown != due:
+                sentence = (
+                    f"{machine.name} coordinates group {group} and would show its offsets {shown}, and below "
+                    f"{role.high_watermark} {due} are committed"
+                )
+                of = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
+                self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, of)
+                return
 
     def _asked(self, machine: MachineView, partition: Partition, record: Record) -> None:
         read = read_record(record.key or b"", record.value)
@@ -65,6 +117,21 @@ class GroupRules:
                 )
                 of = {"node": machine.name, "group": group, "generation": said.generation, "asked": generation}
                 self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, of)
+
+
+def _take(committed: dict[str, Offsets], record: Record) -> None:
+    """What a record changes in the offsets of groups."""
+    match read_record(record.key or b"", record.value):
+        case (OffsetCommitKey() as its, OffsetCommitValue() as said):
+            committed.setdefault(its.group, {})[its.topic, its.partition] = said.offset
+        case (OffsetCommitKey() as its, None):
+            committed.get(its.group, {}).pop((its.topic, its.partition), None)
+
+
+def _shown_by(shard: Shard, group: str) -> Offsets:
+    """What a coordinator answers to who asks for all offsets of a group."""
+    answer = shard.fetch(OffsetFetchRequestGroup(group, topics=None))
+    return {(topic.name, it.partition_index): it.committed_offset for topic in answer.topics for it in topic.partitions}
 
 
 def _records(log: PartitionLog, begin: int, end: int) -> Iterator[Record]:

@@ -50,6 +50,11 @@ class Committed:
         at = bisect_left(self.batches, batch)
         return at < len(self.batches) and self.batches[at] == batch
 
+    def last_below(self, offset: int) -> Batch | None:
+        """The committed batch that ends at `offset`; None where none does."""
+        at = bisect_left(self.batches, (offset,))
+        return self.batches[at - 1] if at and self.batches[at - 1].next == offset else None
+
     def cut(self, end: int, epoch: int) -> None:
         """What is committed ends there from this leader epoch on."""
         while self.batches and self.batches[-1].next > end:

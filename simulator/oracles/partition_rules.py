@@ -32,6 +32,7 @@ from simulator.oracles.group_rules import GroupRules
 from simulator.oracles.lease_rules import LeaseRules
 from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.producer_rules import look_at_producers, note_begin
 from simulator.oracles.replica import Replica
 from simulator.oracles.supposed_rules import would_answer, would_count, would_grant
 
@@ -80,6 +81,7 @@ class PartitionRules:
             now = _state_of(partition)
             if now != replica.seen:
                 self._look_at(replica, partition, now)
+            look_at_producers(self._rules[key], replica)
         self._leases.look(machine, partitions)
         if machine.running and machine.image.offset > self._known_offset:
             self._known_offset = machine.image.offset
@@ -135,6 +137,7 @@ class PartitionRules:
         end = max(replica.copy.end, replica.start)
         rules.follow(replica.name, replica.copy, log, replica.machine.disk)
         if log.log_start_offset != replica.start:
+            note_begin(replica, log, end)
             replica.start = log.log_start_offset
             rules.began_anew(replica.name, end, replica.copy, log)
             rules.start_moved(replica.name, replica.copy, log)

@@ -16,7 +16,9 @@ class Replica:
     none. `flushes`: it counts as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high
     watermark rose last, at the least. `counted`: of each follower where its log ends by what this one counts as a
     leader, and in which epoch; `supposed`: of each, what it was like when this leader was asked what it would count;
-    `asked`: the role in which it was asked what it would answer, and whether it was recovering."""
+    `asked`: the role in which it was asked what it would answer, and whether it was recovering; `producers_of`: the
+    log, how often it had been cut, and the role, when its producers were looked at; `anew`: where its process has begun
+    the log anew, if it has."""
 
     machine: MachineView
     copy: CopiedLog
@@ -30,6 +32,8 @@ class Replica:
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
     supposed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     asked: tuple[object, bool] = (None, False)
+    producers_of: tuple[Any, ...] = ()
+    anew: int = 0
 
     @property
     def name(self) -> str:

@@ -82,6 +82,11 @@ class SnapshotRules:
         if machine.node is None:
             return
         self._rules.checked(SNAPSHOT_DIFFERS)
+        last = self._rules.committed.last_below(snapshot.offset)
+        if last is not None and last.epoch != snapshot.epoch:
+            # By another epoch its node would cut off what it had told a leader that it has, and send it to others.
+            self._report(machine, snapshot, f"is behind a record of epoch {last.epoch}", last.to_json())
+            return
         state = _state_of(machine.image, _voters_at(machine.node.quorum, snapshot.offset))
         known, who = self._known.setdefault(snapshot, (state, machine.name))
         try:
@@ -99,7 +104,9 @@ class SnapshotRules:
             values = {"was": difference.was, "is": difference.now}
             self._report(machine, snapshot, f"{how}: it differs in {difference.what}", values)
 
-    def _report(self, machine: MachineView, snapshot: OffsetAndEpoch, what: str, *witness: dict[str, str]) -> None:
+    def _report(
+        self, machine: MachineView, snapshot: OffsetAndEpoch, what: str, *witness: Mapping[str, object]
+    ) -> None:
         of = {"node": machine.name, "offset": snapshot.offset, "epoch": snapshot.epoch}
         sentence = f"the snapshot of {machine.name} at {snapshot.offset} in epoch {snapshot.epoch} {what}"
         self._rules.report(SNAPSHOT_DIFFERS, sentence, of, *witness)

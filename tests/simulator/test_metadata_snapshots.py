@@ -17,6 +17,7 @@ from broker.quorum.voters import VoterHistory
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.simulator.storm import QUICK, TOPIC
+from tests.simulator.test_oracles import planted
 
 SNAPSHOTS: Mapping[str, str] = {**QUICK, "metadata.log.max.record.bytes.between.snapshots": "100"}
 """So many that there is one soon behind whatever happens."""
@@ -91,6 +92,16 @@ def test_a_snapshot_that_lacks_something_is_found_where_it_is_made(
     with SimulatedCluster(1, 5, properties=TWO_IN_SYNC, mutants=["late_vote_counted"]) as cluster:
         cluster.run(lose_two_of_five(cluster))
     assert f"is not the state that it was made of: it differs in {what}" in found_by(cluster)["snapshot-mismatch"]
+
+
+@pytest.mark.conforms("K595-18")
+def test_a_snapshot_with_another_epoch_than_the_record_in_front_of_it_is_found() -> None:
+    with planted(properties=SNAPSHOTS) as cluster:
+        cluster.run(make_topics(cluster))
+        assert found_by(cluster) == {}
+        made = next(event for event in reversed(cluster.journal.of("quorum_snapshot")) if event["node"] == 1)
+        cluster.watch.heard("n1", {**made, "event": "quorum_snapshot", "epoch": int(str(made["epoch"])) + 1})
+        assert f"is behind a record of epoch {made['epoch']}" in found_by(cluster)["snapshot-mismatch"]
 
 
 async def make_topics(cluster: SimulatedCluster) -> None:

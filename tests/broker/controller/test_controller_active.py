@@ -258,6 +258,36 @@ def test_a_proof_is_as_old_as_the_begin_of_what_proves_it() -> None:
     play(story())
 
 
+@pytest.mark.conforms("H31")
+def test_a_proof_that_comes_too_late_proves_nothing() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        node.quorum.may_commit.clear()
+        await asyncio.sleep(SESSION - LEASE + 0.1)
+        beat = asyncio.ensure_future(node.heartbeat(1))
+        await asyncio.sleep(SESSION - LEASE + 0.1)
+        node.quorum.may_commit.set()
+        assert (await beat).error_code == ErrorCode.NOT_CONTROLLER, "another may have been elected since it was begun"
+        assert (await node.heartbeat(1)).error_code == 0
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_session_that_ends_while_its_heartbeat_waits_for_a_proof_gives_no_lease() -> None:
+    async def story() -> None:
+        node = await a_node(1)
+        await asyncio.sleep(SESSION - 0.2)
+        node.quorum.may_commit.clear()
+        beat = asyncio.ensure_future(node.heartbeat(1))
+        await asyncio.sleep(0.4)
+        assert any(event["event"] == "session_expired" for event in node.events)
+        node.quorum.may_commit.set()
+        assert (await beat).is_fenced, "it is about to be replaced, though the metadata do not say so yet"
+
+    play(story())
+
+
 def test_proofs_are_cheap() -> None:
     async def story() -> None:
         node = await a_node(1, 2, 3)

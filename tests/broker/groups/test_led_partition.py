@@ -123,6 +123,39 @@ def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(
     asyncio.run(story())
 
 
+@pytest.mark.conforms("CG-3")
+def test_of_two_commits_on_their_way_the_first_alone_is_shown_when_it_is_committed(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+            await cluster.start(1, 2)
+            await cluster.create_topic([1, 2])
+            node = cluster.nodes[1]
+            led = coordinator(node)
+            await until(lambda: led.loaded)
+            cluster.cut.add((2, 1))
+
+            def commit(offset: int) -> asyncio.Future[Any]:
+                place = OffsetCommitRequestPartition(0, offset, -1, "")
+                request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+                return led.ask(
+                    lambda now, ticket: led.shard.commit(now, ticket, request),
+                    lambda code: answer_to_all(request, code),
+                )
+
+            first, second = commit(7), commit(8)
+            epoch, end = cluster.committed.brokers[2].epoch, node.partition().log.log_end_offset
+            node.partition().replica_fetched(2, epoch, end - 1)
+            await first
+            assert not second.done()
+            asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+            assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
+            node.partition().replica_fetched(2, epoch, end)
+            await second
+            led.close()
+
+    asyncio.run(story())
+
+
 def test_nothing_is_kept_of_a_request_that_failed(tmp_path: Path) -> None:
     refused: list[ErrorCode] = []
 

@@ -136,6 +136,27 @@ def test_an_answer_that_belongs_to_an_earlier_role_is_dropped(tmp_path: Path) ->
     tell(tmp_path, story)
 
 
+@pytest.mark.conforms("H7", "K101-7")
+@pytest.mark.parametrize("does", ["append", "truncate"])
+def test_a_role_that_ends_while_its_answer_waits_for_the_log_does_nothing_to_it(tmp_path: Path, does: str) -> None:
+    async def story(bench: Bench) -> None:
+        before = await bench.fetching(3)
+        await before.append(batches(3), high_watermark=0)
+        late = await (bench.fetching(4) if does == "append" else bench.follow(4))
+        async with bench.partition.lock:
+            following = asyncio.create_task(bench.follow(5))
+            await asyncio.sleep(0)
+            assert late.current, "the new role waits for the log, too"
+            answer = late.append(batches(4, base=1), 2) if does == "append" else late.epoch_end_answered(3, 0)
+            waiting = asyncio.create_task(answer)
+            await asyncio.sleep(0)
+        await following
+        await waiting
+        assert (bench.partition.log.log_end_offset, bench.epoch_file) == (1, ["3 0"])
+
+    tell(tmp_path, story)
+
+
 @pytest.mark.conforms("K101-8")
 def test_a_new_epoch_is_in_the_file_before_its_records_are_in_the_log(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig, Endpoint
+from broker.controller.image import MetadataImage
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, StartupError
 from broker.listeners import plaintext
@@ -179,6 +180,54 @@ def test_a_clean_stop_is_marked_and_the_mark_is_used_once(tmp_path: Path) -> Non
     second = story(write_more, tmp_path)
     assert event(second, "broker_started")["clean_shutdown"] is True
     assert event(second, "broker_started")["incarnation"] != ""
+
+
+@pytest.mark.conforms("H16")
+def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It vouches for what is on the disk: a process that is killed while it stops has closed nothing yet."""
+    marked: list[bool] = []
+
+    async def write(node: Node) -> None:
+        stop = node.node.replicas.stop
+
+        async def look() -> None:
+            await stop()
+            marked.append((tmp_path / CLEAN_SHUTDOWN).exists())
+
+        monkeypatch.setattr(node.node.replicas, "stop", look)
+
+    story(write, tmp_path)
+    assert marked == [False]
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+@pytest.mark.conforms("H31")
+def test_a_broker_tells_of_metadata_only_once_its_replicas_go_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who hears that it knows of a leadership that it lost takes its lease for harmless."""
+
+    async def tell(node: Node) -> None:
+        await node.create_topic()
+        assert await node.produce() == (0, 0)
+        replicas, lifecycle = node.node.replicas, node.node.lifecycle
+        apply, entered, may_apply = replicas.apply, asyncio.Event(), asyncio.Event()
+
+        async def slowly(image: MetadataImage, changed: set[tuple[str, int]]) -> None:
+            entered.set()
+            await may_apply.wait()
+            await apply(image, changed)
+
+        monkeypatch.setattr(replicas, "apply", slowly)
+        before = node.node.image.offset
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="other", num_partitions=1, replication_factor=1)])
+        creating = asyncio.create_task(node.ask(request, ApiKey.CREATE_TOPICS, 5))
+        await entered.wait()
+        assert lifecycle._heartbeat().current_metadata_offset <= before < node.node.image.offset
+        may_apply.set()
+        await creating
+
+    story(tell, tmp_path)
 
 
 def test_nothing_is_acknowledged_once_a_sync_has_failed(tmp_path: Path) -> None:

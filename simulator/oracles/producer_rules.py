@@ -1,0 +1,91 @@
+"""The oracle of idempotent producers: what a log knows of them is what its batches say (K98-6, K98-7, K98-8).
+
+Who knows less appends a batch again that is sent again; who knows more takes one for written that is not. Both show
+only once a producer sends again what it had sent to another leader, or before a restart, which most never do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from broker.log.log import PartitionLog
+from broker.producers.producer_state import REMEMBERED
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.findings import PRODUCERS_DIFFER
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.replica import Replica
+
+
+class Last(NamedTuple):
+    """A batch as it is remembered of its producer."""
+
+    sequence: int
+    offset: int
+    delta: int
+
+
+class Known(NamedTuple):
+    """A producer: its epoch and its last batches in that, oldest first."""
+
+    epoch: int
+    batches: tuple[Last, ...]
+
+
+def look_at_producers(rules: LogRules, replica: Replica) -> None:
+    """Look at a replica when its log was opened or cut, and when it takes another role: from there on it only adds what
+    it appends. `replica.copy` is what its log holds."""
+    partition = replica.partition
+    if partition is None or replica.rotted or partition.lock.locked() or _forgets(replica):
+        return  # where the lock is held, the log may be being cut: the next look sees what is left
+    log = partition.log
+    now = (log, log.truncations, partition.role)
+    if now == replica.producers_of:
+        return
+    replica.producers_of = now
+    rules.checked(PRODUCERS_DIFFER)
+    first = log.segments[0].base_offset
+    said = _said_by(replica.copy)
+    known = {
+        producer_id: Known(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
+        for producer_id, producer in log.producers
+    }
+    for producer_id in sorted(said.keys() | known.keys()):
+        ours, theirs = known.get(producer_id), said.get(producer_id)
+        # What retention has removed is still known, but not what a log that began anew had before.
+        gone = [last for last in ours.batches if last.offset < first] if ours is not None else []
+        left = ours and Known(ours.epoch, ours.batches[len(gone) :])
+        only_gone = theirs is None and left is not None and not left.batches
+        if any(last.offset < replica.anew for last in gone) or not (only_gone or left == theirs):
+            sentence = (
+                f"{replica.name} knows of producer {producer_id} {ours or 'nothing'}, and the batches of its log, from "
+                f"{first} to {replica.copy.end}, say {theirs or 'nothing'}"
+            )
+            of = {"node": replica.name, "producer": producer_id, "end": replica.copy.end}
+            rules.report(PRODUCERS_DIFFER, sentence, of)
+            return
+
+
+def note_begin(replica: Replica, log: PartitionLog, end: int) -> None:
+    """The log's start has moved, and the log ended at `end`: whether it was cut off whole, and has begun anew there."""
+    _, cuts, _ = replica.producers_of or (log, log.truncations, None)
+    if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
+        replica.anew = log.log_start_offset
+
+
+def _said_by(copy: CopiedLog) -> dict[int, Known]:
+    """What the batches of a log say, by producer id."""
+    epochs: dict[int, int] = {}
+    batches: dict[int, deque[Last]] = {}
+    for batch, said in copy.sequenced():
+        if epochs.get(said.producer_id) != said.epoch:
+            epochs[said.producer_id] = said.epoch
+            batches[said.producer_id] = deque(maxlen=REMEMBERED)
+        batches[said.producer_id].append(Last(said.last_sequence, batch.next - 1, said.delta))
+    return {producer_id: Known(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}
+
+
+def _forgets(replica: Replica) -> bool:
+    """Whether a producer may have been silent for so long that it was forgotten (K98-5)."""
+    machine = replica.machine
+    return machine.node is None or 1000 * machine.own_time >= machine.node.config.producer_id_expiration_ms

@@ -1,0 +1,122 @@
+"""What a replica knows of idempotent producers is held against its log, also where none sends anything again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from broker.replica.follower import PartitionFollower
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from simulator.client import UncertainError
+from simulator.cluster import SimulatedCluster
+from tests.simulator.test_idempotent_producers import FLUSHED, TOPIC, Producer
+from tests.simulator.test_oracles import planted
+
+ORACLE = "producers-contradict-log"
+ALONE = {"log.flush.interval.messages": "1", "log.segment.bytes": "4096"}
+
+
+def sentences(cluster: SimulatedCluster) -> list[str]:
+    return [finding.sentence for finding in cluster.watch.findings.found if finding.oracle == ORACLE]
+
+
+def replica(cluster: SimulatedCluster, name: str) -> Partition:
+    found = cluster.node(name).replicas.partition(TOPIC, 0)
+    assert found is not None
+    return found
+
+
+@pytest.mark.conforms("K98-6")
+@pytest.mark.kills("no_producer_snapshot")
+@pytest.mark.parametrize("ended", ["kill", "power_loss", "stop"])
+@pytest.mark.parametrize("mutants", [(), ("no_producer_snapshot",)])
+def test_who_forgets_producers_in_a_restart_is_seen_at_once(ended: str, mutants: Sequence[str]) -> None:
+    with SimulatedCluster(1, 1, properties=ALONE, mutants=mutants) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 1)
+            for sequence in range(8):
+                await producer.send(sequence)
+            if ended == "stop":
+                await cluster.stop("n1")
+            else:
+                getattr(cluster, ended)("n1")
+            cluster.start("n1")
+            await cluster.ready()
+
+        cluster.run(story())
+        assert cluster.watch.findings.checks[ORACLE] >= 2
+        assert bool(sentences(cluster)) is bool(mutants)
+
+
+@pytest.mark.conforms("K98-7")
+@pytest.mark.kills("producer_state_survives_truncation")
+@pytest.mark.parametrize("mutants", [(), ("producer_state_survives_truncation",)])
+def test_who_knows_what_it_has_cut_off_is_seen_at_once(mutants: Sequence[str]) -> None:
+    properties = {**FLUSHED, "replica.lag.time.max.ms": "600000"}
+    with SimulatedCluster(1, properties=properties, mutants=mutants) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 3)
+            for sequence in range(3):
+                await producer.send(sequence)
+            deposed = await producer.client.leader_of(TOPIC, 0)
+            name = f"n{deposed}"
+            cluster.partition([name], [each for each in cluster.machines if each != name])
+            with pytest.raises(UncertainError):
+                await producer.send_once(3)
+            await producer.client.leader_of(TOPIC, 0, unlike=deposed)
+            cluster.heal()
+            await cluster.until(lambda: replica(cluster, name).log.truncations > 0)
+            await asyncio.sleep(1.0)
+
+        cluster.run(story())
+        assert bool(sentences(cluster)) is bool(mutants)
+
+
+@pytest.mark.conforms("K98-7")
+@pytest.mark.parametrize("keeps", [False, True])
+def test_who_knows_what_was_in_a_log_that_has_begun_anew_is_seen(keeps: bool) -> None:
+    with planted(properties=FLUSHED) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 3)
+            for sequence in range(3):
+                await producer.send(sequence)
+            partitions = (replica(cluster, name) for name in cluster.machines)
+            follower = next(each for each in partitions if isinstance(each.role, PartitionFollower))
+            await cluster.until(lambda: follower.log.log_end_offset == 3)
+            async with follower.lock:
+                known = follower.log.producers
+                await follower.log.truncate_fully_and_start_at(7)
+                if keeps:
+                    follower.log.producers = known
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+        assert [sentence.endswith("from 7 to 0, say nothing") for sentence in sentences(cluster)] == [True] * keeps
+
+
+@pytest.mark.conforms("K98-6")
+def test_a_producer_is_known_whose_batches_were_deleted() -> None:
+    with SimulatedCluster(1, 1, properties=ALONE) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 1)
+            for sequence in range(8):
+                await producer.send(sequence)
+            replicas, partition = cluster.node("n1").replicas, replica(cluster, "n1")
+            partition.log.roll()
+            assert isinstance(partition.role, PartitionLeader)
+            await replicas.delete_records(TOPIC, 0, -1)
+            assert partition.log.segments[0].base_offset == 8
+            await cluster.stop("n1")
+            cluster.start("n1")
+            await cluster.ready()
+            assert len(replica(cluster, "n1").log.producers) == 1
+
+        cluster.run(story())
+        assert sentences(cluster) == []
