@@ -111,7 +111,12 @@ def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of a campaign's file that have what a seed drew; `data` is what the file gives."""
     workload, given = drawn.workload, data.get(ROLE, {})
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
-    settings = {key: int(value) for key, value in drawn.settings[ROLE].common.items() if key not in given}
+    settings: dict[str, Any] = {
+        key: int(value) for key, value in drawn.settings[ROLE].common.items() if key not in given
+    }
+    for node, of_node in drawn.settings[ROLE].per_node.items():
+        if node not in given:
+            settings[node] = {key: int(value) for key, value in of_node.items()}
     return {
         "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
         "workload": {**data.get("workload", {}), **shape, **workload.parameters},
