@@ -10,7 +10,9 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.metadata_records import PartitionRecord
+from broker.protocol.records import Record, build_batch
 from broker.replica.follower import PartitionFollower
+from broker.replica.queries import MAX_TIMESTAMP, OffsetFound
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, tell, three, until, values_of
 
@@ -286,6 +288,24 @@ def test_a_new_leader_does_not_show_a_high_watermark_that_lags(tmp_path: Path) -
         assert node.read().high_watermark == 1
 
     tell(tmp_path, story, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000)
+
+
+@pytest.mark.conforms("H33")
+def test_no_question_by_time_shows_what_is_not_committed(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        node = cluster.nodes[1]
+        await node.produce("a", "b")
+        await cluster.kill(2)
+        later = bytearray(build_batch([Record(0, 5_000, None, b"c")]))
+        node.partition().log.append_as_leader(later, node.leader.leader_epoch)
+        assert (node.leader.high_watermark, node.partition().log.log_end_offset) == (2, 3)
+        assert node.manager.list_offset(TOPIC, 0, 5_000) == OffsetFound()
+        assert node.manager.list_offset(TOPIC, 0, MAX_TIMESTAMP).timestamp == 1_000
+        assert node.manager.list_offset(TOPIC, 0, 1_000).offset == 0
+
+    tell(tmp_path, story, replica_lag_time_max_ms=60_000)
 
 
 @pytest.mark.parametrize("clean", [True, False])
