@@ -38,9 +38,7 @@ def _common_of_producers(size: int, structure: Structure) -> Struct:
     records and the record up to its key; its value's length; its number of headers. The leader epoch of a producer's
     batch means nothing."""
     key, value_length, value = structure[-3:]
-    return Struct(
-        f">12s4xc4x6s16x{key - _TIMES_END}s{value_length - key}x{value - value_length}s{size - 1 - value}xc"
-    )
+    return Struct(f">12s4xc4x6s16x{key - _TIMES_END}s{value_length - key}x{value - value_length}s{size - 1 - value}xc")
 
 
 @lru_cache(maxsize=64)

@@ -84,7 +84,7 @@ def stamp_batches(
     that may be appended and nothing else.
     """
     batches: list[Batch] = []
-    wrong_timestamps: list[int] = []
+    wrong_timestamps: list[tuple[int, Batch]] = []
     tries = TRIES
     position, length = 0, len(buf)
     with memoryview(buf) as view:
@@ -92,30 +92,24 @@ def stamp_batches(
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
             header = _CHECKED.unpack_from(view, position)
-            _, size, magic, crc = header[:4]
+            base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
             end = position + size + _LENGTH_BEHIND
             framed = magic == MAGIC and size >= _SMALLEST and end <= length
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
                 validate_batch(buf, position)  # raises, and says what is wrong
-            claims = Claims._make(header[:1] + header[4:])
-            timestamp = claims.max_timestamp
-            if admit is None:
-                if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
-                    validate_batch(buf, position)
-            elif (largest := admit(claims, view[position + BATCH_HEADER_SIZE : end])) != timestamp:
-                timestamp = largest
-                wrong_timestamps.append(len(batches))
-            sequenced = (
-                None
-                if claims.producer_id < 0
-                else Sequenced(
-                    claims.producer_id, claims.producer_epoch, claims.base_sequence, claims.last_offset_delta
-                )
-            )
-            batches.append(Batch(offset, offset + claims.records, end - position, timestamp, sequenced))
-            offset += claims.records
-            plain = claims.records == 1 and not claims.attributes and sequenced is None
-            if admit is not None and plain and tries and timestamp == claims.max_timestamp:
+            largest = timestamp
+            if admit is not None:
+                claims = Claims(base, attributes, delta, first, timestamp, producer_id, epoch, sequence, records)
+                largest = admit(claims, view[position + BATCH_HEADER_SIZE : end])
+            elif records < 1 or delta != records - 1:
+                validate_batch(buf, position)
+            sequenced = None if producer_id < 0 else Sequenced(producer_id, epoch, sequence, delta)
+            batch = Batch(offset, offset + records, end - position, largest, sequenced)
+            batches.append(batch)
+            offset += records
+            if largest != timestamp:
+                wrong_timestamps.append((position, batch))
+            elif admit is not None and records == 1 and not attributes and sequenced is None and tries:
                 behind = _alike_behind(view, position, end - position, offset)
                 tries -= len(behind) < FEWEST
                 batches += behind
@@ -125,11 +119,11 @@ def stamp_batches(
     if not batches:
         raise CorruptBatch("no batch to append")
     position = 0
-    for index, batch in enumerate(batches):
-        _STAMP.pack_into(buf, position, batch.offset, batch.size - _LENGTH_BEHIND, leader_epoch)
-        if wrong_timestamps and index in wrong_timestamps:
-            _put_timestamp_right(buf, position, batch)
-        position += batch.size
+    for offset, _, size, _, _ in batches:
+        _STAMP.pack_into(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)
+        position += size
+    for position, batch in wrong_timestamps:
+        _put_timestamp_right(buf, position, batch)
     return batches
 
 
