@@ -104,12 +104,13 @@ def stamp_batches(
             elif records < 1 or delta != records - 1:
                 validate_batch(buf, position)
             sequenced = None if producer_id < 0 else Sequenced(producer_id, epoch, sequence, delta)
+            plain = records == 1 and not attributes and sequenced is None
             batch = Batch(offset, offset + records, end - position, largest, sequenced)
             batches.append(batch)
             offset += records
             if largest != timestamp:
                 wrong_timestamps.append((position, batch))
-            elif admit is not None and records == 1 and not attributes and sequenced is None and tries:
+            elif admit is not None and plain and tries and end < length:
                 behind = _alike_behind(view, position, end - position, offset)
                 tries -= len(behind) < FEWEST
                 batches += behind
