@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -16,10 +17,11 @@ from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE
 
 FEWEST = 2
-"""Batches; fewer are not worth the comparison."""
+"""Batches of a leader; fewer are not worth the comparison."""
 MOST = 512
 """Batches that are compared at once."""
 
+_START = 12  # bytes: base offset and length
 _CRC_FROM = 21
 _TIMES_END = 43
 
@@ -47,22 +49,39 @@ def _common_of_leaders(size: int) -> Struct:
     return Struct(f">8x9s4x6s16x{BATCH_HEADER_SIZE - _TIMES_END}s{size - BATCH_HEADER_SIZE}x")
 
 
-def alike_of_producer(buf: memoryview, position: int, size: int) -> list[int]:
-    """The timestamps of the batches that follow the one at `position`, of `size` bytes, and are like it; that one has
-    one record and its time, nothing is compressed or numbered, and a leader may append it."""
-    behind, at = _behind(buf, position, size), position + size
+class Checked(NamedTuple):
+    """What is known of a batch of one record that was checked field by field: those that are like it are as good."""
+
+    size: int
+    delta: int
+    """From its first timestamp to the largest, which is the record's."""
+    common: Struct
+    values: tuple[bytes, ...]
+    """Of `common`."""
+
+    @classmethod
+    def of(cls, batch: bytes) -> Checked | None:
+        """Of a batch that a leader may append with the time that it has, nothing of it compressed or numbered; None
+        when its record has headers."""
+        size = len(batch)
+        structure = structure_of(batch, BATCH_HEADER_SIZE, size)
+        if structure is None:
+            return None
+        common = _common_of_producers(size, structure)
+        _, _, first, largest = _own(size).unpack(batch)
+        return cls(size, largest - first, common, common.unpack(batch))
+
+
+def alike_of_producer(buf: memoryview, position: int, known: Checked) -> list[int]:
+    """The timestamps of the batches from `position` on that are like the known one: a leader may append them."""
+    size, delta, common, values = known
     found: list[int] = []
-    if not behind:
+    if buf[position : position + _START] != values[0]:
         return found
-    checked = bytes(buf[position:at])
-    structure = structure_of(checked, BATCH_HEADER_SIZE, size)
-    if structure is None:
-        return found
-    common, own = _common_of_producers(size, structure), _own(size)
-    known, (_, _, first, largest) = common.unpack(checked), own.unpack(checked)
-    delta = largest - first
-    for (_, crc, first, largest), its in zip(own.iter_unpack(behind), common.iter_unpack(behind), strict=True):
-        right = its == known and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
+    pieces, at = min((len(buf) - position) // size, MOST), position
+    some = buf[position : position + pieces * size]
+    for (_, crc, first, largest), its in zip(_own(size).iter_unpack(some), common.iter_unpack(some), strict=True):
+        right = its == values and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
         if not right or crc32c(buf[at + _CRC_FROM : at + size]) != crc:
             break
         found.append(largest)
@@ -74,8 +93,11 @@ def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[
     """The largest timestamps of the batches that follow the one at `position`, of `size` bytes, are like it, and go on
     at `offset`; that one has one offset, nothing is numbered, and a follower may append it."""
     found: list[int] = []
+    pieces, at = min((len(buf) - position) // size - 1, MOST), position + size
+    if pieces < FEWEST:
+        return found
     with memoryview(buf) as view:
-        behind, at = _behind(view, position, size), position + size
+        behind = bytes(view[at : at + pieces * size])
         common = _common_of_leaders(size)
         known = common.unpack(view[position:at])
         for (base, crc, _, largest), its in zip(
@@ -87,10 +109,3 @@ def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[
             at += size
             offset += 1
     return found
-
-
-def _behind(view: memoryview, position: int, size: int) -> bytes:
-    """What follows the batch at `position` and has whole pieces of its size; nothing where they are too few."""
-    pieces = min((len(view) - position) // size - 1, MOST)
-    start = position + size
-    return bytes(view[start : start + pieces * size]) if pieces >= FEWEST else b""
