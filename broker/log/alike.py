@@ -1,7 +1,7 @@
-"""Batches of one record each that are alike, checked together: what a producer sends that waits for nobody.
+"""Batches of one record each that are alike: what a producer sends that waits for nobody.
 
-One of them is checked field by field. Those behind it, of the same size, are as good if they have the same bytes
-wherever the header or the record's structure is. What is left for each is its CRC and its time.
+One of them is checked field by field. Others of the same size, behind it or in later requests, are as good if they have
+the same bytes wherever the header or the record's structure is. What is left for each is its CRC and its time.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[
     if pieces < FEWEST:
         return found
     with memoryview(buf) as view:
-        behind = bytes(view[at : at + pieces * size])
+        behind = view[at : at + pieces * size]
         common = _common_of_leaders(size)
         known = common.unpack(view[position:at])
         for (base, crc, _, largest), its in zip(
