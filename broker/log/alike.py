@@ -1,56 +1,87 @@
-"""Batches of one record each that are alike, checked together: what a producer sends that waits for nobody.
+"""Batches of one record each that are alike: what a producer sends that waits for nobody.
 
-One of them is checked field by field. Those behind it, of the same size, are as good if they have the same bytes
-wherever the header or the record's structure is: a byte of all of them is compared at a time. What is left for each is
-its CRC and its time.
+One of them is checked field by field. Others of the same size, behind it or in later requests, are as good if they have
+the same bytes wherever the header or the record's structure is. What is left for each is its CRC and its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.record_walk import LEAST_TIMESTAMP, MOST_TIMESTAMP, structure_of
+from broker.log.record_walk import LEAST_TIMESTAMP, MOST_TIMESTAMP, Structure, structure_of
 from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE
 
-FEWEST = 6
-"""Batches; fewer are not worth the comparison."""
+FEWEST = 2
+"""Batches of a leader; fewer are not worth the comparison."""
 MOST = 512
 """Batches that are compared at once."""
 
-# Of a header: base offset and length; magic; attributes and last offset delta; what an idempotent producer says, and
-# the number of records. The leader epoch of a producer's batch means nothing, and of a leader's that of its neighbours.
-_OF_PRODUCERS = (*range(12), 16, *range(21, 27), *range(43, BATCH_HEADER_SIZE))
-_OF_LEADERS = (*range(8, 17), *range(21, 27), *range(43, BATCH_HEADER_SIZE))
+_START = 12  # bytes: base offset and length
 _CRC_FROM = 21
+_TIMES_END = 43
 
 
 @lru_cache(maxsize=64)
-def _shape(size: int) -> Struct:
-    """Of each batch of this size: base offset, CRC, first and largest timestamp."""
-    return Struct(f">q9xI6xqq{size - 43}x")
+def _own(size: int) -> Struct:
+    """What each batch of this size has of its own: base offset, CRC, first and largest timestamp."""
+    return Struct(f">q9xI6xqq{size - _TIMES_END}x")
 
 
-def alike_of_producer(buf: memoryview, position: int, size: int) -> list[int]:
-    """The timestamps of the batches that follow the one at `position`, of `size` bytes, and are like it; that one has
-    one record, nothing is compressed or numbered, and a leader may append it."""
-    pieces = min((len(buf) - position) // size, MOST + 1)
-    if pieces <= FEWEST:
-        return []
-    data = bytes(buf[position : position + pieces * size])
-    structure = structure_of(data, BATCH_HEADER_SIZE, size)
-    if structure is None:
-        return []
-    delta, columns = structure
-    count = _same(data, size, (*_OF_PRODUCERS, *columns))
+@lru_cache(maxsize=64)
+def _common_of_producers(size: int, structure: Structure) -> Struct:
+    """What batches of this size whose records are made alike have in common, and must have.
+
+    Base offset and length; magic; attributes and last offset delta; what an idempotent producer says, the number of
+    records and the record up to its key; its value's length; its number of headers. The leader epoch of a producer's
+    batch means nothing."""
+    key, value_length, value = structure[-3:]
+    return Struct(f">12s4xc4x6s16x{key - _TIMES_END}s{value_length - key}x{value - value_length}s{size - 1 - value}xc")
+
+
+@lru_cache(maxsize=64)
+def _common_of_leaders(size: int) -> Struct:
+    """The same of a leader's, in whose records a follower does not look. All are of one leader epoch."""
+    return Struct(f">8x9s4x6s16x{BATCH_HEADER_SIZE - _TIMES_END}s{size - BATCH_HEADER_SIZE}x")
+
+
+class Checked(NamedTuple):
+    """What is known of a batch of one record that was checked field by field: those that are like it are as good."""
+
+    size: int
+    delta: int
+    """From its first timestamp to the largest, which is the record's."""
+    common: Struct
+    values: tuple[bytes, ...]
+    """Of `common`."""
+
+    @classmethod
+    def of(cls, batch: bytes) -> Checked | None:
+        """Of a batch that a leader may append with the time that it has, nothing of it compressed or numbered; None
+        when its record has headers."""
+        size = len(batch)
+        structure = structure_of(batch, BATCH_HEADER_SIZE, size)
+        if structure is None:
+            return None
+        common = _common_of_producers(size, structure)
+        _, _, first, largest = _own(size).unpack(batch)
+        return cls(size, largest - first, common, common.unpack(batch))
+
+
+def alike_of_producer(buf: memoryview, position: int, known: Checked) -> list[int]:
+    """The timestamps of the batches from `position` on that are like the known one: a leader may append them."""
+    size, delta, common, values = known
     found: list[int] = []
-    at = position + size
-    for _, crc, first, largest in _shape(size).iter_unpack(data[size : count * size]):
-        right = first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
+    if buf[position : position + _START] != values[0]:
+        return found
+    pieces, at = min((len(buf) - position) // size, MOST), position
+    some = buf[position : position + pieces * size]
+    for (_, crc, first, largest), its in zip(_own(size).iter_unpack(some), common.iter_unpack(some), strict=True):
+        right = its == values and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
         if not right or crc32c(buf[at + _CRC_FROM : at + size]) != crc:
             break
         found.append(largest)
@@ -61,29 +92,20 @@ def alike_of_producer(buf: memoryview, position: int, size: int) -> list[int]:
 def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[int]:
     """The largest timestamps of the batches that follow the one at `position`, of `size` bytes, are like it, and go on
     at `offset`; that one has one offset, nothing is numbered, and a follower may append it."""
-    pieces = min((len(buf) - position) // size, MOST + 1)
-    if pieces <= FEWEST:
-        return []
+    found: list[int] = []
+    pieces, at = min((len(buf) - position) // size - 1, MOST), position + size
+    if pieces < FEWEST:
+        return found
     with memoryview(buf) as view:
-        data = bytes(view[position : position + pieces * size])
-        count = _same(data, size, _OF_LEADERS)
-        found: list[int] = []
-        at = position + size
-        for base, crc, _, largest in _shape(size).iter_unpack(data[size : count * size]):
-            if base != offset or crc32c(view[at + _CRC_FROM : at + size]) != crc:
+        behind = view[at : at + pieces * size]
+        common = _common_of_leaders(size)
+        known = common.unpack(view[position:at])
+        for (base, crc, _, largest), its in zip(
+            _own(size).iter_unpack(behind), common.iter_unpack(behind), strict=True
+        ):
+            if its != known or base != offset or crc32c(view[at + _CRC_FROM : at + size]) != crc:
                 break
             found.append(largest)
             at += size
             offset += 1
     return found
-
-
-def _same(data: bytes, size: int, columns: Sequence[int]) -> int:
-    """How many of the pieces of `size` bytes that `data` begins with have what the first one has in these columns."""
-    count = len(data) // size
-    for column in columns:
-        bytes_of_all = data[column : count * size : size]
-        count -= len(bytes_of_all.lstrip(bytes_of_all[:1]))
-        if count <= 1:
-            return count
-    return count

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.alike import FEWEST, alike_of_leader, alike_of_producer
+from broker.log.alike import Checked, alike_of_leader, alike_of_producer
 from broker.log.validation import Claims, count_examined
 from broker.ports import Buffer
 from broker.producers.producer_state import Sequenced
@@ -26,7 +26,7 @@ _LARGEST_TIMESTAMP_AT = 35
 _SMALLEST = BATCH_HEADER_SIZE - _LENGTH_BEHIND
 
 TRIES = 4
-"""So many runs of batches that seem alike, and are not, are looked for in one buffer."""
+"""So many batches of one buffer are remembered, and so many runs are looked for in it that are none."""
 
 Admit = Callable[[Claims, memoryview], int]
 """Whether a producer's batch may be appended, given what its header says and its records: its largest timestamp."""
@@ -75,61 +75,66 @@ class UnpreparedEpochError(RuntimeError):
 
 
 def stamp_batches(
-    buf: bytearray | memoryview, offset: int, leader_epoch: int, admit: Admit | None = None
+    buf: bytearray | memoryview,
+    offset: int,
+    leader_epoch: int,
+    admit: Admit | None = None,
+    known: dict[Admit, Checked] | None = None,
 ) -> list[Batch]:
     """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
 
     Those of producers are looked into by `admit`; a largest timestamp that none of their records has is put right, as
-    in Kafka. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact batches
+    in Kafka. `known` is kept between calls: what each `admit` has let in, so that those like it need not be looked into
+    again. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact batches
     that may be appended and nothing else.
     """
     batches: list[Batch] = []
-    wrong_timestamps: list[int] = []
+    wrong_timestamps: list[tuple[int, Batch]] = []
+    known = {} if known is None else known
     tries = TRIES
     position, length = 0, len(buf)
     with memoryview(buf) as view:
         while position < length:
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
+            checked = None if admit is None else known.get(admit)
+            if checked is not None and (alike := _alike(view, position, checked, offset)):
+                batches += alike
+                offset += len(alike)
+                position += len(alike) * checked.size
+                continue
             header = _CHECKED.unpack_from(view, position)
-            _, size, magic, crc = header[:4]
+            base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
             end = position + size + _LENGTH_BEHIND
             framed = magic == MAGIC and size >= _SMALLEST and end <= length
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
                 validate_batch(buf, position)  # raises, and says what is wrong
-            claims = Claims._make(header[:1] + header[4:])
-            timestamp = claims.max_timestamp
-            if admit is None:
-                if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
-                    validate_batch(buf, position)
-            elif (largest := admit(claims, view[position + BATCH_HEADER_SIZE : end])) != timestamp:
-                timestamp = largest
-                wrong_timestamps.append(len(batches))
-            sequenced = (
-                None
-                if claims.producer_id < 0
-                else Sequenced(
-                    claims.producer_id, claims.producer_epoch, claims.base_sequence, claims.last_offset_delta
-                )
-            )
-            batches.append(Batch(offset, offset + claims.records, end - position, timestamp, sequenced))
-            offset += claims.records
-            plain = claims.records == 1 and not claims.attributes and sequenced is None
-            if admit is not None and plain and tries and timestamp == claims.max_timestamp:
-                behind = _alike_behind(view, position, end - position, offset)
-                tries -= len(behind) < FEWEST
-                batches += behind
-                offset += len(behind)
-                end += len(behind) * (end - position)
+            largest = timestamp
+            if admit is not None:
+                claims = Claims(base, attributes, delta, first, timestamp, producer_id, epoch, sequence, records)
+                largest = admit(claims, view[position + BATCH_HEADER_SIZE : end])
+            elif records < 1 or delta != records - 1:
+                validate_batch(buf, position)
+            sequenced = None if producer_id < 0 else Sequenced(producer_id, epoch, sequence, delta)
+            plain = records == 1 and not attributes and sequenced is None
+            batch = Batch(offset, offset + records, end - position, largest, sequenced)
+            batches.append(batch)
+            offset += records
+            if largest != timestamp:
+                wrong_timestamps.append((position, batch))
+            elif admit is not None and plain and tries and end < length:
+                tries -= 1
+                if (found := Checked.of(bytes(view[position:end]))) is not None:
+                    known[admit] = found
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
     position = 0
-    for index, batch in enumerate(batches):
-        _STAMP.pack_into(buf, position, batch.offset, batch.size - _LENGTH_BEHIND, leader_epoch)
-        if wrong_timestamps and index in wrong_timestamps:
-            _put_timestamp_right(buf, position, batch)
-        position += batch.size
+    for offset, _, size, _, _ in batches:
+        _STAMP.pack_into(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)
+        position += size
+    for position, batch in wrong_timestamps:
+        _put_timestamp_right(buf, position, batch)
     return batches
 
 
@@ -144,11 +149,11 @@ def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Ba
     return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
 
 
-def _alike_behind(view: memoryview, position: int, size: int, offset: int) -> list[Batch]:
-    """The batches that follow the one at `position` and are like it, from `offset` on."""
-    timestamps = alike_of_producer(view, position, size)
-    count_examined(len(timestamps), len(timestamps) * size)
-    return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+def _alike(view: memoryview, position: int, known: Checked, offset: int) -> list[Batch]:
+    """The batches from the one at `position` on that are like the known one, from `offset` on."""
+    timestamps = alike_of_producer(view, position, known)
+    count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
+    return [Batch(at, at + 1, known.size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
 
 
 def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batch) -> None:

@@ -24,6 +24,8 @@ FEW = 16  # records one by one after a stretch that was not alike; fewer are nev
 MOST_FAILURES = 8  # such stretches in one batch: what a batch may cost is bounded, however it is made
 
 _INT32_BYTES, _INT64_BYTES = 5, 10
+_LAST_BYTE = 127  # of an integer; in front of it are larger ones
+_NULL = 1  # the length -1
 _LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
 # Bytes of offset deltas, zigzag and LEB128, of records that follow each other: one byte below 64, two below 8192, three
 # below 2^20. What does not change within 8192 records is no table.
@@ -91,7 +93,7 @@ def _walk(data: bytes, count: int) -> tuple[int, int, int]:
         if timestamp < least:
             least = timestamp
         if delta >= next_try and count - delta >= FEW and failures < MOST_FAILURES:
-            alike = _alike(data, start, pos, delta, count)
+            alike = _alike(data, start, pos, timestamp, delta, count)
             if alike is None:
                 failures += 1
                 next_try = delta + FEW
@@ -197,21 +199,9 @@ def _check_headers(data: bytes, pos: int, stop: int) -> None:
         raise CorruptBatch(f"position {pos}: a record that ends at {stop} does not end with its headers")
 
 
-def structure_of(data: bytes, start: int, stop: int) -> tuple[int, list[int]] | None:
-    """Of a record that is right: its timestamp delta, and where in `data` the bytes are that say how it is made, which
-    are all but its attributes, key and value. None for a record with headers."""
-    places = _places(data, start, stop)
-    if places is None:
-        return None
-    made = range(places.attributes + 1, places.key)
-    columns = [*range(start, places.attributes), *made, *range(places.value_length, places.value), stop - 1]
-    return places.timestamp_delta, columns
+class Structure(NamedTuple):
+    """Where the fields of a record begin that are not at its start."""
 
-
-class _Places(NamedTuple):
-    """Where the fields of a record begin, and its timestamp delta."""
-
-    timestamp_delta: int
     attributes: int
     offset_delta: int
     key_length: int
@@ -220,41 +210,53 @@ class _Places(NamedTuple):
     value: int
 
 
-def _places(data: bytes, start: int, stop: int) -> _Places | None:
-    """Of a record that is right; None for one with headers."""
-    _, attributes_at = _integer(data, start, _INT32_BYTES)
-    timestamp, delta_at = _integer(data, attributes_at + 1, _INT64_BYTES)
-    _, key_at = _integer(data, delta_at, _INT32_BYTES)
-    key_length, key = _integer(data, key_at, _INT32_BYTES)
-    value_at = key + max(key_length, 0)
-    value_length, value = _integer(data, value_at, _INT32_BYTES)
-    if value + max(value_length, 0) + 1 != stop:
-        return None
-    return _Places(timestamp, attributes_at, delta_at, key_at, key, value_at, value)
+def structure_of(data: bytes, start: int, stop: int) -> Structure | None:
+    """How a record is made that is right: all its bytes but its attributes, key and value say so. None for one with
+    headers."""
+    attributes = _behind_integer(data, start)
+    offset_delta = _behind_integer(data, attributes + 1)
+    key_length = _behind_integer(data, offset_delta)
+    key = value_length = _behind_integer(data, key_length)
+    if data[key_length] != _NULL:
+        value_length += _integer(data, key_length, _INT32_BYTES)[0]
+    value = end = _behind_integer(data, value_length)
+    if data[value_length] != _NULL:
+        end += _integer(data, value_length, _INT32_BYTES)[0]
+    return Structure(attributes, offset_delta, key_length, key, value_length, value) if end + 1 == stop else None
 
 
-def _alike(data: bytes, start: int, stop: int, delta: int, count: int) -> tuple[int, int, int] | None:
+def _behind_integer(data: bytes, pos: int) -> int:
+    """The position behind an integer that is right."""
+    while data[pos] > _LAST_BYTE:
+        pos += 1
+    return pos + 1
+
+
+def _alike(data: bytes, start: int, stop: int, timestamp: int, delta: int, count: int) -> tuple[int, int, int] | None:
     """How many records behind the one from `start` to `stop`, which is right, are like it, with the smallest and the
-    largest of their timestamp deltas; None when those that could be are not. `delta` is what the next one has to have.
+    largest of their timestamp deltas; None when those that could be are not. `timestamp` is the delta of the one, and
+    `delta` the offset delta that the next one has to have.
     """
     size = stop - start
-    places = _places(data, start, stop)
-    if places is None:
+    structure = structure_of(data, start, stop)
+    if structure is None:
         return None
-    _, attributes_at, delta_at, key_at, key, value_at, value = places
-    expected = _deltas(delta, min(count - delta, MOST_ALIKE, (len(data) - stop) // size), key_at - delta_at)
+    attributes, delta_at, key_length, key, value_length, value = structure
+    expected = _deltas(delta, min(count - delta, MOST_ALIKE, (len(data) - stop) // size), key_length - delta_at)
     records = len(expected[0])
     if records < FEW - 1:
         return None
     last = (records - 1) * size + 1
-    for offset in (*range(start, attributes_at), *range(key_at, key), *range(value_at, value), stop - 1):
-        if data[offset + size : offset + size + last : size].count(data[offset]) != records:
+    for at in (*range(start, attributes), *range(key_length, key), *range(value_length, value), stop - 1):
+        if data[at + size : at + size + last : size] != data[at : at + 1] * records:
             return None
-    for offset, column in enumerate(expected, delta_at + size):
-        if data[offset : offset + last : size] != column:
+    for at, column in enumerate(expected, delta_at + size):
+        if data[at : at + last : size] != column:
             return None
-    columns = [data[offset : offset + last : size] for offset in range(attributes_at + 1 + size, delta_at + size)]
-    return _timestamps(columns, records)
+    times = [data[at : at + last : size] for at in range(attributes + 1 + size, delta_at + size)]
+    if all(column == data[at : at + 1] * records for at, column in enumerate(times, attributes + 1)):
+        return records, timestamp, timestamp
+    return _timestamps(times, records)
 
 
 def _deltas(delta: int, most: int, width: int) -> tuple[bytes, ...]:

@@ -279,30 +279,29 @@ class Connection(asyncio.BufferedProtocol):
         """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
         answered: list[Part] = []
         gathered: Shortcut | None = None
-        was_full = False
         try:
-            while not self._is_full():
-                frame = self._input.next_frame()
-                if frame is None:
-                    break
+            is_full = self._is_full()  # only what is placed can change it
+            while not is_full and (frame := self._input.next_frame()) is not None:
                 if self.shortcut is not None and self.shortcut.take(frame):
                     gathered = self.shortcut
                     continue
                 if gathered is not None:
                     self._place(self._host.finish(gathered), answered)
                     gathered = None
-                self._place(self._host.dispatch(self, frame), answered)
+                    if self.shortcut is not None and self.shortcut.take(frame):  # it was too much with the others only
+                        gathered = self.shortcut
+                if gathered is None:
+                    self._place(self._host.dispatch(self, frame), answered)
                 # Looked at only now: whoever else is busy, each connection begins one request in a turn.
                 if self._host.turn_is_over and self._input.pending:
                     self._rest()
                     break
-            else:
-                was_full = True
+                is_full = self._is_full()
             if gathered is not None:
                 self._place(self._host.finish(gathered), answered)
             if answered:
                 self._send(answered)
-                if was_full and not self._is_full():
+                if is_full and not self._is_full():
                     self._rest()  # the socket has taken it: requests that have come whole are begun in the next turn
             self._input.make_room()
         except (FrameError, Rejected) as error:

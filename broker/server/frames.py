@@ -138,6 +138,10 @@ class FrameBuffer:
             wanted = LENGTH_SIZE + _LENGTH.unpack_from(self._buffer, start)[0]
         if end < capacity and start + wanted <= capacity:
             return
+        if start and end == capacity < ROOMY and self._is_granted(capacity):
+            # The last read filled it with more than a frame: where there is memory, larger reads spare their number.
+            self._go_on_in(2 * capacity)
+            return
         if wanted > capacity and end - start + LEAST_ROOM <= capacity:
             # A peer can claim any length for nothing, and send its bytes one by one: what is there is filled first.
             if start:
@@ -159,13 +163,15 @@ class FrameBuffer:
         self._go_on_in(capacity)
 
     def _reserve(self, size: int, capacity: int) -> None:
+        if not self._is_granted(size):
+            raise FrameError(f"no memory left for a receive buffer of {capacity} bytes")
+
+    def _is_granted(self, size: int) -> bool:
         self._reserving = True
         try:
-            granted = self._budget.reserve(size)
+            return self._budget.reserve(size)
         finally:
             self._reserving = False
-        if not granted:
-            raise FrameError(f"no memory left for a receive buffer of {capacity} bytes")
 
     def _go_on_in(self, capacity: int) -> None:
         pending = self._view[self._start : self._end]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct, error
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, encode_response
@@ -46,12 +46,8 @@ class Appending(Protocol):
         ...
 
 
-class _Gathered(NamedTuple):
-    """One request that waits to be appended."""
-
-    correlation_id: int
-    records: memoryview
-    records_count: int
+_Gathered = tuple[int, memoryview, int]
+"""One request that waits to be appended: its correlation id, its records, their number."""
 
 
 class ProduceShortcut:
@@ -100,7 +96,7 @@ class ProduceShortcut:
             return False
         end = start + length - 1
         size = end - start
-        if end + 3 != len(frame) or frame[end:] != NO_TAGS:
+        if frame[end:] != NO_TAGS:
             return False
         # One whole batch, so that its count is that of the request.
         whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
@@ -112,7 +108,7 @@ class ProduceShortcut:
         if self._gathered and self._bytes + weight > MOST_BYTES:
             return False
         self._bytes += weight
-        self._gathered.append(_Gathered(correlation_id, frame[start:end], count))
+        self._gathered.append((correlation_id, frame[start:end], count))
         return True
 
     def finish(self) -> Outcome:
@@ -120,7 +116,7 @@ class ProduceShortcut:
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         if len(gathered) == 1:
             return self._append_alone(gathered[0])
-        records = bytearray().join([it.records for it in gathered])
+        records = bytearray().join([records for _, records, _ in gathered])
         try:
             appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
         except ProtocolError:
@@ -128,10 +124,11 @@ class ProduceShortcut:
         return self._answer(gathered, appended)
 
     def _append_alone(self, it: _Gathered) -> Outcome:
+        correlation_id, records, _ = it
         try:
-            appended = self._replicas.append(self._topic, self._partition, it.records, self._acks, self._timeout)
+            appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
         except ProtocolError as refused:
-            return self._refused(it.correlation_id, refused.code, str(refused))
+            return self._refused(correlation_id, refused.code, str(refused))
         return self._answer([it], appended)
 
     def _append_each(self, gathered: list[_Gathered]) -> Outcome:
@@ -148,10 +145,11 @@ class ProduceShortcut:
                 slot.fill([b"".join(answers)])
 
         for index, it in enumerate(gathered):
+            correlation_id, records, _ = it
             try:
-                appended = self._replicas.append(self._topic, self._partition, it.records, self._acks, self._timeout)
+                appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
             except ProtocolError as refused:
-                known(index, self._refused(it.correlation_id, refused.code, str(refused)))
+                known(index, self._refused(correlation_id, refused.code, str(refused)))
                 continue
             if appended.done is None:
                 known(index, self._accepted([it], appended))
@@ -176,16 +174,16 @@ class ProduceShortcut:
         code = ErrorCode.REQUEST_TIMED_OUT if future.cancelled() else future.result()
         if code is ErrorCode.NONE:
             return self._accepted(gathered, appended)
-        return b"".join([self._refused(it.correlation_id, code, None) for it in gathered])
+        return b"".join([self._refused(correlation_id, code, None) for correlation_id, _, _ in gathered])
 
     def _accepted(self, gathered: list[_Gathered], appended: Appended) -> bytes:
         """The answers to requests that were appended one behind the other."""
         pack, length, head, tail = self._pack, self._frame_length, self._head, self._tail
         offset, log_start_offset = appended.base_offset, appended.log_start_offset
         answers = []
-        for it in gathered:
-            answers.append(pack(length, it.correlation_id, 0, head, 0, offset, -1, log_start_offset, tail))
-            offset += it.records_count
+        for correlation_id, _, records_count in gathered:
+            answers.append(pack(length, correlation_id, 0, head, 0, offset, -1, log_start_offset, tail))
+            offset += records_count
         return b"".join(answers)
 
     def _refused(self, correlation_id: int, code: ErrorCode, message: str | None) -> bytes:

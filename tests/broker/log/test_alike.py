@@ -9,8 +9,8 @@ import pytest
 from crc32c import crc32c
 
 from broker.errors import ProtocolError
-from broker.log.alike import FEWEST, MOST
-from broker.log.intake import Batch, fetched_alike, is_plain_single, stamp_batches
+from broker.log.alike import FEWEST, MOST, Checked
+from broker.log.intake import Admit, Batch, fetched_alike, is_plain_single, stamp_batches
 from broker.log.validation import admit, admit_keyed, bytes_examined
 from broker.protocol.records import CorruptBatch, Record, build_batch, parse_header, stamp, validate_batch
 
@@ -30,11 +30,13 @@ def mend(data: bytearray) -> bytearray:
     return data
 
 
-def taken(batches: Sequence[bytes | bytearray]) -> tuple[list[Batch], bytes] | str:
+def taken(
+    batches: Sequence[bytes | bytearray], known: dict[Admit, Checked] | None = None
+) -> tuple[list[Batch], bytes] | str:
     """What a leader makes of batches that come together, or why it refuses."""
     buf = bytearray(b"".join(batches))
     try:
-        return stamp_batches(buf, 100, 7, admit), bytes(buf)
+        return stamp_batches(buf, 100, 7, admit, known), bytes(buf)
     except (CorruptBatch, ProtocolError) as refused:
         return type(refused).__name__
 
@@ -80,6 +82,35 @@ def test_a_byte_that_is_otherwise_makes_the_difference_that_it_makes_alone(value
             assert result == taken_alone(batches), (at, byte)
             refused += isinstance(result, str)
     assert refused > 100
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_what_is_known_of_earlier_requests_makes_no_difference(mended: bool) -> None:
+    chance = random.Random(4)
+    known: dict[Admit, Checked] = {}
+    stamp_batches(bytearray(b"".join(batch(number, key=b"key") for number in range(2))), 0, 7, admit, known)
+    assert known
+    alone = batch(5, key=b"key")
+    for at in range(len(alone)):
+        for byte in {alone[at], 0, 1, 2, 127, 128, 255, chance.randrange(256)}:
+            other = bytearray(alone)
+            other[at] = byte
+            if mended:
+                mend(other)
+            costs = bytes_examined()
+            expected = taken([other])
+            costs = bytes_examined() - costs
+            before = bytes_examined()
+            assert taken([other], known) == expected, (at, byte)
+            assert bytes_examined() - before == costs, "no run may depend on what another has let in"
+
+
+def test_what_one_kind_of_topic_takes_is_not_known_to_be_right_for_another() -> None:
+    known: dict[Admit, Checked] = {}
+    batches = b"".join(batch(number) for number in range(COUNT))
+    stamp_batches(bytearray(batches), 0, 1, admit, known)
+    with pytest.raises(ProtocolError, match="without a key"):
+        stamp_batches(bytearray(batches), 0, 1, admit_keyed, known)
 
 
 def test_runs_of_several_kinds_follow_each_other() -> None:

@@ -23,8 +23,26 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+class OneAtATime:
+    """A shortcut for `like` that has no room for a second request."""
+
+    def __init__(self) -> None:
+        self.held: list[bytes] = []
+
+    def take(self, frame: memoryview) -> bool:
+        if self.held or bytes(frame[:4]) != b"like":
+            return False
+        self.held.append(bytes(frame[4:]))
+        return True
+
+    def finish(self) -> Outcome:
+        return framed(self.held.pop())
+
+
 class Echo:
-    """A host whose requests say how to be answered (`now `, `long`, `late`, `bloc`, `none`, `bad!`), then a payload."""
+    """A host whose requests say how to be answered (`now `, `long`, `late`, `bloc`, `none`, `bad!`), then a payload.
+
+    After `know` the connection has a shortcut."""
 
     def __init__(self, file: object | None = None, **limits: Any) -> None:
         self.events: list[dict[str, Value]] = []
@@ -41,7 +59,9 @@ class Echo:
         what, payload = bytes(frame[:4]), bytes(frame[4:])
         self.begun.append(payload)
         self.arrived.set()
-        if what == b"now ":
+        if what == b"know":
+            connection.shortcut = OneAtATime()
+        if what in (b"now ", b"know"):
             return framed(payload)
         if what == b"long":
             return framed(payload + bytes(1 << 20))
@@ -57,7 +77,7 @@ class Echo:
         raise Rejected("as you wish: " + payload.decode("latin-1"))
 
     def finish(self, shortcut: Shortcut) -> Outcome:
-        raise NotImplementedError("there are no shortcuts here")
+        return shortcut.finish()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -93,6 +113,18 @@ def test_answers_keep_the_order_of_requests() -> None:
         await asyncio.sleep(0)
         echo.late[b"2xxx"].fill([framed(b"2xxx")])
         assert [await answer(reader) for _ in range(5)] == [b"1xxx", b"2xxx", b"3xxx", b"4xxx", b"6xxx"]
+        writer.close()
+
+    serve(story)
+
+
+def test_what_a_shortcut_has_no_room_for_goes_through_it_alone() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        requests = (b"know1xxx", b"like2xxx", b"like3xxx", b"like4xxx", b"now 5xxx", b"like6xxx", b"like7xxx")
+        writer.write(b"".join(map(framed, requests)))
+        assert [await answer(reader) for _ in requests] == [request[4:] for request in requests]
+        assert echo.begun == [b"1xxx", b"5xxx"]
         writer.close()
 
     serve(story)

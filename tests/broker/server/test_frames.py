@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.server.frames import LENGTH_SIZE, SMALL, FrameBuffer, FrameError, Unlimited
+from broker.server.frames import LENGTH_SIZE, ROOMY, SMALL, FrameBuffer, FrameError, Unlimited
 
 
 class Budget:
@@ -203,3 +203,17 @@ def test_a_frame_that_comes_byte_by_byte_gets_no_more_memory_than_one_that_comes
         assert buffer.next_frame() is None
         buffer.make_room()
     assert buffer.capacity == SMALL
+
+
+def test_a_peer_that_fills_the_buffer_with_more_than_a_frame_gets_larger_reads() -> None:
+    buffer = FrameBuffer(1 << 20, Unlimited())
+    bodies = [bytes([number]) * 10_000 for number in range(200)]
+    assert feed(buffer, b"".join(map(framed, bodies))) == bodies
+    assert ROOMY <= buffer.capacity < 2 * ROOMY
+
+
+def test_larger_reads_are_not_worth_a_connection() -> None:
+    buffer = FrameBuffer(1 << 20, Budget(2 * SMALL))
+    bodies = [bytes([number]) * 10_000 for number in range(200)]
+    assert feed(buffer, b"".join(map(framed, bodies))) == bodies
+    assert buffer.capacity <= 2 * SMALL
