@@ -131,6 +131,7 @@ interval_s = [1.0, 1.0]
 duration_s = [0.5, 0.5]
 [checks]
 min_ok = 20
+min_share = 0.3  # a broker is killed each second: what waits for it comes late
 required_faults = ["kill"]
 """
 """A simulated cluster, at whose brokers' own state the oracles looked."""
