@@ -47,6 +47,7 @@ interval_s = [0.3, 1.0]
 duration_s = [0.5, 1.5]
 [checks]
 min_ok = 20
+min_share = 0.3  # there is a fault nearly all the time
 """
 
 
