@@ -25,7 +25,7 @@ from broker.protocol.records import (
     parse_header,
     validate_batches,
 )
-from simulator.disk import SimulatedDisk
+from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, HeldCommit, batch, in_loop, open_log, values, write
 
@@ -244,6 +244,33 @@ def test_what_a_segment_got_during_its_sync_is_synced_although_another_one_has_b
         assert [disk.durable_size(each.path) for each in log.segments] == [each.size for each in log.segments]
 
     loop.run_until_complete(life())
+
+
+@pytest.mark.conforms("K595-7")
+def test_a_flush_makes_the_name_of_a_new_segment_durable_too() -> None:
+    loop = new_loop()
+    disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
+
+    async def life() -> None:
+        log = await PartitionLog.open(disk, DIRECTORY, LogConfig(segment_bytes=400), clean_shutdown=False)
+        await write(log, 0, *["x" * 100] * 6)
+        assert await log.flush() == 6
+        assert len(log.segments) == 3
+        assert [disk.durable(each.path) is not None for each in log.segments] == [True] * 3
+
+    loop.run_until_complete(life())
+
+
+@pytest.mark.conforms("K595-7")
+@in_loop
+async def test_other_records_at_offsets_that_were_durable_are_not_durable_before_a_flush(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await write(log, 0, *"abcdef")
+    assert await log.flush() == 6
+    await log.truncate_to(2)
+    log.append_as_leader(batch("x"), 0)
+    assert (log.durable_end_offset, log.recovery_point) == (2, 2)
+    assert await log.flush() == 3
 
 
 @in_loop

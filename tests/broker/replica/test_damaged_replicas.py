@@ -47,6 +47,30 @@ async def killed_with_records(cluster: Cluster, victim: int, *values: str) -> No
     await cluster.kill(victim)
 
 
+@pytest.mark.conforms("K595-7")
+def test_a_replica_that_was_cut_is_not_taken_for_damaged_after_a_crash(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        cluster.cut |= {(1, 2), (2, 1)}
+        node = cluster.nodes[1]
+        for value in "abc":
+            assert (await node.produce(value, acks=1)).error is ErrorCode.NONE
+        await node.manager._recovery_points.write_durably()
+        cluster.elect(2)
+        cluster.cut.clear()
+        await cluster.hear()
+        await until(lambda: node.partition().log.log_end_offset == 0)
+        await cluster.kill(1)
+        await cluster.start(1)
+        await cluster.hear()
+        assert not cluster.nodes[1].manager.damaged
+        await cluster.nodes[2].produce("d")
+        await until(lambda: cluster.nodes[1].content() == ["d"])
+
+    tell(tmp_path, story, **FLUSH, high_watermark_checkpoint_interval_ms=60_000, replica_lag_time_max_ms=20_000)
+
+
 def test_a_damaged_replica_on_which_others_count_goes_offline_with_the_reason(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
