@@ -125,6 +125,19 @@ def test_a_replica_that_only_goes_goes_at_once() -> None:
     assert reassign(it, [2, 3]) == ErrorCode.NONE
 
 
+@pytest.mark.conforms("H16")
+def test_a_replica_that_goes_is_not_eligible_any_more() -> None:
+    it = World(min_insync_replicas=2)
+    it.start(1, 2, 3)
+    it.create("t", [1, 2, 3])
+    it.fence(3)
+    it.fence(2)
+    assert (it.partition().isr, it.partition().elr) == ((1,), (2,))
+    assert reassign(it, [1, 3]) == ErrorCode.NONE
+    partition = it.partition()
+    assert (partition.replicas, partition.isr, partition.elr) == ((1, 3), (1,), ())
+
+
 def test_a_replica_is_added_only_once_it_is_in_sync() -> None:
     it = world()
     assert reassign(it, [1, 2, 3, 4]) == ErrorCode.NONE
