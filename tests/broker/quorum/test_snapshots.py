@@ -28,8 +28,10 @@ from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
 from broker.security.acls import Operation, PatternType, Permission, ResourceType
 from broker.security.scram import Mechanism
+from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from simulator.disk import FileSystem
 from tests.broker.controller.world import World
 from tests.broker.log.making import in_loop
 
@@ -263,6 +265,41 @@ def test_a_node_that_is_alone_acts_on_what_it_knew_to_be_committed(snapshots_fro
             cluster.start()
             await cluster.ready()
             await SimulatedClient(cluster.addresses).create_topic("last")
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K595-7")
+def test_a_snapshot_is_durable_by_its_name_before_any_of_the_log_goes() -> None:
+    """A power cut at any moment, also between the two, leaves one or the other."""
+    properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": "200"}
+    with SimulatedCluster(1, properties=properties, file_system=FileSystem.STRICT) as cluster:
+        machine = cluster.machines["n1"]
+
+        def durable_snapshots() -> list[int]:
+            files = {name: machine.disk.durable(f"{METADATA_DIRECTORY}/{name}") for name in metadata_files()}
+            return [int(name[:20]) for name, content in files.items() if content and name.endswith(".checkpoint")]
+
+        def metadata_files() -> list[str]:
+            return machine.disk.list(METADATA_DIRECTORY)
+
+        async def watch() -> None:
+            while True:
+                start = start_of(cluster, machine.name)
+                assert start == 0 or start <= max(durable_snapshots(), default=0)
+                await asyncio.sleep(0.001)
+
+        async def story() -> None:
+            cluster.start()
+            await cluster.ready()
+            machine.disk.faults.slow_s = 0.05  # each sync takes as long as to see what is in front of it
+            watching = asyncio.create_task(watch())
+            client = SimulatedClient(cluster.addresses)
+            for number in range(6):
+                await client.create_topic(f"t{number}", 1)
+            await cluster.until(lambda: start_of(cluster, machine.name) > 0)
+            assert not watching.done(), watching.result()
+            watching.cancel()
 
         cluster.run(story())
 
