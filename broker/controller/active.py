@@ -115,7 +115,6 @@ class ActiveController:
         self._node_id = config.node_id
         self._tracer = tracer
         self._rules = Controller(config, rng, mutants)
-        self._session_timeout = config.broker_session_timeout_ms / 1000
         self._session_timeout_ms = config.broker_session_timeout_ms
         self._lease_ms = config.broker_lease_ms
         self._refused_is_dead = mutants.active("refused_is_dead")
@@ -145,7 +144,7 @@ class ActiveController:
         now = asyncio.get_running_loop().time()
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
         earlier = max(self._session_timeout_ms, self._image.session_timeout_ms) / 1000
-        sessions = Sessions(self._session_timeout, self._lease_ms / 1000, now, unfenced, earlier)
+        sessions = Sessions(self._session_timeout_ms / 1000, self._lease_ms / 1000, now, unfenced, earlier)
         operations = Operations(self._image, self._quorum, epoch)
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
