@@ -109,7 +109,7 @@ class PartitionLeader:
             return frozenset(self.isr)
         if self._shrinks_early and self.pending is not None:
             return frozenset(self.pending.isr)
-        return frozenset(self.isr) | frozenset(self.pending.isr if self.pending else ())
+        return frozenset(self.isr if self.pending is None else (*self.isr, *self.pending.isr))
 
     @property
     def enough_in_sync(self) -> bool:
@@ -158,14 +158,16 @@ class PartitionLeader:
         # Below min.insync.replicas nothing new is committed: the members left could all be lost at once (H16).
         if self.recovering or not (self.enough_in_sync or self._commits_below_min_isr):
             return False
-        candidate = min(self._end_of(replica) for replica in self.maximal_isr)
+        candidate = self._committable_end
+        if candidate <= self.high_watermark:
+            return False  # the leader is in every ISR of its own: the others cannot raise it further
+        for replica in self.maximal_isr:
+            if replica != self.node_id:
+                candidate = min(candidate, self._followers[replica].log_end_offset)
         if candidate <= self.high_watermark:
             return False
         self.high_watermark = candidate
         return True
-
-    def _end_of(self, replica: int) -> int:
-        return self._committable_end if replica == self.node_id else self._followers[replica].log_end_offset
 
     # -- the in-sync set ----------------------------------------------------------------------------------------
 

@@ -431,6 +431,18 @@ def test_a_group_goes_on_in_its_generation_under_another_coordinator() -> None:
 
 
 @pytest.mark.conforms("CG-4")
+def test_a_member_that_the_next_coordinator_never_hears_of_is_out_after_a_session() -> None:
+    story = Story()
+    leader, follower, generation = story.stable_pair()
+    story.take_over()
+    story.wait(9)
+    assert story.heartbeat(leader, generation) is ErrorCode.NONE
+    story.wait(2)
+    assert story.heartbeat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert story.heartbeat(follower, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.conforms("CG-4")
 def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_generation_that_was_committed() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()

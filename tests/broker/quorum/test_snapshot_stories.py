@@ -80,6 +80,17 @@ def test_a_follower_fetches_the_pieces_in_turn_and_begins_anew_at_the_end() -> N
     assert story.node.high_watermark == 6
 
 
+def test_a_snapshot_of_what_is_known_to_be_committed_takes_nothing_of_the_log() -> None:
+    story = Story(log=[1, 1, 1, 2, 2, 2])
+    story.follow(2, epoch=3)
+    story.fetched(high_watermark=6)
+    story.fetched(snapshot=SNAPSHOT)
+    story.piece(b"abc", 3)
+    assert not story.done(InstallSnapshot)
+    assert story.node.high_watermark == 6
+    assert story.sent(FetchRequest)[-1][1].fetch_from == OffsetAndEpoch(2, 6)
+
+
 @pytest.mark.parametrize("refused_first", [True, False], ids=["after its leader was heard", "in the middle of that"])
 def test_a_piece_that_comes_late_is_followed_by_the_next(refused_first: bool) -> None:
     story = Story(log=[1])

@@ -1,4 +1,4 @@
-"""What a follower does with a leader that refuses it, in virtual time."""
+"""What a follower does with a leader that refuses it, or has another log, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.errors import ErrorCode
+from broker.protocol.messages import fetch
 from broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -23,6 +24,8 @@ from broker.replica.partition import Partition
 from simulator.loop import new_loop
 from tests.broker.controller.world import configuration
 from tests.broker.replica.story import MemoryEpochs, MemoryLog
+
+TOPIC_ID = bytes(range(16))
 
 
 class RecoveringLeader:
@@ -43,36 +46,87 @@ class RecoveringLeader:
         return OffsetForLeaderEpochResponse(topics=refused)
 
 
+class PartingLeader:
+    """A leader whose epoch 0 ends at offset 2 when it is asked first, and at 1 ever after: it leads with another log
+    than the one that it has told of. It does not answer a fetch that agrees with that log."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        """Of a question the epoch, of a fetch the offset."""
+
+    async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:  # noqa: ARG002
+        if isinstance(message, OffsetForLeaderEpochRequest):
+            ((question,),) = (topic.partitions for topic in message.topics)
+            end = 1 if self.asked else 2
+            self.asked.append(("epoch", question.leader_epoch))
+            its = EpochEndOffset(partition=0, leader_epoch=question.leader_epoch, end_offset=end)
+            return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [its])])
+        ((position,),) = (topic.partitions for topic in cast(fetch.FetchRequest, message).topics)
+        self.asked.append(("offset", position.fetch_offset))
+        if position.fetch_offset == 1:
+            await asyncio.Event().wait()
+        parted = fetch.PartitionData(high_watermark=2, diverging_epoch=fetch.EpochEndOffset(0, 1))
+        return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[parted])])
+
+
+class CutLog(MemoryLog):
+    """A log that is cut as the real one is."""
+
+    async def truncate_to(self, offset: int) -> None:
+        self.truncate(offset)
+
+
 async def never_moves(_partition: Partition, _start: int) -> None:
     raise AssertionError("nothing was fetched")
 
 
-def followed() -> tuple[Any, PartitionFollower]:
-    """A partition with one record, which follows a leader of a later epoch."""
+def followed(*values: str) -> tuple[Any, PartitionFollower]:
+    """A partition with records of epoch 0, which follows a leader of a later epoch."""
     follower = PartitionFollower(leader_id=2, leader_epoch=1, partition_epoch=1, high_watermark=0)
-    log = MemoryLog([(0, "a")], MemoryEpochs([(0, 0)]))
-    return SimpleNamespace(key=("t", 0), topic="t", index=0, role=follower, log=log), follower
+    partition = SimpleNamespace(
+        key=("t", 0),
+        topic="t",
+        topic_id=TOPIC_ID,
+        index=0,
+        role=follower,
+        log=CutLog([(0, value) for value in values], MemoryEpochs([(0, 0)])),
+        lock=asyncio.Lock(),
+        flush_before_commit=False,
+        trace=lambda event, **fields: None,  # noqa: ARG005
+    )
+    return partition, follower
+
+
+async def follow_for(seconds: float, leader: Any, partition: Any, follower: PartitionFollower) -> None:
+    fetcher = LeaderFetcher(
+        2,
+        config=configuration(replica_fetch_backoff_ms=100),
+        peers=leader,
+        broker_epoch=lambda: 1,
+        background=Background(),
+        move_start=never_moves,
+    )
+    fetcher.add(partition, follower)
+    await asyncio.sleep(seconds)
+    await fetcher.stop()
 
 
 @pytest.mark.conforms("K704-10")
 def test_a_follower_that_is_refused_stands_back_up_to_the_backoff_that_is_set() -> None:
     leader, loop = RecoveringLeader(), new_loop()
 
-    async def story() -> None:
-        fetcher = LeaderFetcher(
-            2,
-            config=configuration(replica_fetch_backoff_ms=100),
-            peers=leader,
-            broker_epoch=lambda: 1,
-            background=Background(),
-            move_start=never_moves,
-        )
-        fetcher.add(*followed())
-        await asyncio.sleep(60)
-        await fetcher.stop()
-
-    loop.run_until_complete(story())
+    loop.run_until_complete(follow_for(60, leader, *followed("a")))
     pauses = [round(after - before, 6) for before, after in zip(leader.asked_at, leader.asked_at[1:], strict=False)]
     assert pauses[:4] == [BACKOFF_MIN, 2 * BACKOFF_MIN, 4 * BACKOFF_MIN, 8 * BACKOFF_MIN]
     assert set(pauses[4:]) == {0.1}
     assert len(pauses) > 500, "it never gives up"
+
+
+@pytest.mark.conforms("H7", "K101-7")
+def test_a_follower_whose_log_parts_from_the_leaders_asks_again_and_cuts_before_it_fetches_on() -> None:
+    leader = PartingLeader()
+    partition, follower = followed("a", "b")
+    new_loop().run_until_complete(follow_for(60, leader, partition, follower))
+    assert leader.asked == [("epoch", 0), ("offset", 2), ("epoch", 0), ("offset", 1)]
+    assert partition.log.records == [(0, "a")]
+    assert follower.high_watermark == 0, "that of another log is not taken"
