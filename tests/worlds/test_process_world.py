@@ -361,7 +361,7 @@ name = "preparing"
 workloads = ["log"]
 [roles.server]
 ports = {{ client = 1 }}
-prepare = [["sh", "-c", "sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait"]]
+prepare = [["sh", "-c", "sleep 600 & echo $! > {0}; wait"]]
 command = ["true"]
 """
 HELD_UP = 'name = "x"\n[system]\npath = "."\n[topology]\nnodes = 1\nworld = "process"\n'
