@@ -62,6 +62,11 @@ class Shortcut(Protocol):
         """Gather a request that is of the known kind, its memory valid until `finish`; false when it is not."""
         ...
 
+    def take_alike(self, unread: memoryview) -> int:
+        """Gather the whole frames at the front of what has come, their lengths in front of each, that are as long as
+        the last one that was taken and like it; how many bytes these are."""
+        ...
+
     def finish(self) -> Outcome:
         """Serve what was gathered: one outcome for all of it, in order. None when nothing was."""
         ...
@@ -281,9 +286,15 @@ class Connection(asyncio.BufferedProtocol):
         gathered: Shortcut | None = None
         try:
             is_full = self._is_full()  # only what is placed can change it
-            while not is_full and (frame := self._input.next_frame()) is not None:
-                if self.shortcut is not None and self.shortcut.take(frame):
-                    gathered = self.shortcut
+            while not is_full:
+                shortcut = self.shortcut
+                if shortcut is not None and (taken := shortcut.take_alike(self._input.unread)):
+                    self._input.skip(taken)
+                    gathered = shortcut
+                if (frame := self._input.next_frame()) is None:
+                    break
+                if shortcut is not None and shortcut.take(frame):
+                    gathered = shortcut
                     continue
                 if gathered is not None:
                     self._place(self._host.finish(gathered), answered)

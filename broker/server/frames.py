@@ -63,6 +63,15 @@ class FrameBuffer:
         """Received bytes that belong to no frame handed out yet."""
         return self._end - self._start
 
+    @property
+    def unread(self) -> memoryview:
+        """Those bytes; valid until the next ones are received."""
+        return self._view[self._start : self._end]
+
+    def skip(self, size: int) -> None:
+        """So many bytes of `unread`, whole frames, need not be handed out."""
+        self._start += size
+
     def limit(self, minimum: int, maximum: int) -> None:
         """The next frames have so many bytes, their length fields not counted."""
         self._minimum, self._maximum = minimum, maximum

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct, error
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, encode_response
@@ -23,6 +23,7 @@ from broker.protocol.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, MAGIC
 from broker.replica.partition import Appended
 from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
+from broker.server.frames import LENGTH_SIZE
 from broker.server.handlers.fetch_response import uvarint
 
 NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
@@ -50,6 +51,23 @@ _Gathered = tuple[int, memoryview, int]
 """One request that waits to be appended: its correlation id, its records, their number."""
 
 
+class _Alike(NamedTuple):
+    """Frames of one length: where what lies, and what those have in common that are like one that was checked."""
+
+    size: int
+    """Of a frame, with the length in front of it."""
+    start: int
+    """Where in it the records begin,"""
+    end: int
+    """and end."""
+    weight: int
+    layout: Struct
+    """Length and API; correlation id; what is in front of the records; of a batch its length, format, attributes and
+    number of records; the tags."""
+    common: tuple[bytes, bytes, int, int, int, bytes]
+    """All of these but the correlation id and the number of records."""
+
+
 class ProduceShortcut:
     """The requests of one connection that are like its last one: same client, topic, partition, acks and timeout."""
 
@@ -72,6 +90,8 @@ class ProduceShortcut:
         self._acks, self._timeout = request.acks, max(request.timeout_ms, 0) / 1000
         self._gathered: list[_Gathered] = []
         self._bytes = 0
+        self._length = 0  # of the last frame that was checked field by field
+        self._alike: _Alike | None = None
         # Everything in front of the records but the correlation id, which differs in each request.
         self._unpack = Struct(f">4si{len(prefix) - 8}s").unpack_from
         self._key, self._rest = prefix[:4], prefix[8:]
@@ -109,7 +129,35 @@ class ProduceShortcut:
             return False
         self._bytes += weight
         self._gathered.append((correlation_id, frame[start:end], count))
+        if len(frame) != self._length:  # once is no habit
+            self._length, self._alike = len(frame), None
+        elif self._alike is None:
+            layout = Struct(f">8si{start - 8}s8xi4xb4xh34xi{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
+            front = len(frame).to_bytes(LENGTH_SIZE, "big") + key
+            common = (front, bytes(frame[8:start]), batch_length, magic, attributes, NO_TAGS)
+            self._alike = _Alike(layout.size, LENGTH_SIZE + start, LENGTH_SIZE + end, weight, layout, common)
         return True
+
+    def take_alike(self, unread: memoryview) -> int:
+        """Gather those requests at the front that have the same bytes as the last one that was taken, wherever these
+        say what it is: they need not be checked field by field."""
+        alike = self._alike
+        if alike is None:
+            return 0
+        size, start, end, weight, layout, common = alike
+        most = min(len(unread) // size, (MOST_BYTES - self._bytes) // weight)
+        if most < 1:
+            return 0
+        gathered, at = self._gathered, 0
+        for front, correlation_id, head, length, magic, attributes, count, tags in layout.iter_unpack(
+            unread[: most * size]
+        ):
+            if (front, head, length, magic, attributes, tags) != common:
+                break
+            gathered.append((correlation_id, unread[at + start : at + end], count))
+            at += size
+        self._bytes += at // size * weight
+        return at
 
     def finish(self) -> Outcome:
         """Append what was gathered; if that is refused, append each alone, so that only the faulty ones are refused."""

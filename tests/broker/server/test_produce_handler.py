@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
+from broker.protocol.api import APIS, ApiKey, decode_request_header, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -17,11 +17,13 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from broker.protocol.records import CorruptBatch, Record, build_batch, validate_batches
+from broker.protocol.records import BATCH_HEADER_SIZE, CorruptBatch, Record, build_batch, validate_batches
 from broker.replica.partition import Appended
-from broker.server.dispatch import Dispatcher
+from broker.server.connection import Connection, Slot
+from broker.server.dispatch import Call, Dispatcher
+from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_handler import ProduceHandler
-from broker.server.handlers.produce_shortcut import COMPRESSED, MOST_BYTES
+from broker.server.handlers.produce_shortcut import COMPRESSED, MOST_BYTES, NO_TAGS, ProduceShortcut
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 from tests.broker.clients.poison import ZSTD, made
@@ -185,6 +187,59 @@ def test_requests_of_another_kind_between_them_keep_their_place() -> None:
         assert await client.answers(7) == [(0, 1), (0, 2), (0, 0), (0, 3), (0, 8), *refused]
 
     story(tell)
+
+
+def shortcut(replicas: Replicas) -> ProduceShortcut:
+    """That which a connection has after a request of `Client`."""
+    frame = request_frame()
+    header, body = decode_request_header(frame)
+    request = decode_exactly(ProduceRequest, header.api_version, frame, body)
+    tracer = Tracer(1, lambda: 0, lambda event: None)  # noqa: ARG005
+    listener = Listener(
+        Dispatcher(tracer, list[OSError]().append), tracer, request_max_bytes=1 << 20, max_connections=1, max_queued=9
+    )
+    call = Call(Connection(listener), APIS[ApiKey.PRODUCE], header.api_version, 1, header.client_id, frame, body)
+    records = request.topic_data[0].partition_data[0].records
+    assert records is not None
+    prefix = bytes(frame[: len(frame) - len(NO_TAGS) - len(records) - len(uvarint(len(records) + 1))])
+    return ProduceShortcut(replicas, 100_000, call, prefix, "t", 0, request)
+
+
+def answers(it: ProduceShortcut) -> object:
+    """To what it has gathered."""
+    outcome = it.finish()
+    return outcome.parts if isinstance(outcome, Slot) else outcome
+
+
+def request_frame() -> memoryview:
+    data = [PartitionProduceData(index=0, records=batch())]
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    return memoryview(encode_request(request, 9, 7, "test"))[4:]
+
+
+@pytest.mark.parametrize("change", [1, 0x40, 0x80], ids=hex)
+def test_what_is_taken_for_alike_is_what_would_be_taken_field_by_field(change: int) -> None:
+    known = request_frame()
+    taken = 0
+    for at in range(len(known)):
+        frame = bytearray(known)
+        frame[at] ^= change
+        one_by_one, together = Replicas(), Replicas()
+        checking, comparing = shortcut(one_by_one), shortcut(together)
+        for _ in range(2):
+            assert comparing.take(known)
+        comparing.finish()
+        together.appends.clear()
+        together.ends.clear()
+        several = (len(frame).to_bytes(4, "big") + frame) * 3
+        size = comparing.take_alike(memoryview(several + b"more"))
+        assert size in (0, len(several))
+        if size:
+            taken += 1
+            assert all(checking.take(memoryview(frame)) for _ in range(3)), f"byte {at} is looked at field by field"
+            assert answers(comparing) == answers(checking)
+            assert (together.appends, together.ends) == (one_by_one.appends, one_by_one.ends)
+    assert BATCH_HEADER_SIZE // 2 < taken < len(known) - 30, "what is the batch's own may differ, and nothing else"
 
 
 def test_one_corrupt_batch_does_not_take_the_others_with_it() -> None:
