@@ -96,7 +96,7 @@ class Attached:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def wait_detached(self, timeout_s: float = 10.0) -> None:
+    def wait_detached(self, timeout_s: float = 60.0) -> None:
         """Wait until the device has no file: proof that nobody, anywhere, has the filesystem mounted any more.
 
         Raises `DiskError`. The device must not be opened to find out, for that would keep it attached."""
