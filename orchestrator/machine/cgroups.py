@@ -51,7 +51,7 @@ class Cgroup:
                 return int(next(line.split()[1] for line in lines if line.startswith("oom_kill ")))
         return 0
 
-    def kill(self, timeout_s: float = 10.0) -> None:
+    def kill(self, timeout_s: float = 60.0) -> None:
         """Kill every process here and below, frozen ones too, and wait until all are gone. Raises `TimeoutError`."""
         with contextlib.suppress(FileNotFoundError):
             (self.path / "cgroup.kill").write_text("1")
@@ -64,7 +64,7 @@ class Cgroup:
                 raise TimeoutError(f"{self.path}: processes are still there {timeout_s:g} s after they were killed")
             time.sleep(0.0005)
 
-    def remove(self, timeout_s: float = 10.0) -> None:
+    def remove(self, timeout_s: float = 60.0) -> None:
         """Kill whoever is left and remove this group and all below it. No error when it does not exist."""
         self.kill(timeout_s)
         for directory, _, _ in os.walk(self.path, topdown=False):

@@ -20,7 +20,7 @@ from orchestrator.worlds.base import Node
 from orchestrator.worlds.namespaces.network import BRIDGE, BridgeNetwork, node_address, node_mac
 from tests.worlds.scenarios import tell
 
-DEADLINE_S = 10.0
+DEADLINE_S = 120.0
 THERE = ("n1", "n2")
 _SHOWN_TO_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 

@@ -82,7 +82,7 @@ def specification(
 
 def send(node: Node, line: str) -> None:
     """Have a stand-in broker log a line; returns when it says so."""
-    with socket.create_connection((node.address, node.port), timeout=5) as connection:
+    with socket.create_connection((node.address, node.port), timeout=DEADLINE_S) as connection:
         connection.sendall(line.encode() + b"\n")
         assert connection.recv(16) == b"ok\n"
 

@@ -17,7 +17,7 @@ from systems import InputError
 from systems.description import read
 from tests.nemeses.fakes import FakeHost
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 CONTROL = Path(__file__).resolve().parents[2] / "playbooks/roles/service/templates/service-control.sh.j2"
 
 
