@@ -65,7 +65,7 @@ class FrameBuffer:
 
     @property
     def unread(self) -> memoryview:
-        """Those bytes; valid until the next ones are received."""
+        """`pending` bytes, where they lie; valid until the next ones are received."""
         return self._view[self._start : self._end]
 
     def skip(self, size: int) -> None:

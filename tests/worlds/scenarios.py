@@ -358,6 +358,7 @@ def _ask(made: NamespaceWorld, name: str, command: str) -> str:
 def _reach(made: NamespaceWorld) -> list[list[str]]:
     """The pairs between which no connection can be made."""
 
+    # A second is too short for a busy machine: what it has not got to yet would be taken for cut.
     def unreached(source: str) -> list[list[str]]:
         probes = "".join(
             f"(timeout 4 bash -c 'exec 3<>/dev/tcp/{other.address}/22' 2>/dev/null || echo {other.name}) &"

@@ -32,8 +32,9 @@ MOST_BYTES = 1 << 18  # of records that are appended together
 COMPRESSED = 16  # so many times its size counts what is compressed: it is opened within one turn of the loop
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
-_BATCH = Struct(">8xi4xb4xh34xi")
+_BATCH_FIELDS = "8xi4xb4xh34xi"
 """Of a batch's header: its length behind the field, its format, its attributes, its number of records."""
+_BATCH = Struct(f">{_BATCH_FIELDS}")
 _LENGTH_BEHIND = 12
 
 
@@ -132,7 +133,7 @@ class ProduceShortcut:
         if len(frame) != self._length:  # once is no habit
             self._length, self._alike = len(frame), None
         elif self._alike is None:
-            layout = Struct(f">8si{start - 8}s8xi4xb4xh34xi{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
+            layout = Struct(f">8si{start - 8}s{_BATCH_FIELDS}{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
             front = len(frame).to_bytes(LENGTH_SIZE, "big") + key
             common = (front, bytes(frame[8:start]), batch_length, magic, attributes, NO_TAGS)
             self._alike = _Alike(layout.size, LENGTH_SIZE + start, LENGTH_SIZE + end, weight, layout, common)
