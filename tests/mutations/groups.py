@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+from analysis.chronology import lives_of
 from history.checked import text_of
+from history.groups import ATTEMPT_S
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Line, Stored, checked, event, phase
 
@@ -159,45 +162,45 @@ def an_offset_went_back_in_the_end(run: Stored) -> None:
 
 
 def _in_place(lines: Lines, new: Line) -> Lines:
-    """With one line more, in front of the first that is later."""
-    place = next(number for number, line in enumerate(lines) if line.get("t", 0) > new["t"])
+    """With one line more, in front of the first that is later, and of the last, by which a member ends."""
+    last = len(lines) - 1
+    place = next((number for number, line in enumerate(lines) if line.get("t", 0) > new["t"]), last)
     return [*lines[:place], new, *lines[place:]]
 
 
 def _first_commit_again(run: Stored, took_s: float) -> None:
-    """Somebody committed the begin of each partition before all others did, and that is what the reader is told, and
-    every member that asks as late as it does: where one leaves late, those that stay are assigned anew."""
+    """Somebody committed the begin of each partition as soon as it was there, so that nobody is told of none since, and
+    that is what the reader is told, and every member that asks as late as it does: where one leaves late, those that
+    stay are assigned anew."""
     name = having(run, "committing")
     asked = [line for line in checked(run / READER) if line["what"] == "fetched"]
     places = dict.fromkeys(sorted({key for line in asked for key in line["offsets"]}), 0)
     since = min(line["inv"] for line in asked)
+    # A member is there for as long as the load lasts, however late it is let into its group and commits on its own.
+    began, ended = lives_of(run.lines())[Path(name).stem]
+    at, answered = began + 1, began + 1 + int(took_s * 1e9)
+    assert answered < ended, f"{name} was not there for {took_s} s"
 
     def committed(lines: Lines) -> Lines:
-        took = int(took_s * 1e9)
-        lived = (
-            next(line["inv"] for line in lines if "inv" in line) + took
-        )  # for as long, at the first of these commits
-        at = next(line["t"] for line in lines if line["what"] == "committing" and line["t"] > lived + 1)
-        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at - took - 1}
-        ended = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": at - 1}
-        return _in_place(_in_place(lines, begun), ended)
+        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at}
+        done = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": answered}
+        return _in_place(_in_place(lines, begun), done)
 
-    def is_late(line: Line) -> bool:
-        return bool(line["what"] == "fetched" and line["t"] >= since)
-
-    def told(lines: Lines) -> Lines:
-        return [line | {"offsets": dict.fromkeys(line["offsets"], 0)} if is_late(line) else line for line in lines]
+    def told(line: Line) -> Line:
+        if line["what"] != "fetched" or line["t"] < min(since, answered):
+            return line
+        is_late = line["t"] >= since
+        return line | {"offsets": {key: 0 if is_late else max(was, 0) for key, was in line["offsets"].items()}}
 
     rewrite(run, name, committed)
     for path in sorted((run / GROUPS).glob("*.jsonl")):
-        if any(is_late(line) for line in checked(path)):
-            rewrite(run, f"{GROUPS}/{path.name}", told)
+        path.write_bytes(text_of([told(line) for line in checked(path)]))
 
 
 @mutation(PASSES)
 def a_commit_that_was_answered_late_took_effect_again(run: Stored) -> None:
     """It may have been sent twice."""
-    _first_commit_again(run, 5.0)
+    _first_commit_again(run, ATTEMPT_S + 0.5)
 
 
 @mutation(fails("lost-acknowledged-commit"))
