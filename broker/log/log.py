@@ -273,8 +273,9 @@ class PartitionLog:
                 return
             end, epoch = header.next_offset, header.leader_epoch
             behind: list[Batch] = []
+            has_more = position + header.size < length
             # Of the newest epoch: no other begins behind this batch.
-            if tries and epoch == self.epochs.latest_epoch and is_plain_single(header):
+            if has_more and tries and epoch == self.epochs.latest_epoch and is_plain_single(header):
                 behind = fetched_alike(buf, position, header.size, end)
                 tries -= len(behind) < FEWEST
             yield header, behind

@@ -98,8 +98,10 @@ class LeaderFetcher:
                 await self._idle()
                 continue
             try:
-                await self._match(ready)
-                await self._fetch([it for it in self._ready() if it.follower.phase is Phase.FETCHING])
+                if any(it.follower.phase is Phase.TRUNCATING for it in ready):
+                    await self._match(ready)
+                    ready = self._ready()
+                await self._fetch([it for it in ready if it.follower.phase is Phase.FETCHING])
             except (ConnectionError, TimeoutError):
                 self._stand_back(ready)
 
@@ -117,9 +119,8 @@ class LeaderFetcher:
 
     def _rest(self, polled: Collection[FollowedPartition] = ()) -> float | None:
         """Seconds until a partition that is not in the poll may turn to the leader; None when all are in it."""
-        now = asyncio.get_running_loop().time()
-        others = [it for it in self._followed.values() if it.current and it not in polled]
-        return min((max(0.0, it.not_before - now) for it in others), default=None)
+        others = [it.not_before for it in self._followed.values() if it not in polled and it.current]
+        return max(0.0, min(others) - asyncio.get_running_loop().time()) if others else None
 
     def _stand_back(self, some: Iterable[FollowedPartition]) -> None:
         now = asyncio.get_running_loop().time()
@@ -174,7 +175,8 @@ class LeaderFetcher:
     # -- fetching -----------------------------------------------------------------------------------------------
 
     async def _fetch(self, ready: list[FollowedPartition]) -> None:
-        await self._make_durable(ready)
+        if unflushed := [it.partition for it in ready if _claims_too_much(it.partition)]:
+            await asyncio.gather(*(partition.make_durable() for partition in unflushed))
         ready = [it for it in ready if it.current]
         if not ready:
             return
@@ -199,17 +201,16 @@ class LeaderFetcher:
         A partition that is added meanwhile, or has stood back long enough, shall not wait for that: see `_nudge`.
         """
         timeout = self._timeout + self._config.replica_fetch_wait_max_ms / 1000
-        rest = self._rest(set(polled))
-        timer = None if rest is None else asyncio.get_running_loop().call_later(rest, self._nudge)
-        self._polling = True
         loop = asyncio.get_running_loop()
+        rest = self._rest(set(polled))
+        timer = None if rest is None else loop.call_later(rest, self._nudge)
+        self._polling = True
         asked_at = loop.time()
         try:
             request = self._request(polled)
             response = cast(FetchResponse, await self._peers.request(self.leader_id, request, FETCH_VERSION, timeout))
-            self._size.answered(
-                sum(len(p.records or b"") for t in response.responses for p in t.partitions), loop.time() - asked_at
-            )
+            size = sum([len(p.records or b"") for t in response.responses for p in t.partitions])
+            self._size.answered(size, loop.time() - asked_at)
             return response
         finally:
             self._polling = False
@@ -227,12 +228,6 @@ class LeaderFetcher:
                 await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout)
 
         self._background.run(ask(), f"nudge of leader {self.leader_id}")
-
-    async def _make_durable(self, ready: list[FollowedPartition]) -> None:
-        """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
-        unflushed = [it.partition for it in ready if it.partition.flush_before_commit and not it.partition.durable]
-        if unflushed:
-            await asyncio.gather(*(partition.make_durable() for partition in unflushed))
 
     def _request(self, ready: list[FollowedPartition]) -> FetchRequest:
         topics: dict[bytes, FetchTopic] = {}
@@ -278,3 +273,8 @@ class LeaderFetcher:
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
                 self._stand_back([it])
+
+
+def _claims_too_much(partition: Partition) -> bool:
+    """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
+    return partition.flush_before_commit and not partition.durable

@@ -68,6 +68,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, response_max_bytes: int) -> None:
         self.answered = False
+        self._loop = asyncio.get_running_loop()
         self._input = FrameBuffer(response_max_bytes, Unlimited(), minimum=4)
         self._input.make_room()
         self._transport: asyncio.Transport | None = None
@@ -80,12 +81,12 @@ class PeerConnection(asyncio.BufferedProtocol):
     @property
     def is_worn(self) -> bool:
         """Whether it is time for another: soon it is no longer believed who this broker is (KIP-368)."""
-        return self._believed_until is not None and asyncio.get_running_loop().time() >= self._believed_until
+        return self._believed_until is not None and self._loop.time() >= self._believed_until
 
     def believed_for(self, lifetime_ms: int) -> None:
         """The peer knows from now on who this broker is, for so long; 0: as long as the connection lasts."""
         if lifetime_ms:
-            self._believed_until = asyncio.get_running_loop().time() + LIFETIME_USED * lifetime_ms / 1000
+            self._believed_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
 
     def retire(self) -> None:
         """Close once what was asked is answered; nothing more will be."""
@@ -106,7 +107,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._input.received(nbytes)
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._loop.time()
         try:
             while (frame := self._input.next_frame()) is not None:
                 self._answer(frame)
@@ -124,7 +125,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def send(self, correlation_id: int, frame: bytearray) -> asyncio.Future[memoryview]:
         """Send a request; the future gets the answer's frame or `ConnectionError`."""
-        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[memoryview] = self._loop.create_future()
         if self._transport is None:
             future.set_exception(ConnectionError(self._reason))
             return future
@@ -139,24 +140,22 @@ class PeerConnection(asyncio.BufferedProtocol):
         answer or to one before it. Raises `TimeoutError` once nothing has come for `timeout` seconds, counted from
         `since` on, and `ConnectionError`.
         """
-        loop = asyncio.get_running_loop()
         answer = self.send(correlation_id, frame)
-        timer: asyncio.TimerHandle | None = None
+        timer: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal timer
             limit = max(since, self._heard_at) + timeout
-            if loop.time() < limit:
-                timer = loop.call_at(limit, look)
+            if self._loop.time() < limit:
+                timer = self._loop.call_at(limit, look)
             elif not answer.done():
                 answer.set_exception(TimeoutError())
 
-        look()
+        timer = self._loop.call_at(since + timeout, look)
         try:
             return await answer
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     def drop(self, reason: str) -> None:
         """Give the connection up at once: what was asked may or may not have happened.
@@ -349,7 +348,11 @@ class PeerConnector:
             async with asyncio.timeout(timeout):
                 return await self._local(message, version)
         api = api_of(message)
-        link = self._link(node_id, _purpose(api.key, message), as_controller=_asks_controller(api.key, message))
+        if _fetches_metadata(api.key, message):
+            link = self._link(node_id, "quorum-fetch", as_controller=True)
+        else:
+            purpose = _PURPOSES.get(api.key, "other")
+            link = self._link(node_id, purpose, as_controller=api.key in _CONTROLLERS_ASKED)
         self._correlation_id = correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         frame = encode_request(message, version, correlation_id, self._client_id)
         since = asyncio.get_running_loop().time()
@@ -393,16 +396,6 @@ class PeerConnector:
                 f"broker {node_id}", address, self._response_max_bytes, approach
             )
         return link
-
-
-def _purpose(key: ApiKey, message: Message) -> str:
-    if _fetches_metadata(key, message):
-        return "quorum-fetch"
-    return _PURPOSES.get(key, "other")
-
-
-def _asks_controller(key: ApiKey, message: Message) -> bool:
-    return key in _CONTROLLERS_ASKED or _fetches_metadata(key, message)
 
 
 def _fetches_metadata(key: ApiKey, message: Message) -> bool:

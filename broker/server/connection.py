@@ -127,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._reading = True
         self._resting = False
+        self._processing = False  # answers that are to be sent first may not have been yet
         self._flush_scheduled = False
         self._on_lost: dict[asyncio.Future[Any], None] = {}  # in the order in which they came
 
@@ -222,13 +223,19 @@ class Connection(asyncio.BufferedProtocol):
         future.add_done_callback(self._on_lost.pop)
 
     def slot_filled(self, slot: Slot) -> None:
-        """An answer is there; what completes in one turn of the loop is sent in one write."""
+        """An answer is there; what completes in one turn of the loop is sent in one write.
+
+        The only one that is waited for is sent at once: nothing else can complete, and its peer may be the follower for
+        which a producer waits."""
         if self._transport is None:
             return
         self._output_bytes += _held(slot.parts or ())
         if self._flush_scheduled or not self._slots:
             return
-        if slot is self._slots[0] or slot.blocking:
+        if len(self._slots) == 1 and self._reading and not self._processing:
+            self._slots.popleft()
+            self._send(slot.parts or ())
+        elif slot is self._slots[0] or slot.blocking:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -284,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
         answered: list[Part] = []
         gathered: Shortcut | None = None
+        self._processing = True
         try:
             is_full = self._is_full()  # only what is placed can change it
             while not is_full:
@@ -319,6 +327,8 @@ class Connection(asyncio.BufferedProtocol):
             self._send(answered)
             self.reject(str(error))
             return
+        finally:
+            self._processing = False
         self._pause_if_full()
 
     def _place(self, outcome: Outcome, answered: list[Part]) -> None:
@@ -392,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send(answered)
         self._continue_reading()
 
-    def _send(self, parts: list[Part]) -> None:
+    def _send(self, parts: Sequence[Part]) -> None:
         self._output += parts
         self._pump()
 
