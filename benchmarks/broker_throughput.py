@@ -66,6 +66,7 @@ CASES = [
     Case("3 nodes, 1 KB records in 1 MB batches, acks=all", 3, -1, 1_000, 1_000, 8),
     Case("3 nodes, 100 B records in 64 KB batches, acks=all", 3, -1, 100, 600, 64),
     Case("3 nodes, single 100 B records, pipelined, acks=all", 3, -1, 100, 1, 512),
+    Case("3 nodes, single 100 B records, one at a time, acks=all", 3, -1, 100, 1, 1),
     Case("3 nodes, single 100 B records at 1,000/s, acks=all", 3, -1, 100, 1, 256, per_second=1_000),
 ]
 
