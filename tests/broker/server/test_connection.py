@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -45,7 +46,7 @@ class OneAtATime:
 class Echo:
     """A host whose requests say how to be answered (`now `, `long`, `late`, `bloc`, `none`, `bad!`), then a payload.
 
-    After `know` the connection has a shortcut."""
+    After `know` the connection has a shortcut. `fill` first answers the late request with its payload."""
 
     def __init__(self, file: object | None = None, **limits: Any) -> None:
         self.events: list[dict[str, Value]] = []
@@ -72,6 +73,9 @@ class Echo:
             slot = connection.reserve(blocking=what == b"bloc")
             self.late[payload] = slot
             return slot
+        if what == b"fill":
+            self.late[payload].fill([framed(payload)])
+            return framed(b"filled")
         if what == b"file":
             length, start = struct.unpack(">ii", payload[:8])
             return [length.to_bytes(4, "big"), Slice(self.file, start, length)]  # type: ignore[arg-type]
@@ -117,6 +121,32 @@ def test_answers_keep_the_order_of_requests() -> None:
         echo.late[b"2xxx"].fill([framed(b"2xxx")])
         assert [await answer(reader) for _ in range(5)] == [b"1xxx", b"2xxx", b"3xxx", b"4xxx", b"6xxx"]
         writer.close()
+
+    serve(story)
+
+
+def test_an_answer_that_another_request_brings_about_stays_behind_those_before_it() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"".join(map(framed, (b"now 1xxx", b"late2xxx", b"fill2xxx", b"now 3xxx"))))
+        assert [await answer(reader) for _ in range(4)] == [b"1xxx", b"2xxx", b"filled", b"3xxx"]
+        assert echo.begun == [b"1xxx", b"2xxx", b"2xxx", b"3xxx"]
+        writer.close()
+
+    serve(story)
+
+
+def test_the_only_answer_that_is_waited_for_is_sent_at_once() -> None:
+    async def story(echo: Echo, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as peer:
+            peer.setblocking(False)
+            await loop.sock_connect(peer, ("127.0.0.1", port))
+            await loop.sock_sendall(peer, framed(b"late1xxx"))
+            await echo.until(lambda: echo.begun == [b"1xxx"])
+            echo.late[b"1xxx"].fill([framed(b"1xxx")])
+            peer.settimeout(60)  # the loop has no turn in which it could be sent
+            assert peer.recv(100) == framed(b"1xxx")
 
     serve(story)
 
