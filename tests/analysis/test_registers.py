@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,12 +186,9 @@ def test_a_search_that_is_too_long_is_undecided_never_guessed() -> None:
 
 
 @pytest.mark.parametrize("swaps", [False, True])
-def test_ten_thousand_operations_of_twenty_clients_take_less_than_a_second(swaps: bool) -> None:
+def test_ten_thousand_operations_of_twenty_clients_need_no_more_configurations_than_that(swaps: bool) -> None:
     operations = table({"k": true_history(random.Random("many"), 10_000, 20, swaps=swaps, infos=0.01)})
-    began = time.process_time()
-    report = check(operations)
-    assert time.process_time() - began < 1.0
-    assert list(report.orders) == ["k"]
+    assert list(check(operations, budget=10_000).orders) == ["k"]
 
 
 def test_a_wrong_read_among_many_swaps_is_found_without_a_long_search() -> None:
