@@ -232,10 +232,11 @@ class Connection(asyncio.BufferedProtocol):
         self._output_bytes += _held(slot.parts or ())
         if self._flush_scheduled or not self._slots:
             return
-        if len(self._slots) == 1 and self._reading and not self._processing:
+        is_next = slot is self._slots[0]
+        if is_next and len(self._slots) == 1 and self._reading and not self._processing:
             self._slots.popleft()
             self._send(slot.parts or ())
-        elif slot is self._slots[0] or slot.blocking:
+        elif is_next or slot.blocking:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
