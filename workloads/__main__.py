@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
+from workloads.arrow import without_pandas
 from workloads.control import Closed, Control, Trouble, adopt_orphans, die_with_parent
 from workloads.kinds import KINDS
 from workloads.settings import ClientSettings
@@ -18,6 +19,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = ClientSettings.from_json(settings_json)
     control = Control()
+    without_pandas()
     try:
         KINDS[kind].roles[role].main(settings, control)
     except Exception as error:
