@@ -124,7 +124,8 @@ def read_batches(path: Path, schema: pa.Schema) -> Stream:
         reading.read()
     except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
         reading.defects.append(_tail(reading, str(error).splitlines()[0] if str(error) else type(error).__name__))
-    table = pa.Table.from_batches(reading.batches, schema=schema)
+    # In one piece: whatever is done with the rows is done piece by piece, and a batch may have few.
+    table = pa.Table.from_batches(reading.batches, schema=schema).unify_dictionaries().combine_chunks()
     is_torn = not reading.ended and not reading.changed
     if is_torn and not reading.defects:
         reading.defects.append(_tail(reading, "it has no end mark"))
