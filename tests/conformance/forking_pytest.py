@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import json
 import os
 import sys
@@ -33,6 +34,7 @@ IMPORTED = (
 
 
 def main() -> None:
+    gc.freeze()  # pytest collects garbage again and again, and all that is imported here is none
     for line in sys.stdin:
         trial = json.loads(line)
         pid = os.fork()
