@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from analysis.plan import Plan
-    from analysis.rundir import RunDescription
+    from analysis.rundir import NodeEvents, RunDescription
     from history import History
 
 
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 class Run:
     """A run to be judged: its directory, in which `tables/` has been written, and what was read of it.
 
-    `spark`: the session to spread work over, None to judge in this process.
+    `events`: what its nodes told, read once for all who look at it. `spark`: the session to spread work over, None to
+    judge in this process.
     """
 
     directory: Path
     description: RunDescription
     history: History
+    events: NodeEvents
     spark: SparkSession | None = None
 
     @property

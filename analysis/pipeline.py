@@ -20,7 +20,7 @@ from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.load import load_of, load_statistics
 from analysis.revision import revision
-from analysis.rundir import RunDescription, describe
+from analysis.rundir import RunDescription, describe, events_by_node
 from analysis.spark import SparkHandle
 from analysis.tables import write_tables
 from analysis.unfinished import begin
@@ -97,9 +97,10 @@ def _judge(
     handle: SparkHandle | None,
     pictures: bool,
 ) -> Verdict:
-    write_tables(history, run_dir)
-    run = Run(run_dir, description, history, None if handle is None else handle.session())
-    view = view_of(history, run_dir)
+    events = events_by_node(run_dir)
+    write_tables(history, events, run_dir)
+    run = Run(run_dir, description, history, events, None if handle is None else handle.session())
+    view = view_of(history, events)
     findings = Findings()
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -208,6 +208,15 @@ def moment(event: Mapping[str, Any]) -> int:
     """When an event was, in nanoseconds: by the clock of who saw it come, where that was noted, for a node's own clock
     may have been set wrong on purpose."""
     return int(event.get("seen", event["wall"]))
+
+
+NodeEvents = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By node, what `node_events` gives."""
+
+
+def events_by_node(run_dir: Path) -> NodeEvents:
+    """The protocol events of each node whose files were collected."""
+    return {node: node_events(run_dir, node) for node in node_names(run_dir)}
 
 
 def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.rundir import moment, node_events, node_names
+from analysis.rundir import NodeEvents, moment
 from history import History, compact, compact_registers
 
 EVENTS: Final = pa.schema(
@@ -25,7 +25,7 @@ EVENTS: Final = pa.schema(
 """One row per protocol event; `wall` in nanoseconds, `fields` the event's own fields as JSON."""
 
 
-def write_tables(history: History, run_dir: Path) -> None:
+def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
     """Write `tables/` anew from the run's record and the nodes' events."""
     compact(history, run_dir)
     compact_registers(history, run_dir)
@@ -33,10 +33,10 @@ def write_tables(history: History, run_dir: Path) -> None:
     tables.mkdir(exist_ok=True)
     pq.write_table(history.faults, tables / "faults.parquet")
     pq.write_table(history.phases, tables / "phases.parquet")
-    pq.write_table(_events(run_dir), tables / "events.parquet", compression="zstd")
+    pq.write_table(_events(events), tables / "events.parquet", compression="zstd")
 
 
-def _events(run_dir: Path) -> pa.Table:
+def _events(events: NodeEvents) -> pa.Table:
     rows = [
         {
             "node": node,
@@ -48,7 +48,7 @@ def _events(run_dir: Path) -> pa.Table:
                 {k: v for k, v in event.items() if k not in ("event", "wall", "seen", "topic", "partition", "on")}
             ),
         }
-        for node in node_names(run_dir)
-        for event in node_events(run_dir, node)
+        for node, told in events.items()
+        for event in told
     ]
     return pa.Table.from_pylist(rows, EVENTS)

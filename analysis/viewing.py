@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.plots.view import Band, Floats, Lane, Operations, View
-from analysis.rundir import fits, moment, node_events, node_names
+from analysis.rundir import NodeEvents, fits, moment
 from history import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE, History
 
 NS = 1e9
@@ -19,11 +18,11 @@ NS = 1e9
 MOST_OPERATIONS = 2_000_000
 
 
-def view_of(history: History, run_dir: Path) -> View:
+def view_of(history: History, events: NodeEvents) -> View:
     """Everything in seconds since the first event of the journal (or the first operation when there is none)."""
     origin, wall = _origin(history)
     operations = _operations(_all_operations(history), origin)
-    lanes = _lanes(run_dir, wall)
+    lanes = _lanes(events, wall)
     ends = [float(operations.returned.max())] if len(operations.returned) else []
     ends += [(line["t"] - origin) / NS for line in history.journal if "t" in line]
     end = max(ends, default=0.0)
@@ -112,12 +111,12 @@ def fault_rows(history: History) -> list[dict[str, Any]]:
     ]
 
 
-def _lanes(run_dir: Path, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]]:
+def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]]:
     """The replicas' reports of their progress, by partition; one lane for each node that reported."""
     found: dict[tuple[str, int], list[Lane]] = {}
-    for node in node_names(run_dir):
+    for node, told in events.items():
         rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for event in node_events(run_dir, node):
+        for event in told:
             if _is_progress(event):
                 rows.setdefault((event["topic"], event["partition"]), []).append(event)
         for key, reports in sorted(rows.items()):

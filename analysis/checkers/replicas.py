@@ -87,11 +87,9 @@ def check(run: Run) -> Outcome:
 def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
     """Replicas that told of records as committed that no log of their partition holds in the end. Topics that the plan
     does not name are the system's own: their files were not read."""
-    from analysis.rundir import node_events
-
     for node in run.plan.nodes:
         told: dict[tuple[str, int], int] = {}
-        for event in node_events(run.directory, node):
+        for event in run.events.get(node, ()):
             topic, partition, mark = (event.get(name) for name in ("topic", "partition", "high_watermark"))
             if event["event"] != PROGRESS or type(partition) is not int or type(mark) is not int:
                 continue

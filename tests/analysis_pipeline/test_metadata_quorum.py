@@ -11,7 +11,7 @@ import pytest
 from analysis.checkers.metadata_quorum import CHECKER
 from analysis.checking import Outcome, Run
 from analysis.pipeline import analyze
-from analysis.rundir import describe
+from analysis.rundir import describe, events_by_node
 from history import read_run
 from history.checked import read_lines, text_of
 from tests.analysis_pipeline.stored_quorum import (
@@ -31,7 +31,7 @@ LOG = f"data/{TOPIC}-0"
 
 
 def judged(run: Path) -> Outcome:
-    return CHECKER.check(Run(run, describe(run), read_run(run)))
+    return CHECKER.check(Run(run, describe(run), read_run(run), events_by_node(run)))
 
 
 def told(outcome: Outcome) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import analysis.replicajob
 from analysis.pipeline import analyze
-from analysis.rundir import RunDirectoryError
+from analysis.rundir import RunDirectoryError, events_by_node
 from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
 from analysis.verifier import CertificateError, verify
@@ -144,7 +144,7 @@ def test_an_event_of_a_node_whose_clock_is_wrong_is_placed_by_when_it_was_seen(t
     run = StoredRun(tmp_path / "run").write()
     event = {"event": "registered", "node": 1, "wall": 5, "seen": 7_000, "broker_epoch": 3}
     (run / "nodes" / "n1" / "events.jsonl").write_text(json.dumps(event) + "\n")
-    write_tables(read_run(run), run)
+    write_tables(read_run(run), events_by_node(run), run)
     rows = pq.read_table(run / "tables" / "events.parquet", filters=[("event", "=", "registered")]).to_pylist()
     assert [(row["wall"], json.loads(row["fields"])) for row in rows] == [(7_000, {"node": 1, "broker_epoch": 3})]
 

@@ -15,7 +15,7 @@ from analysis.checkers import record
 from analysis.checking import Outcome, Run
 from analysis.pipeline import analyze
 from analysis.plan import plan_of
-from analysis.rundir import describe
+from analysis.rundir import describe, events_by_node
 from analysis.verdict import PASS, UNKNOWN
 from history import read_run, seal
 from history.checked import read_lines, text_of
@@ -33,7 +33,7 @@ Change = Callable[[Path], object]
 
 
 def looked_at(run: Path) -> Outcome:
-    return record.check(Run(run, describe(run), read_run(run)))
+    return record.check(Run(run, describe(run), read_run(run), events_by_node(run)))
 
 
 def remove(name: str) -> Change:
