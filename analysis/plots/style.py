@@ -85,6 +85,10 @@ def figure(
 
 def png(drawn: Figure) -> bytes:
     """The figure as a PNG file."""
+    engine = drawn.get_layout_engine()
+    if engine is not None:  # by itself it would be asked in the course of a whole drawing, which is then thrown away
+        engine.execute(drawn)
+        drawn.set_layout_engine("none")
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", facecolor="white")
     return buffer.getvalue()
