@@ -91,7 +91,13 @@ def faults(one: Break, root: Path, marks: Mapping[str, Collection[str]]) -> Iter
 def faults_of_source(one: Break, true: str, broken: str) -> Iterator[str]:
     """A break leaves a program, and another one than it was."""
     try:
-        if ast.dump(ast.parse(broken)) == ast.dump(ast.parse(true)):
+        if ast.dump(ast.parse(broken)) == _program(true):
             yield f"{one.rule}: the break changes nothing that runs in {one.file}"
     except SyntaxError as error:
         yield f"{one.rule}: {one.file} is no program any more: {error}"
+
+
+@cache
+def _program(true: str) -> str:
+    """What a true source does; once, for many breaks are of one file."""
+    return ast.dump(ast.parse(true))
