@@ -13,8 +13,9 @@ import pytest
 from analysis.spark import SparkHandle, java_version
 
 LONGEST: Final = (
-    "tests/mutations/test_mutations.py",
+    "tests/mutations/test_mutations_on_spark.py",
     "tests/conformance/test_breaks.py",
+    "tests/mutations/test_mutations.py",
     "tests/playbooks/test_playbooks.py",
     "tests/orchestrator/test_scenarios.py",
     "tests/orchestrator/test_brokers_that_end.py",

@@ -52,3 +52,6 @@ OF_FILES: Final = (
 )
 """Those of what its workers read, and judge by the very function that judges in process."""
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))
+ON_WORKERS: Final[tuple[Mutation, ...]] = tuple(chain(*OF_OPERATIONS, *OF_FILES))
+IN_PROCESS: Final[tuple[Mutation, ...]] = tuple(each for each in MUTATIONS if each not in ON_WORKERS)
+"""All the others: these are judged in the process that asks the workers, whichever engine it is."""

@@ -1,0 +1,51 @@
+"""The other half of the mutations: those of what Spark's workers judge are honest too, and the same on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pytest
+
+from analysis.spark import SparkHandle
+from tests.mutations.bench import Bench
+from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS
+from tests.mutations.mutation import Mutation
+from tests.mutations.requiring import require_honesty, require_that_the_seal_tells
+
+FEW: Final = 15
+"""How many mutations of files are judged on Spark: all of them would take long, and show the same."""
+
+
+@pytest.mark.parametrize("mutation", ON_WORKERS, ids=str)
+def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
+    require_honesty(bench, mutation)
+
+
+@pytest.mark.parametrize("mutation", ON_WORKERS, ids=str)
+def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
+    require_that_the_seal_tells(bench, mutation)
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(bench: Bench, spark: SparkHandle) -> None:
+    """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
+    journal and the plan say."""
+    alike = [mutation for catalog in OF_FILES for mutation in catalog]
+    own = [mutation for catalog in OF_OPERATIONS for mutation in catalog]
+    said_alike(bench, spark, (*own, *alike[:: len(alike) // FEW]))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_says_the_same_of_all(bench: Bench, spark: SparkHandle) -> None:
+    said_alike(bench, spark, MUTATIONS)
+
+
+def said_alike(bench: Bench, spark: SparkHandle, mutations: Iterable[Mutation]) -> None:
+    different = []
+    for mutation in mutations:
+        here, there = bench.resealed(mutation), bench.resealed_on_spark(mutation, spark)
+        if here != there:
+            different.append(f"{mutation}\n  in process {here}\n  on Spark {there}")
+    assert not different, "\n".join(different)
