@@ -225,6 +225,11 @@ def _run(commands: Commands) -> None:
     )
     command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    command.add_argument(
+        "--no-pictures",
+        action="store_true",
+        help="draw nothing, as of simulated runs: `brownout analyze RUN` draws a run that is to be looked at",
+    )
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
     store_option(command)
     engine_option(command, default=None)

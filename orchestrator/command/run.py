@@ -81,7 +81,9 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     else:
         invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name)
     # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
-    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not simulated)
+    engine = Engine(
+        engine_kind, store.root / ".spark" / invocation.stamp, pictures=not (simulated or options.no_pictures)
+    )
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
     return _make_runs(invocation, store, run_options, options)
 

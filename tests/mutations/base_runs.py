@@ -147,6 +147,7 @@ def make(name: str, directory: Path) -> Path:
     (fake / "fake.py").write_text("from systems.etcd.etcd import Etcd\n\n__all__ = ['Etcd']\n")
     file = directory / f"{name}.toml"
     file.write_text(BASES[name])
-    main(["run", str(file), "--store", str(directory / "store"), "--engine", "in-process", "--quiet"])
+    store = ["--store", str(directory / "store")]
+    main(["run", str(file), *store, "--engine", "in-process", "--no-pictures", "--quiet"])
     (run,) = [path.parent for path in (directory / "store" / name).glob("*/run.toml")]
     return run

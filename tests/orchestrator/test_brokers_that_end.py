@@ -19,6 +19,7 @@ from orchestrator.command.line import main
 from orchestrator.worlds.namespaces.requirements import missing
 from tests.orchestrator.live_run import LiveRun
 
+UNDRAWN = ("--engine", "in-process", "--no-pictures", "--quiet")
 ALIEN = """
 name = "alien"
 [topology]
@@ -31,7 +32,7 @@ world = "process"
 def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
     campaign = tmp_path / "alien.toml"
     campaign.write_text(ALIEN)
-    code = main(["run", str(campaign), "--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"])
+    code = main(["run", str(campaign), "--store", str(tmp_path / "store"), *UNDRAWN])
 
     (verdict_file,) = (tmp_path / "store" / "alien").glob("*/verdict.json")
     verdict = json.loads(verdict_file.read_text())
@@ -69,7 +70,7 @@ def test_one_that_ends_after_everything_was_healed_is_found_and_the_run_is_finis
         return note_phase(journal, name)
 
     monkeypatch.setattr(Journal, "phase", phase)
-    code = main(["run", str(campaign), "--store", str(tmp_path / "store"), "--engine", "in-process", "--quiet"])
+    code = main(["run", str(campaign), "--store", str(tmp_path / "store"), *UNDRAWN])
 
     (run,) = [path.parent for path in (tmp_path / "store" / "mortal").glob("*/run.toml")]
     verdict = json.loads((run / "verdict.json").read_text())

@@ -33,9 +33,9 @@ def test_the_mutant_is_caught_and_the_fix_holds(campaign: str, tmp_path: Path) -
 
 def run(campaign: str, store: Path) -> subprocess.CompletedProcess[str]:
     """In a process of its own: it becomes a sandbox."""
-    command = [sys.executable, "-m", "orchestrator", "run", campaign, "--store", str(store), "--engine", "in-process"]
+    words = ["run", campaign, "--store", str(store), "--engine", "in-process", "--no-pictures"]
     return subprocess.run(
-        command,
+        [sys.executable, "-m", "orchestrator", *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
