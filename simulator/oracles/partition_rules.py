@@ -67,9 +67,10 @@ class PartitionRules:
             key = (partition.topic_id, partition.index)
             if partition.topic == OFFSETS_TOPIC:
                 self._groups.look(machine, partition)
-            if partition.compaction is not None or key in self._compacted:
+            compacts = partition.compaction is not None
+            if compacts or key in self._compacted:
                 self._compacted_rules.look(machine, partition)
-            if partition.compaction is not None and len(partition.log.segments) > 1:
+            if compacts and len(partition.log.segments) > 1:
                 self._compacted[key] = None  # what grows is left alone: there is something to compact from now on
             if key in self._compacted:
                 if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:

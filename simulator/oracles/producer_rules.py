@@ -36,12 +36,14 @@ def look_at_producers(rules: LogRules, replica: Replica) -> None:
     """Look at a replica when its log was opened or cut, and when it takes another role: from there on it only adds what
     it appends. `replica.copy` is what its log holds."""
     partition = replica.partition
-    if partition is None or replica.rotted or partition.lock.locked() or _forgets(replica):
-        return  # where the lock is held, the log may be being cut: the next look sees what is left
+    if partition is None:
+        return
     log = partition.log
     now = (log, log.truncations, partition.role)
-    if now == replica.producers_of:
+    if now == replica.producers_of:  # first, for this is what nearly every look comes to
         return
+    if replica.rotted or partition.lock.locked() or _forgets(replica):
+        return  # where the lock is held, the log may be being cut: the next look sees what is left
     replica.producers_of = now
     rules.checked(PRODUCERS_DIFFER)
     first = log.segments[0].base_offset
