@@ -2,23 +2,30 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.mutations import base_runs
 from tests.mutations.bench import Bench
 
+IN_MEMORY: Final = "/dev/shm"
+"""Where it can be written to, mutants are made there: each is some 200 files, and is gone in a moment."""
+
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """With runs that the tool has just made. Workers share them, for nobody changes one; who comes first makes them."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         directory = tmp_path_factory.getbasetemp().parent / "bases"
         directory.mkdir(exist_ok=True)
     else:
         directory = tmp_path_factory.mktemp("bases")
-    return Bench(_bases(directory), tmp_path_factory.mktemp("mutants"))
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None) as mutants:
+        yield Bench(_bases(directory), Path(mutants))
 
 
 def _bases(directory: Path) -> dict[str, Path]:
