@@ -72,7 +72,14 @@ def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path
     assert any("no power loss" in limit for limit in verdict["limits"])
     assert (store / "latest").resolve() == run
     assert tomllib.loads((run / "run.toml").read_text())["replay"] == verdict["replay"]
-    for name in ("report.html", "campaign.toml", "nodes/n1/events.jsonl", "nodes/n3/data/log-0", "clients/probe.log"):
+    for name in (
+        "report.html",
+        "campaign.toml",
+        "nodes/n1/events.jsonl",
+        "nodes/n3/data/log-0",
+        "clients/probe.log",
+        "plots/1-latency.png",
+    ):
         assert (run / name).exists(), name
     for name in ("report.html", "junit.xml", "summary.json"):
         assert (store / "small" / name).exists(), name
