@@ -73,6 +73,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._input.make_room()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._limits: dict[int, tuple[float, float]] = {}  # of those that wait: since when, and for how long, seconds
+        self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._reason = "the connection was closed"
         self._believed_until: float | None = None
@@ -122,6 +124,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(ConnectionError(reason))
         self._waiting.clear()
+        self._limits.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def send(self, correlation_id: int, frame: bytearray) -> asyncio.Future[memoryview]:
         """Send a request; the future gets the answer's frame or `ConnectionError`."""
@@ -133,29 +139,39 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport.write(frame)
         return future
 
-    async def ask(self, correlation_id: int, frame: bytearray, timeout: float, since: float) -> memoryview:
-        """Send a request and wait for the answer's frame.
+    def ask(self, correlation_id: int, frame: bytearray, timeout: float, since: float) -> asyncio.Future[memoryview]:
+        """Send a request; the future gets the answer's frame, `ConnectionError`, or `TimeoutError` once nothing has
+        come for `timeout` seconds, counted from `since` on.
 
         Whatever is received puts the limit off: answers come in the order of the requests, so it belongs to this one's
-        answer or to one before it. Raises `TimeoutError` once nothing has come for `timeout` seconds, counted from
-        `since` on, and `ConnectionError`.
+        answer or to one before it.
         """
         answer = self.send(correlation_id, frame)
-        timer: asyncio.TimerHandle
+        if not answer.done():
+            self._limits[correlation_id] = since, timeout
+            if self._timer is None or since + timeout < self._timer.when():
+                self._look_at(since + timeout)
+        return answer
 
-        def look() -> None:
-            nonlocal timer
+    def _look_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        """End the waits whose limit is over, and look again when the next one may be.
+
+        One timer for all, which outlives them: most answers come long before it."""
+        self._timer = None
+        now, ahead = self._loop.time(), []
+        for correlation_id, (since, timeout) in self._limits.items():
             limit = max(since, self._heard_at) + timeout
-            if self._loop.time() < limit:
-                timer = self._loop.call_at(limit, look)
-            elif not answer.done():
+            if limit > now:
+                ahead.append(limit)
+            elif not (answer := self._waiting[correlation_id]).done():
                 answer.set_exception(TimeoutError())
-
-        timer = self._loop.call_at(since + timeout, look)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
+        if ahead:
+            self._look_at(min(ahead))
 
     def drop(self, reason: str) -> None:
         """Give the connection up at once: what was asked may or may not have happened.
@@ -172,9 +188,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _answer(self, frame: memoryview) -> None:
-        future = self._waiting.pop(_INT32.unpack_from(frame)[0], None)
+        correlation_id: int = _INT32.unpack_from(frame)[0]
+        future = self._waiting.pop(correlation_id, None)
         if future is None:
             raise FrameError("an answer to nothing that was asked")
+        self._limits.pop(correlation_id, None)
         if len(frame) >= OWNED_FROM:
             self._input.detach()
         else:

@@ -42,7 +42,7 @@ class FrameBuffer:
     It holds no memory before the first `make_room`.
     """
 
-    __slots__ = ("_budget", "_buffer", "_end", "_maximum", "_minimum", "_reserving", "_start", "_view")
+    __slots__ = ("_budget", "_buffer", "_detached", "_end", "_maximum", "_minimum", "_reserving", "_start", "_view")
 
     def __init__(self, maximum: int, budget: MemoryBudget, minimum: int = 0) -> None:
         self._maximum = maximum
@@ -51,6 +51,7 @@ class FrameBuffer:
         self._start = self._end = 0
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
+        self._detached = bytearray()
         self._reserving = False
 
     @property
@@ -107,8 +108,16 @@ class FrameBuffer:
             self._replace(SMALL)
 
     def detach(self) -> None:
-        """Leave the memory of the frames handed out to their owner: received bytes go on in another buffer as large."""
-        self._replace(len(self._buffer))
+        """Leave the memory of the frames handed out to their owner: received bytes go on in another buffer as large.
+
+        That is the one detached before, when all views of it are gone: memory that is new is cleared, and has to be
+        brought in page by page.
+        """
+        spare, self._detached = self._detached, self._buffer
+        if 0 < len(spare) == len(self._buffer) and not _has_views(spare):
+            self._go_on_in(spare)
+        else:
+            self._replace(len(self._buffer))
 
     def lend(self) -> Callable[[], None]:
         """Leave the memory of the frames handed out as it is until the function that is returned is called.
@@ -117,7 +126,7 @@ class FrameBuffer:
         """
         size, capacity = len(self._buffer), max(SMALL, self.pending + LEAST_ROOM)
         self._reserve(capacity, capacity)
-        self._go_on_in(capacity)
+        self._go_on_in(bytearray(capacity))
 
         def give_back() -> None:
             self._budget.reserve(-size)
@@ -127,7 +136,7 @@ class FrameBuffer:
     def close(self) -> None:
         """Give the memory back to the budget."""
         self._budget.reserve(-len(self._buffer))
-        self._buffer = bytearray()
+        self._buffer = self._detached = bytearray()
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
 
@@ -149,7 +158,7 @@ class FrameBuffer:
             return
         if start and end == capacity < ROOMY and self._is_granted(capacity):
             # The last read filled it with more than a frame: where there is memory, larger reads spare their number.
-            self._go_on_in(2 * capacity)
+            self._go_on_in(bytearray(2 * capacity))
             return
         if wanted > capacity and end - start + LEAST_ROOM <= capacity:
             # A peer can claim any length for nothing, and send its bytes one by one: what is there is filled first.
@@ -169,7 +178,7 @@ class FrameBuffer:
 
     def _replace(self, capacity: int) -> None:
         self._reserve(capacity - len(self._buffer), capacity)
-        self._go_on_in(capacity)
+        self._go_on_in(bytearray(capacity))
 
     def _reserve(self, size: int, capacity: int) -> None:
         if not self._is_granted(size):
@@ -182,10 +191,18 @@ class FrameBuffer:
         finally:
             self._reserving = False
 
-    def _go_on_in(self, capacity: int) -> None:
+    def _go_on_in(self, buffer: bytearray) -> None:
         pending = self._view[self._start : self._end]
-        buffer = bytearray(capacity)
         buffer[: len(pending)] = pending
         self._start, self._end = 0, len(pending)
         self._buffer = buffer
         self._view = memoryview(buffer)
+
+
+def _has_views(buffer: bytearray) -> bool:
+    """Whether somebody may still look into it: then, and only then, its length cannot be changed."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
 
 from broker.errors import ErrorCode
-from broker.protocol.api import APIS, ApiKey
+from broker.protocol.api import APIS, ApiKey, encode_request
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -92,6 +94,12 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def connected(peer: Peer) -> PeerConnection:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(lambda: PeerConnection(8 << 20), "127.0.0.1", peer.port)
+    return connection
+
+
 async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0) -> int:
     response = await connector.request(2, BrokerHeartbeatRequest(broker_epoch=number), 1, timeout)
     assert isinstance(response, BrokerHeartbeatResponse)
@@ -114,6 +122,47 @@ def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
         for answer in answers:
             assert isinstance(answer, FetchResponse)
             assert answer.responses[0].partitions[0].records == bytes([7]) * 500_000
+
+    story(tell)
+
+
+def test_an_answer_is_let_go_with_the_last_who_looks_at_it() -> None:
+    """Not only when garbage is looked for: by then fetches have had megabytes of new memory each."""
+
+    async def tell(peer: Peer, _: PeerConnector) -> None:
+        connection = await connected(peer)
+        gc.disable()
+        try:
+            request = encode_request(FetchRequest(topics=[]), 12, 7, None)
+            asked = connection.ask(7, request, 10.0, asyncio.get_running_loop().time())
+            assert len(await asked) > 500_000
+            known = weakref.ref(asked)
+            del asked
+            await asyncio.sleep(0)
+            assert known() is None
+        finally:
+            gc.enable()
+            connection.drop("the test is over")
+
+    story(tell)
+
+
+def test_the_limit_of_one_request_is_not_that_of_another() -> None:
+    async def tell(peer: Peer, _: PeerConnector) -> None:
+        peer.gate.clear()
+        connection, loop = await connected(peer), asyncio.get_running_loop()
+        request = BrokerHeartbeatRequest(broker_epoch=1)
+        patient, other, hasty = (
+            connection.ask(number, encode_request(request, 1, number, None), limit, loop.time())
+            for number, limit in ((1, 60.0), (2, 60.0), (3, 0.05))
+        )
+        with pytest.raises(TimeoutError):
+            await hasty
+        assert not patient.done()
+        assert not other.done()
+        peer.gate.set()
+        assert len(await patient) == len(await other)
+        connection.drop("the test is over")
 
     story(tell)
 

@@ -118,6 +118,33 @@ def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
     assert frame == b"a" * 100
 
 
+def test_received_bytes_go_on_in_the_buffer_detached_before_when_nobody_looks_into_it() -> None:
+    buffer = FrameBuffer(1 << 20, Unlimited())
+    memory: list[object] = []  # held, so that no other is at its address
+
+    def detached(body: bytes) -> memoryview:
+        buffer.make_room()
+        stream = framed(body)
+        memory.append(buffer.space().obj)
+        buffer.space()[: len(stream)] = stream
+        buffer.received(len(stream))
+        frame = buffer.next_frame()
+        assert frame is not None
+        buffer.detach()
+        return frame
+
+    for number in range(4):
+        detached(bytes([number]) * 100)
+    addresses = [id(it) for it in memory]
+    assert [addresses.index(it) for it in addresses] == [0, 1, 0, 1]
+    looked_at = detached(b"a" * 100)
+    for number in range(3):
+        detached(bytes([number]) * 100)
+    assert looked_at == b"a" * 100
+    addresses = [id(it) for it in memory]
+    assert [addresses.index(it) for it in addresses[4:]] == [0, 1, 6, 1]
+
+
 def test_a_lent_frame_counts_until_it_is_given_back() -> None:
     budget = Budget(1 << 20)
     buffer = FrameBuffer(1 << 20, budget)
