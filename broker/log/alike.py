@@ -72,6 +72,36 @@ class Checked(NamedTuple):
         return cls(size, largest - first, common, common.unpack(batch))
 
 
+class LetIn:
+    """What a leader has let in last of batches of one record; kept from one buffer to the next."""
+
+    __slots__ = ("checked", "size_alone")
+
+    def __init__(self) -> None:
+        self.checked: Checked | None = None
+        self.size_alone = 0
+        """Of the last batch that came alone and was not like `checked`: once is no habit."""
+
+    def check(self, batch: bytes) -> None:
+        """See `Checked.of`."""
+        self.checked = Checked.of(batch) or self.checked
+
+    def came_alone(self, batch: memoryview) -> None:
+        """One that was let in, and may be checked for those to come."""
+        if len(batch) != self.size_alone:
+            self.size_alone = len(batch)
+        else:
+            self.size_alone = 0
+            self.check(bytes(batch))
+
+
+def is_alike(batch: memoryview, known: Checked, first: int, largest: int) -> bool:
+    """Whether a batch whose CRC is right, and whose first and largest timestamps are these, is like the known one."""
+    size, delta, common, values = known
+    right = len(batch) == size and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
+    return right and common.unpack(batch) == values
+
+
 def alike_of_producer(buf: memoryview, position: int, known: Checked) -> list[int]:
     """The timestamps of the batches from `position` on that are like the known one: a leader may append them."""
     size, delta, common, values = known

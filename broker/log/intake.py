@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.alike import Checked, alike_of_leader, alike_of_producer
+from broker.log.alike import Checked, LetIn, alike_of_leader, alike_of_producer, is_alike
 from broker.log.validation import Claims, count_examined
 from broker.ports import Buffer
 from broker.producers.producer_state import Sequenced
@@ -79,29 +79,29 @@ def stamp_batches(
     offset: int,
     leader_epoch: int,
     admit: Admit | None = None,
-    known: dict[Admit, Checked] | None = None,
+    let_in: dict[Admit, LetIn] | None = None,
 ) -> list[Batch]:
     """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
 
     Those of producers are looked into by `admit`; a largest timestamp that none of their records has is put right, as
-    in Kafka. `known` is kept between calls: what each `admit` has let in, so that those like it need not be looked into
-    again. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact batches
-    that may be appended and nothing else.
+    in Kafka. `let_in` is kept between calls: what each `admit` has let in, so that those like it need not be looked
+    into again. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact
+    batches that may be appended and nothing else.
     """
     batches: list[Batch] = []
     wrong_timestamps: list[tuple[int, Batch]] = []
-    known = {} if known is None else known
+    before = None if admit is None else _let_in_by(admit, let_in)
     tries = TRIES
     position, length = 0, len(buf)
     with memoryview(buf) as view:
         while position < length:
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
-            checked = None if admit is None else known.get(admit)
-            if checked is not None and (alike := _alike(view, position, checked, offset)):
+            checked = None if before is None else before.checked
+            if alike := _alike(view, position, checked, offset):
                 batches += alike
                 offset += len(alike)
-                position += len(alike) * checked.size
+                position += len(alike) * alike[0].size
                 continue
             header = _CHECKED.unpack_from(view, position)
             base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
@@ -110,7 +110,10 @@ def stamp_batches(
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
                 validate_batch(buf, position)  # raises, and says what is wrong
             largest = timestamp
-            if admit is not None:
+            known = checked is not None and is_alike(view[position:end], checked, first, timestamp)
+            if known:
+                count_examined(1, end - position - BATCH_HEADER_SIZE)
+            elif admit is not None:
                 claims = Claims(base, attributes, delta, first, timestamp, producer_id, epoch, sequence, records)
                 largest = admit(claims, view[position + BATCH_HEADER_SIZE : end])
             elif records < 1 or delta != records - 1:
@@ -122,10 +125,12 @@ def stamp_batches(
             offset += records
             if largest != timestamp:
                 wrong_timestamps.append((position, batch))
-            elif admit is not None and plain and tries and end < length:
-                tries -= 1
-                if (found := Checked.of(bytes(view[position:end]))) is not None:
-                    known[admit] = found
+            elif before is not None and plain and not known:
+                if size + _LENGTH_BEHIND == length:
+                    before.came_alone(view)
+                elif tries and end < length:
+                    tries -= 1
+                    before.check(bytes(view[position:end]))
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
@@ -136,6 +141,15 @@ def stamp_batches(
     for position, batch in wrong_timestamps:
         _put_timestamp_right(buf, position, batch)
     return batches
+
+
+def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
+    if let_in is None:
+        return LetIn()
+    found = let_in.get(admit)
+    if found is None:
+        found = let_in[admit] = LetIn()
+    return found
 
 
 def is_plain_single(header: BatchHeader) -> bool:
@@ -149,8 +163,11 @@ def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Ba
     return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
 
 
-def _alike(view: memoryview, position: int, known: Checked, offset: int) -> list[Batch]:
-    """The batches from the one at `position` on that are like the known one, from `offset` on."""
+def _alike(view: memoryview, position: int, known: Checked | None, offset: int) -> list[Batch]:
+    """The batches from the one at `position` on that are like the known one, from `offset` on; none where there is room
+    for one only, which is compared with less to do."""
+    if known is None or len(view) - position <= known.size:
+        return []
     timestamps = alike_of_producer(view, position, known)
     count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
     return [Batch(at, at + 1, known.size, timestamp) for at, timestamp in enumerate(timestamps, offset)]

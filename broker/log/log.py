@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from broker.descriptors import opening, with_descriptors
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.alike import FEWEST, Checked
+from broker.log.alike import FEWEST, LetIn
 from broker.log.epochs import LeaderEpochCache
 from broker.log.intake import (
     TRIES,
@@ -88,7 +88,7 @@ class PartitionLog:
         self._names_changed = 0
         self._names_durable = 0
         self._cleaned_to = 0
-        self._known: dict[Admit, Checked] = {}  # see `stamp_batches`
+        self._let_in: dict[Admit, LetIn] = {}  # see `stamp_batches`
 
     @classmethod
     async def open(
@@ -203,7 +203,7 @@ class PartitionLog:
             raise ValueError(
                 f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
             )
-        batches = stamp_batches(buf, self._end, epoch, admit, self._known)
+        batches = stamp_batches(buf, self._end, epoch, admit, self._let_in)
         sequenced = [batch.sequenced for batch in batches if batch.sequenced is not None]
         if sequenced and not self._config.sequences_unchecked:
             written = self.producers.check(sequenced)

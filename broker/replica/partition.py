@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
+from broker.log.intake import Admit
 from broker.log.log import PartitionLog
 from broker.log.retention import expired_below
 from broker.log.segment import Segment
@@ -69,6 +70,7 @@ class Partition:
         self._high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self._config = config
         self._settings = TopicSettings.of({}, config)
+        self._admit = _admit_by(self._settings)
         self._tracer = tracer
         self._background = background
         self._on_disk_failure = on_disk_failure
@@ -118,6 +120,7 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """The topic's configuration, as committed."""
         self._settings = settings
+        self._admit = _admit_by(settings)
         self.log.configure(settings.segment_bytes, settings.index_interval_bytes)
 
     @property
@@ -262,8 +265,7 @@ class Partition:
             limit = f"{len(records)} bytes exceed max.message.bytes={self._settings.max_message_bytes}"
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, limit)
         try:
-            keyed = COMPACT in self._settings.cleanup
-            info = self.log.append_as_leader(records, leader.leader_epoch, admit=admit_keyed if keyed else admit)
+            info = self.log.append_as_leader(records, leader.leader_epoch, admit=self._admit)
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
@@ -430,3 +432,7 @@ class Partition:
         self._traced = progress
         end, high_watermark, epoch = progress
         self.trace("replica_progress", log_end_offset=end, high_watermark=high_watermark, leader_epoch=epoch)
+
+
+def _admit_by(settings: TopicSettings) -> Admit:
+    return admit_keyed if COMPACT in settings.cleanup else admit

@@ -44,7 +44,7 @@ class OffsetWaiters:
         waiting = self._waiting
         while waiting and waiting[0][0] <= position:
             _settle(waiting.popleft()[2], ErrorCode.NONE)
-        if not waiting:
+        if not waiting and self._timer is not None:
             self._cancel_timer()
 
     def fail(self, error: ErrorCode) -> None:

@@ -50,9 +50,9 @@ class _Charged:
         try:
             return self._replicas.append(topic, partition, records, acks, timeout)
         finally:
-            entries = entries_examined() - before
-            self._turns.spend(entries)
-            self.spent += entries
+            if entries := entries_examined() - before:
+                self._turns.spend(entries)
+                self.spent += entries
 
 
 class ProduceHandler:

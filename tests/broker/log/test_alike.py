@@ -9,9 +9,9 @@ import pytest
 from crc32c import crc32c
 
 from broker.errors import ProtocolError
-from broker.log.alike import FEWEST, MOST, Checked
+from broker.log.alike import FEWEST, MOST, LetIn
 from broker.log.intake import Admit, Batch, fetched_alike, is_plain_single, stamp_batches
-from broker.log.validation import admit, admit_keyed, bytes_examined
+from broker.log.validation import Claims, admit, admit_keyed, bytes_examined
 from broker.protocol.records import CorruptBatch, Record, build_batch, parse_header, stamp, validate_batch
 
 BROKEN = 12
@@ -31,7 +31,7 @@ def mend(data: bytearray) -> bytearray:
 
 
 def taken(
-    batches: Sequence[bytes | bytearray], known: dict[Admit, Checked] | None = None
+    batches: Sequence[bytes | bytearray], known: dict[Admit, LetIn] | None = None
 ) -> tuple[list[Batch], bytes] | str:
     """What a leader makes of batches that come together, or why it refuses."""
     buf = bytearray(b"".join(batches))
@@ -87,7 +87,7 @@ def test_a_byte_that_is_otherwise_makes_the_difference_that_it_makes_alone(value
 @pytest.mark.parametrize("mended", [True, False])
 def test_what_is_known_of_earlier_requests_makes_no_difference(mended: bool) -> None:
     chance = random.Random(4)
-    known: dict[Admit, Checked] = {}
+    known: dict[Admit, LetIn] = {}
     stamp_batches(bytearray(b"".join(batch(number, key=b"key") for number in range(2))), 0, 7, admit, known)
     assert known
     alone = batch(5, key=b"key")
@@ -106,11 +106,28 @@ def test_what_is_known_of_earlier_requests_makes_no_difference(mended: bool) -> 
 
 
 def test_what_one_kind_of_topic_takes_is_not_known_to_be_right_for_another() -> None:
-    known: dict[Admit, Checked] = {}
+    known: dict[Admit, LetIn] = {}
     batches = b"".join(batch(number) for number in range(COUNT))
     stamp_batches(bytearray(batches), 0, 1, admit, known)
     with pytest.raises(ProtocolError, match="without a key"):
         stamp_batches(bytearray(batches), 0, 1, admit_keyed, known)
+
+
+def test_of_those_that_come_alone_the_second_is_remembered_and_the_third_not_looked_into() -> None:
+    looked_into: list[int] = []
+
+    def counted(claims: Claims, payload: memoryview) -> int:
+        looked_into.append(claims.base_timestamp - NOW_MS)
+        return admit(claims, payload)
+
+    known: dict[Admit, LetIn] = {}
+    for number in (0, 1, 2, 3):
+        stamp_batches(batch(number), number, 7, counted, known)
+    assert looked_into == [0, 1]
+    for number in (10, 11):  # another size: those before are remembered until it has come twice
+        stamp_batches(batch(number, value=b"w"), number, 7, counted, known)
+        stamp_batches(batch(4), number, 7, counted, known)
+    assert looked_into == [0, 1, 10, 11, 4]
 
 
 def test_runs_of_several_kinds_follow_each_other() -> None:

@@ -37,7 +37,14 @@ from broker.server import doors
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
 from broker.server.handlers.configs_handler import BROKER, TOPIC
-from broker.server.turns import ENTRIES_PER_TURN, EXAMINED_PER_ENTRY, MOST_ENTRIES_ELSEWHERE, Turns, Work
+from broker.server.turns import (
+    ENTRIES_PER_TURN,
+    EXAMINED_PER_ENTRY,
+    MOST_ENTRIES_ELSEWHERE,
+    UNNOTICED,
+    Turns,
+    Work,
+)
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.poison import ZSTD, made, record
@@ -266,5 +273,22 @@ def test_those_who_ask_for_much_take_turns() -> None:
         assert await turns.finish(little()) == "little"
         assert order == [], "who asks for little does not wait for those who ask for much"
         assert await asyncio.gather(*large) == ["a", "b"]
+
+    asyncio.run(story())
+
+
+def test_a_turn_has_all_its_entries_but_the_few_that_turns_before_it_had() -> None:
+    async def story() -> None:
+        turns = Counted()
+        for _ in range(UNNOTICED):
+            turns.spend(1)
+            await asyncio.sleep(0)
+        assert turns.turns == [UNNOTICED], "nobody has called for so few"
+        turns.spend(ENTRIES_PER_TURN - UNNOTICED)
+        assert turns.is_over
+        await asyncio.sleep(0)
+        assert turns.turns == [ENTRIES_PER_TURN, 0]
+        turns.spend(ENTRIES_PER_TURN - 1)
+        assert not turns.is_over
 
     asyncio.run(story())
