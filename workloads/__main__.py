@@ -19,7 +19,8 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = ClientSettings.from_json(settings_json)
     control = Control()
-    without_pandas()
+    if not settings.own.client_class:  # one's own may use both, and Arrow would take the values of pandas for others'
+        without_pandas()
     try:
         KINDS[kind].roles[role].main(settings, control)
     except Exception as error:

@@ -9,7 +9,8 @@ from importlib.machinery import ModuleSpec
 def without_pandas() -> None:
     """Have Arrow do without pandas, which it otherwise imports with the first array that it makes, to see whether that
     is one of pandas': that takes as long as all else before a client's first operation, and comes under load. Who
-    imports pandas later gets it, and so does Arrow once it is asked for what only pandas has. For one thread."""
+    imports pandas later gets it, and so does Arrow once it is asked for what only pandas has; until then it does not
+    know pandas' values, such as NaN for null. For one thread."""
     import pyarrow as pa
 
     if "pandas" not in sys.modules:
