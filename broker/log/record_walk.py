@@ -39,15 +39,11 @@ _EVEN = bytes(range(0, 256, 2))
 _WORD = 8  # bytes; a time that needs more is none
 
 
-Data = bytes | memoryview
-"""Of records that are alike a view is as good as a copy; of others a copy is read faster than it is made."""
-
-
 class TimestampError(ValueError):
     """A record's time that is no date; the message says which."""
 
 
-def _integer(data: Data, pos: int, most_bytes: int) -> tuple[int, int]:
+def _integer(data: bytes, pos: int, most_bytes: int) -> tuple[int, int]:
     """A zigzag integer and the position behind it; not longer than consumers take it, nor larger than its type."""
     encoded = shift = 0
     for at in range(pos, pos + most_bytes):
@@ -62,7 +58,7 @@ def _integer(data: Data, pos: int, most_bytes: int) -> tuple[int, int]:
     raise CorruptBatch(f"position {pos}: a variable-length integer is longer than {most_bytes} bytes")
 
 
-def walk_records(data: Data, count: int, base_timestamp: int) -> int:
+def walk_records(data: bytes, count: int, base_timestamp: int) -> int:
     """The largest timestamp of the `count` records that `data` is made of, ms.
 
     Raises `CorruptBatch` unless they are well-formed, have the offset deltas 0, 1, 2, ... and fill `data`; and
@@ -83,7 +79,7 @@ def walk_records(data: Data, count: int, base_timestamp: int) -> int:
     return base_timestamp + most
 
 
-def _walk(data: Data, count: int) -> tuple[int, int, int]:
+def _walk(data: bytes, count: int) -> tuple[int, int, int]:
     """The largest and the smallest timestamp delta, and the position behind the last record."""
     most, least = -(1 << 63), 1 << 63
     pos = delta = failures = 0
@@ -99,7 +95,6 @@ def _walk(data: Data, count: int) -> tuple[int, int, int]:
         if delta >= next_try and count - delta >= FEW and failures < MOST_FAILURES:
             alike = _alike(data, start, pos, timestamp, delta, count)
             if alike is None:
-                data = bytes(data)
                 failures += 1
                 next_try = delta + FEW
             else:
@@ -110,7 +105,7 @@ def _walk(data: Data, count: int) -> tuple[int, int, int]:
     return most, least, pos
 
 
-def _usual(data: Data, pos: int, delta: int) -> tuple[int, int] | None:
+def _usual(data: bytes, pos: int, delta: int) -> tuple[int, int] | None:
     """What `_one` finds of a record as most are, in less time: short, with few bytes in each number and no headers.
 
     None when it is another, or wrong."""
@@ -161,7 +156,7 @@ def _usual(data: Data, pos: int, delta: int) -> tuple[int, int] | None:
     return (encoded >> 1) ^ -(encoded & 1), stop
 
 
-def _one(data: Data, pos: int, delta: int) -> tuple[int, int]:
+def _one(data: bytes, pos: int, delta: int) -> tuple[int, int]:
     """One record: its timestamp delta, and the position behind it."""
     start = pos
     length, pos = _integer(data, pos, _INT32_BYTES)
@@ -177,14 +172,14 @@ def _one(data: Data, pos: int, delta: int) -> tuple[int, int]:
     return timestamp, stop
 
 
-def _behind_nullable(data: Data, pos: int) -> int:
+def _behind_nullable(data: bytes, pos: int) -> int:
     length, pos = _integer(data, pos, _INT32_BYTES)
     if length < -1:
         raise CorruptBatch(f"position {pos}: a length of {length}")
     return pos + max(length, 0)
 
 
-def _check_headers(data: Data, pos: int, stop: int) -> None:
+def _check_headers(data: bytes, pos: int, stop: int) -> None:
     if pos >= stop:
         raise CorruptBatch(f"position {pos}: a record's fields exceed it")
     count, pos = _integer(data, pos, _INT32_BYTES)
@@ -196,7 +191,7 @@ def _check_headers(data: Data, pos: int, stop: int) -> None:
         if length < 0 or value > stop:
             raise CorruptBatch(f"position {pos}: a header's name of {length} bytes")
         try:
-            str(data[name:value], "utf-8")
+            data[name:value].decode()
         except UnicodeDecodeError as error:
             raise CorruptBatch(f"position {name}: a header's name is not UTF-8: {error.reason}") from None
         pos = _behind_nullable(data, value)
@@ -215,7 +210,7 @@ class Structure(NamedTuple):
     value: int
 
 
-def structure_of(data: Data, start: int, stop: int) -> Structure | None:
+def structure_of(data: bytes, start: int, stop: int) -> Structure | None:
     """How a record is made that is right: all its bytes but its attributes, key and value say so. None for one with
     headers."""
     attributes = _behind_integer(data, start)
@@ -230,14 +225,14 @@ def structure_of(data: Data, start: int, stop: int) -> Structure | None:
     return Structure(attributes, offset_delta, key_length, key, value_length, value) if end + 1 == stop else None
 
 
-def _behind_integer(data: Data, pos: int) -> int:
+def _behind_integer(data: bytes, pos: int) -> int:
     """The position behind an integer that is right."""
     while data[pos] > _LAST_BYTE:
         pos += 1
     return pos + 1
 
 
-def _alike(data: Data, start: int, stop: int, timestamp: int, delta: int, count: int) -> tuple[int, int, int] | None:
+def _alike(data: bytes, start: int, stop: int, timestamp: int, delta: int, count: int) -> tuple[int, int, int] | None:
     """How many records behind the one from `start` to `stop`, which is right, are like it, with the smallest and the
     largest of their timestamp deltas; None when those that could be are not. `timestamp` is the delta of the one, and
     `delta` the offset delta that the next one has to have.
@@ -253,13 +248,13 @@ def _alike(data: Data, start: int, stop: int, timestamp: int, delta: int, count:
         return None
     last = (records - 1) * size + 1
     for at in (*range(start, attributes), *range(key_length, key), *range(value_length, value), stop - 1):
-        if data[at + size : at + size + last : size] != bytes([data[at]]) * records:
+        if data[at + size : at + size + last : size] != data[at : at + 1] * records:
             return None
     for at, column in enumerate(expected, delta_at + size):
         if data[at : at + last : size] != column:
             return None
-    times = [bytes(data[at : at + last : size]) for at in range(attributes + 1 + size, delta_at + size)]
-    if all(column == bytes([data[at]]) * records for at, column in enumerate(times, attributes + 1)):
+    times = [data[at : at + last : size] for at in range(attributes + 1 + size, delta_at + size)]
+    if all(column == data[at : at + 1] * records for at, column in enumerate(times, attributes + 1)):
         return records, timestamp, timestamp
     return _timestamps(times, records)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.record_walk import LEAST_RECORD, Data, TimestampError, walk_records
+from broker.log.record_walk import LEAST_RECORD, TimestampError, walk_records
 from broker.ports import Buffer
 from broker.protocol.compression import MOST_OPENED_BYTES, TooLargeError, open_records, pieces
 from broker.protocol.records import (
@@ -31,9 +31,6 @@ MOST_RECORDS = 1 << 18
 
 BYTES_PER_RECORD = 100
 """What a record costs besides its bytes: walking one takes as long as opening so many."""
-
-MOST_COPIED = 1 << 18
-"""Bytes of records. Those of a batch that has more are looked at where they lie as long as they are alike."""
 
 _LENGTH_AT, _LENGTH_BEHIND = 8, 12
 _MAGIC_AT = 16
@@ -102,15 +99,15 @@ def admit_keyed(claims: Claims, payload: memoryview) -> int:
     return largest
 
 
-def _opened(claims: Claims, payload: memoryview) -> tuple[int, Data]:
+def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
     """The largest timestamp of a batch that may be appended, and its records, opened. Raises `ProtocolError`."""
     base_offset, attributes, delta, base_timestamp, _, producer_id, epoch, sequence, count = claims
     if count < 1 or delta != count - 1 or base_offset or producer_id >= 0 > min(epoch, sequence) or attributes:
         _check_header(claims)
-    data: Data = payload if len(payload) > MOST_COPIED else payload.tobytes()
+    data = payload.tobytes()
     try:
         if attributes & COMPRESSION_MASK:
-            data = _decompressed(attributes & COMPRESSION_MASK, bytes(data))
+            data = _decompressed(attributes & COMPRESSION_MASK, data)
         _examined[0] += len(data) + min(count, MOST_RECORDS) * BYTES_PER_RECORD
         if count * LEAST_RECORD > len(data):
             raise CorruptBatch(f"{count} records in {len(data)} bytes")

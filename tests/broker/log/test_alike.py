@@ -11,16 +11,8 @@ from crc32c import crc32c
 from broker.errors import ProtocolError
 from broker.log.alike import FEWEST, MOST, LetIn
 from broker.log.intake import Admit, Batch, fetched_alike, is_plain_single, stamp_batches
-from broker.log.validation import MOST_COPIED, Claims, admit, admit_keyed, bytes_examined
-from broker.protocol.records import (
-    BATCH_HEADER_SIZE,
-    CorruptBatch,
-    Record,
-    build_batch,
-    parse_header,
-    stamp,
-    validate_batch,
-)
+from broker.log.validation import Claims, admit, admit_keyed, bytes_examined
+from broker.protocol.records import CorruptBatch, Record, build_batch, parse_header, stamp, validate_batch
 
 BROKEN = 12
 """Which of the batches is another."""
@@ -191,26 +183,6 @@ def test_a_compacted_topic_takes_no_record_without_a_key_behind_others_that_have
     assert len({len(each) for each in batches}) == 1
     with pytest.raises(ProtocolError, match="without a key"):
         stamp_batches(bytearray(b"".join(batches)), 0, 1, admit_keyed)
-
-
-@pytest.mark.parametrize("headers", [(), (("name", b"1"),)])
-@pytest.mark.parametrize("sizes", [(900,), (900, 901)])
-def test_a_batch_too_large_to_be_copied_is_looked_into_all_the_same(
-    sizes: tuple[int, ...], headers: tuple[tuple[str, bytes], ...]
-) -> None:
-    count = MOST_COPIED // 900 + 2
-    records = [Record(0, NOW_MS + at, b"k", bytes(sizes[at % len(sizes)]), headers) for at in range(count)]
-    large = build_batch(records)
-    for admits in (admit, admit_keyed):
-        stamped = stamp_batches(bytearray(large), 40, 1, admits)
-        assert stamped == [Batch(40, 40 + count, len(large), NOW_MS + count - 1)]
-    records[count // 2] = Record(0, NOW_MS, None, bytes(901), headers)
-    with pytest.raises(ProtocolError, match="without a key"):
-        stamp_batches(bytearray(build_batch(records)), 40, 1, admit_keyed)
-    broken = bytearray(large)
-    broken[BATCH_HEADER_SIZE] ^= 2  # the first record's length
-    with pytest.raises(ProtocolError, match="position"):
-        stamp_batches(mend(broken), 40, 1, admit)
 
 
 # --- a follower

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import broker.log.record_walk as record_walk
-from broker.log.record_walk import Data, TimestampError, walk_records
+from broker.log.record_walk import TimestampError, walk_records
 from broker.protocol.records import BATCH_HEADER_SIZE, CorruptBatch, Record, build_batch, read_records
 
 Drawn = Callable[[random.Random, int], Record]
@@ -40,9 +40,7 @@ def test_what_is_well_formed_passes_and_its_largest_timestamp_is_found(shape: st
     rng = random.Random(count)
     records = [SHAPES[shape](rng, number) for number in range(count)]
     base = records[0].timestamp
-    largest = max(record.timestamp for record in records)
-    assert walk_records(payload(records), count, base) == largest
-    assert walk_records(memoryview(payload(records)), count, base) == largest
+    assert walk_records(payload(records), count, base) == max(record.timestamp for record in records)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -56,7 +54,6 @@ def test_a_flipped_bit_is_judged_alike_by_every_way_through(shape: str, monkeypa
         data = bytearray(whole)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         short = judged(bytes(data), len(records))
-        assert judged(memoryview(data), len(records)) == short
         with monkeypatch.context() as slow:
             slow.setattr(record_walk, "FEW", 1 << 30)
             slow.setattr(record_walk, "_usual", lambda *_: None)
@@ -68,7 +65,7 @@ def test_a_flipped_bit_is_judged_alike_by_every_way_through(shape: str, monkeypa
     assert refused
 
 
-def judged(data: Data, count: int) -> int | None:
+def judged(data: bytes, count: int) -> int | None:
     try:
         return walk_records(data, count, 0)
     except (CorruptBatch, TimestampError):
