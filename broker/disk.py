@@ -259,12 +259,13 @@ class RealFile:
             raise OSError(self._failure, f"sync failed: {failure.strerror}", self._path) from failure
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> int:
+        wanted = sum(map(len, buffers))
         if len(buffers) == 1:
-            wanted, written = len(buffers[0]), os.pwrite(self._fd, buffers[0], position)
+            written = os.pwrite(self._fd, buffers[0], position)
+        elif len(buffers) <= MOST_BUFFERS:
+            written = os.pwritev(self._fd, buffers, position)
         else:
-            wanted, written = sum(map(len, buffers)), 0
-            if len(buffers) <= MOST_BUFFERS:
-                written = os.pwritev(self._fd, buffers, position)
+            written = 0
         if written < wanted:  # a disk that is nearly full, or more than the kernel takes at once
             rest = memoryview(b"".join(buffers))
             while written < wanted:

@@ -427,14 +427,11 @@ class Connection(asyncio.BufferedProtocol):
     def _take_bytes(self) -> bytes | bytearray | memoryview:
         """All bytes up to the next slice of a file, as one buffer."""
         output = self._output
-        data = output.popleft()
+        run = [output.popleft()]
+        while output and not isinstance(output[0], Slice):
+            run.append(output.popleft())
+        data = run[0] if len(run) == 1 else b"".join(run)  # type: ignore[arg-type]
         assert not isinstance(data, Slice)
-        if output and not isinstance(output[0], Slice):
-            run = [data]
-            while output and not isinstance(part := output[0], Slice):
-                run.append(part)
-                output.popleft()
-            data = b"".join(run)
         self._output_bytes -= len(data)
         return data
 
