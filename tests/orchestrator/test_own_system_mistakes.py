@@ -416,7 +416,7 @@ def test_a_read_that_fails_at_the_end_says_what_the_client_said(tmp_path: Path) 
     )
     reader = start("register", "reader", its, tmp_path)
     try:
-        answer = reader.read_all(0, 0.5)
+        answer = reader.read_all(0, 3.0)
     finally:
         reader.close()
     assert not answer.complete
