@@ -95,9 +95,9 @@ end_left() {{
   while left "$@"; [ -n "$all" ]; do
     now=$(date +%s); signal=TERM
     if [ "$now" -ge "$end" ]; then
-      [ -n "$forced" ] || last=$(( now + 5 ))
+      [ -n "$forced" ] || {{ forced=$t; last=$(( now + 5 )); }} # not what they do once they have been killed
       [ "$now" -lt "$last" ] || return 1
-      forced=$t; signal=9
+      signal=9
     fi
     for each in $all; do
       case "$signal $ended " in "TERM "*" $each "*) continue;; esac

@@ -150,7 +150,7 @@ def test_a_program_has_starts_until_the_time_to_converge_is_over(
 
 
 def wait_until(reached: Callable[[], bool], running: Fleet) -> None:
-    give_up_s = time.monotonic() + 30
+    give_up_s = time.monotonic() + 60
     while not reached():
         running.check()
         assert time.monotonic() < give_up_s
@@ -176,8 +176,8 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
         )
         reader = running.start_reader()
         running.end_load()
-        running.await_service(20.0)
-        answers = running.read_everything(reader, 20.0)
+        running.await_service(60.0)
+        answers = running.read_everything(reader, 60.0)
         running.close()
     rows = read_run(tmp_path).operations.to_pylist()
     assert {row["client"] for row in rows} == {"producer-1", "consumer-1", "probe", "reader-1"}
@@ -244,7 +244,7 @@ def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None
         running = fleet(tmp_path, journal, LOAD.replace("producers = 1", "producers = 0"))
         assert not running.has_first
         running.start_first()
-        running.await_service(20.0)
+        running.await_service(60.0)
         running.close()
 
 

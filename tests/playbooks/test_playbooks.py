@@ -111,7 +111,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     # An interrupt ended Ansible and everything that it had started, here and there.
     interrupted = seen["interrupted"]
     assert interrupted["here"] == interrupted["left"] == []
-    assert interrupted["took"] < 30
+    assert not interrupted["waited_for_it"]
 
 
 @pytest.mark.root

@@ -164,7 +164,7 @@ def test_a_connection_that_was_closed_without_a_word_is_seen_to_be(etcd: FakeEtc
     etcd.coming.append(Wrong(200, "{}", closes="untold"))
     assert gateway.is_open
     assert gateway.ask("/v3/kv/put", {}, 5.0) == {}
-    give_up = time.monotonic() + 10.0
+    give_up = time.monotonic() + 60
     while gateway.is_open:
         assert time.monotonic() < give_up
     gateway.close()

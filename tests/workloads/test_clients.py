@@ -70,14 +70,14 @@ def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstra
     reader = start("reader", settings(tmp_path, bootstrap, "r1", 3), tmp_path)
     for client in (producer, consumer):
         client.start()
-    assert producer.first_ack.wait(10)
+    assert producer.first_ack.wait(60)
     while producer.counts.ok < 100:
         assert producer.alive
     for client in (producer, consumer):
         client.stop()
-    assert [client.wait_stopped(10) for client in (producer, consumer)] == [0, 0]
+    assert [client.wait_stopped(60) for client in (producer, consumer)] == [0, 0]
     reader.phase("final")
-    answers = [reader.read_all(partition, 20) for partition in range(PARTITIONS)]
+    answers = [reader.read_all(partition, 60.0) for partition in range(PARTITIONS)]
     for client in (producer, consumer, reader):
         client.close()
 
@@ -113,7 +113,7 @@ def test_records_of_other_bytes_than_their_value_makes_are_read_as_no_value(tmp_
         sender.produce(topic, content, partition=0, **extra)
         sender.flush(10)
     reader = start("reader", settings(tmp_path, bootstrap, "r8", 8, topic=topic), tmp_path)
-    assert reader.read_all(0, 20).complete
+    assert reader.read_all(0, 60.0).complete
     reader.close()
     read = [seen for row in rows(read_run(tmp_path), READ) for seen in row["values"]]
     assert read == [value] + [NOT_A_VALUE] * 5

@@ -51,6 +51,7 @@ def tell(message: Any) -> None:
 
 def three_nodes(run_dir: str) -> Any:
     """What the nodes are like from the inside."""
+    begun_s = time.monotonic()
     with world(run_dir) as made:
         return {
             node.name: {
@@ -58,6 +59,7 @@ def three_nodes(run_dir: str) -> Any:
                 "boot_id": _ask(made, node.name, "cat /proc/sys/kernel/random/boot_id"),
                 "own_boot_id": _ask(made, node.name, "cat /run/brownout/boot_id"),
                 "uptime_s": float(_ask(made, node.name, "cat /proc/uptime").split()[0]),
+                "lasted_s": time.monotonic() - begun_s,
                 "first_process": _ask(made, node.name, "cat /proc/1/cmdline | tr '\\0' ' '"),
                 "processes": len(_ask(made, node.name, "ls -d /proc/[0-9]*").split()),
                 "data": _ask(made, node.name, "stat -f -c %T /data"),
@@ -203,6 +205,7 @@ def power_loss(run_dir: str, filesystem: str) -> Any:
         send(node, "!synced again")
         send(node, "in memory when the power went")
         lost = Fault("power-loss", (node.name,))
+        begun_s = time.monotonic()
         evidence |= {"power loss": nemesis.inject(lost)}
         others_alive = made.hosts["n2"].service_pid() is not None
         evidence |= {"power loss healed": nemesis.heal(lost), "healed twice": nemesis.heal(lost)}
@@ -212,6 +215,7 @@ def power_loss(run_dir: str, filesystem: str) -> Any:
             "after_power_loss": _ask(made, node.name, f"cat {LOG}").splitlines(),
             "others_alive": others_alive,
             "uptime_s": float(_ask(made, node.name, "cat /proc/uptime").split()[0]),
+            "lasted_s": time.monotonic() - begun_s,
         }
 
 
@@ -297,7 +301,7 @@ def failures(run_dir: str) -> Any:
         spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
         setattr(namespaces, "keep_configuration", keeping)  # noqa: B010 - as above
         setattr(roots, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
-        machine._BOOT_DEADLINE_S = 2.0
+        machine._SSH_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()
         except WorldError as error:

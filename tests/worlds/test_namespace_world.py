@@ -22,7 +22,7 @@ def test_nodes_are_machines_of_their_own(tmp_path: Path) -> None:
     for number, (name, node) in enumerate(nodes.items(), 1):
         assert node["hostname"] == name
         assert node["boot_id"] == node["own_boot_id"]
-        assert node["uptime_s"] < 30, "the clocks since boot started when the node did"
+        assert node["uptime_s"] <= node["lasted_s"], "the clocks since boot started when the node did"
         assert node["processes"] < 10, "a node sees no processes but its own"
         assert "node_init" in node["first_process"]
         assert node["data"] == "ext2/ext3"
@@ -103,7 +103,7 @@ def test_a_power_loss_takes_what_was_not_synced_and_a_kill_does_not(tmp_path: Pa
     back = seen["evidence"]["power loss healed"]["detail"]["n1"]
     assert lost["boot_id"] == back["boot_id_before"] != back["boot_id"]
     assert lost["pages_dropped"] is None or lost["pages_dropped"] >= 1
-    assert seen["uptime_s"] < 20
+    assert seen["uptime_s"] <= seen["lasted_s"]
 
 
 def test_all_nodes_lose_power_at_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.mechanisms.service import see_process
+from nemeses.mechanisms.shell import terminate_script
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
@@ -57,8 +58,12 @@ def main_and_inner(world: ProcessWorld) -> tuple[int, int]:
     return main, int(subprocess.check_output(["ps", "-o", "pid=", "--ppid", str(main)]))
 
 
+def is_state(letter: str, pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith(letter)
+
+
 def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    return is_state("T", pid)
 
 
 @every_wrapper
@@ -110,6 +115,7 @@ def test_a_stop_ends_what_the_service_leaves_behind_and_says_so(world: ProcessWo
 def test_what_does_not_end_in_time_is_killed_and_the_stop_a_mismatch(world: ProcessWorld) -> None:
     until(Path(world.nodes[0].data_dir, "stays").exists)
     both = main_and_inner(world)
+    assert until(lambda: is_state("S", both[1])), "it does what it will do at the deadline"
     evidence = Nemesis(world.site).inject(Fault("stop", ("n1",)))
     assert evidence.status == "mismatch"
     assert evidence.detail["n1"]["state"] == "S"
@@ -138,6 +144,21 @@ def test_nothing_starts_beside_what_is_left_of_a_service_that_has_ended(world: P
 
 def sh(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+UNHEEDING = """sh -c 'trap "" TERM; echo $$; kill -STOP $$; exec sleep 600' & wait"""
+LATE = 'kill() { [ "$1$late" != -9 ] || { late=yes; set -- -CONT "$2"; }; command kill "$@"; }'
+"""A kill whose first SIGKILL comes to nothing, but for waking who has it."""
+
+
+def test_what_was_left_is_told_as_it_was_at_the_deadline_not_once_it_is_killed() -> None:
+    main = subprocess.Popen(["sh", "-c", UNHEEDING], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert main.stdout is not None, "opened as a pipe"
+    with main:
+        left = int(main.stdout.readline())
+        assert until(lambda: is_stopped(left))
+        told = sh(f"{LATE}\n{terminate_script(main.pid, '127.0.0.1', 1, 1)}").stdout.splitlines()
+    assert (f"left= {left}" in told, "state=T" in told, alive(left)) == (True, True, False), told
 
 
 def test_nor_does_it_on_machines(tmp_path: Path) -> None:

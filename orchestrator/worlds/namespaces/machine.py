@@ -24,6 +24,7 @@ from orchestrator.worlds.namespaces.roots import Bind, Root
 from orchestrator.worlds.namespaces.tearing import Torn, tear
 
 _BOOT_DEADLINE_S = 30.0
+_SSH_DEADLINE_S = 30.0
 SSH_PORT = 22
 
 
@@ -172,7 +173,7 @@ class Machine:
 
 def _await_banner(node: Node) -> None:
     """Wait until the node's sshd speaks. Raises `WorldError`."""
-    deadline = time.monotonic() + _BOOT_DEADLINE_S
+    deadline = time.monotonic() + _SSH_DEADLINE_S
     while True:
         try:
             # Short: TCP repeats a SYN that was lost on its way only after a second; a new one need not wait.

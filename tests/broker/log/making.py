@@ -84,5 +84,5 @@ class HeldCommit:
         self.calls.append(fd)
         if os.readlink(f"/proc/self/fd/{fd}").endswith(self._suffix):
             self.entered.set()
-            assert self.go.wait(20)
+            assert self.go.wait(60)
         sync(fd)

@@ -86,7 +86,7 @@ async def test_whoever_asks_during_a_sync_shares_the_next_one(tmp_path: Path, mo
     file = RealDisk(str(tmp_path)).open("a", create=True)
     file.append([b"1"])
     first = asyncio.create_task(file.sync())
-    await asyncio.to_thread(held.entered.wait, 5)
+    await asyncio.to_thread(held.entered.wait, 60)
     file.append([b"2"])
     later = [asyncio.create_task(file.sync()) for _ in range(10)]
     await asyncio.sleep(0)
@@ -107,7 +107,7 @@ async def test_a_file_that_is_closed_during_its_sync_keeps_its_descriptor(
     file = disk.open("a", create=True)
     file.append([b"1"])
     sync = asyncio.create_task(file.sync())
-    await asyncio.to_thread(held.entered.wait, 5)
+    await asyncio.to_thread(held.entered.wait, 60)
     file.close()
     file.close()
     assert open_here(tmp_path / "a")
@@ -160,10 +160,10 @@ async def test_whatever_a_sync_meets_is_told_and_the_thread_goes_on(
     file, other = disk.open("a", create=True), disk.open("b", create=True)
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=r"met ValueError: file descriptor cannot be") as caught:
-        await asyncio.wait_for(file.sync(), 5)
+        await asyncio.wait_for(file.sync(), 60)
     assert caught.value.errno == errno.EIO
     monkeypatch.undo()
-    await asyncio.wait_for(other.sync(), 5)
+    await asyncio.wait_for(other.sync(), 60)
 
 
 @in_loop
@@ -177,8 +177,8 @@ async def test_a_system_without_a_thread_to_give_refuses_the_sync(
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", none_left)
         with pytest.raises(OSError, match="no thread for syncs"):
-            await asyncio.wait_for(file.sync(), 5)
-    await asyncio.wait_for(file.sync(), 5)
+            await asyncio.wait_for(file.sync(), 60)
+    await asyncio.wait_for(file.sync(), 60)
 
 
 @in_loop
@@ -273,7 +273,7 @@ async def test_the_loop_goes_on_while_the_file_system_takes_no_new_name(
 
     def held(source: str, target: str) -> None:
         loop.call_soon_threadsafe(entered.set)
-        assert go.wait(20)
+        assert go.wait(60)
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", held)
@@ -291,7 +291,7 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path, monke
     held = HeldCommit(monkeypatch)
     disk = RealDisk(str(tmp_path))
     first = asyncio.create_task(disk.replace_file("state", b"first"))
-    await asyncio.to_thread(held.entered.wait, 5)
+    await asyncio.to_thread(held.entered.wait, 60)
     given_up = asyncio.create_task(disk.replace_file("given-up", b"nobody wants it"))
     await asyncio.sleep(0)
     given_up.cancel()
@@ -344,7 +344,7 @@ async def test_what_lies_apart_waits_for_no_other_sync(tmp_path: Path, monkeypat
     def held(sync: Callable[[int], None], fd: int) -> None:
         if "/metadata" not in os.readlink(f"/proc/self/fd/{fd}"):
             entered.set()
-            assert go.wait(20)
+            assert go.wait(60)
         sync(fd)
 
     for name in ("fsync", "fdatasync"):

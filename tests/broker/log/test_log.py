@@ -295,15 +295,15 @@ async def test_a_flush_whose_later_segments_a_truncation_removes_goes_on_without
     await write(log, 0, *["x" * 100] * 6)
     held = HeldCommit(monkeypatch)
     flush = asyncio.create_task(log.flush())
-    await asyncio.to_thread(held.entered.wait, 5)
+    await asyncio.to_thread(held.entered.wait, 60)
     cut = asyncio.create_task(log.truncate_to(2))
     await asyncio.sleep(0)
     assert log.log_end_offset == 2, "later segments are removed, and their files closed"
     held.go.set()
-    ends = await asyncio.wait_for(asyncio.gather(flush, cut), 5)
+    ends = await asyncio.wait_for(asyncio.gather(flush, cut), 60)
     assert list(ends) == [2, 2]
     log.append_as_leader(batch("y"), 0)
-    assert await asyncio.wait_for(log.flush(), 5) == 3
+    assert await asyncio.wait_for(log.flush(), 60) == 3
 
 
 @in_loop

@@ -90,7 +90,7 @@ def story(tell: Callable[[Controller], Awaitable[None]]) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_it_registers_and_is_unfenced() -> None:
@@ -197,7 +197,7 @@ def test_who_leaves_gives_the_lease_up_before_the_controller_can_know(mutants: t
         leaving.cancel()
         await asyncio.gather(living, leaving, return_exceptions=True)
 
-    asyncio.run(run())
+    play(run())
 
 
 @pytest.mark.conforms("K595-8")
@@ -208,7 +208,7 @@ def test_another_cluster_is_fatal() -> None:
         with pytest.raises(StartupError, match=r"cluster\.id 'brownout-cluster' is not that of the cluster"):
             await asyncio.wait_for(controller.lifecycle.run(), 10)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_left_behind_is_waited_for() -> None:
@@ -224,7 +224,7 @@ def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_lef
         controller.registration = BrokerRegistrationResponse(broker_epoch=7)
         await controller.lifecycle.unfenced.wait()
 
-    asyncio.run(run())
+    play(run())
     story(tell)
 
 

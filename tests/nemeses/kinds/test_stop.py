@@ -90,7 +90,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[RealService]:
 def test_a_real_process_is_seen_to_end(service: RealService) -> None:
     evidence = Nemesis(Site({"n1": service})).inject(STOP)
     assert evidence.status == "confirmed", evidence
-    assert service.process.wait(5) == 0, "it ended in its own way"
+    assert service.process.wait(60) == 0, "it ended in its own way"
     with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", service.port)):
         pass
 
@@ -99,7 +99,8 @@ def test_a_real_process_is_seen_to_end(service: RealService) -> None:
 def test_a_real_process_that_will_not_end_is_a_mismatch(service: RealService) -> None:
     evidence = Nemesis(Site({"n1": service}, stop_deadline_s=1)).inject(STOP)
     assert evidence.status == "mismatch"
-    assert (evidence.detail["n1"]["state"], evidence.detail["n1"]["port"]) == ("S", "open")
+    assert evidence.detail["n1"]["state"] != "gone"
+    assert evidence.detail["n1"]["port"] == "open"
     assert "had not ended after" in KINDS["stop"].proof(evidence.detail, {})
 
 
