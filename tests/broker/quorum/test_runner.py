@@ -32,6 +32,12 @@ QUICK = {
     "quorum.request.timeout.ms": "400",
 }
 
+UNSUSPECTING = {"quorum.fetch.timeout.ms": "600000"}
+"""No follower takes its leader for gone in a test's time; who leads at first is elected for all that."""
+
+UNHURRIED = {**UNSUSPECTING, "quorum.election.timeout.ms": "600000"}
+"""Nor is anybody elected who waits for it."""
+
 
 def describe() -> DescribeQuorumRequest:
     return DescribeQuorumRequest(topics=[TopicData(METADATA_TOPIC, [PartitionData(0)])])
@@ -45,9 +51,8 @@ async def described(cluster: LiveCluster, node: int) -> PartitionResult:
 @pytest.mark.conforms("K595-12", "K595-21", "K595-53")
 def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> None:
     async def story() -> None:
-        async with running(tmp_path, 1) as cluster:
-            async with asyncio.timeout(0.2):
-                assert await cluster.leader() == 1
+        async with running(tmp_path, 1, 0, **UNHURRIED) as cluster:
+            assert await cluster.leader() == 1, "it waited for no timeout"
             assert await cluster.quorum(1).append([b"a", b"b"]) == 3
             assert cluster.seats[1].committed == [(2, 1, [b"a", b"b"])]
             assert cluster.seats[1].leadership == [1]
@@ -162,14 +167,11 @@ def test_a_leader_that_is_cut_off_lets_go_of_its_appends_and_rejoins(tmp_path: P
 @pytest.mark.conforms("K595-27", "K595-28", "K595-29")
 def test_a_leader_that_stops_hands_over_without_a_timeout(tmp_path: Path) -> None:
     async def story() -> None:
-        async with running(tmp_path, 3) as cluster:
+        async with running(tmp_path, 3, 0, **UNSUSPECTING) as cluster:
             old = await cluster.leader()
             await cluster.quorum(old).append([b"a"])
-            began = asyncio.get_running_loop().time()
             await cluster.stop(old)
-            new = await cluster.leader()
-            assert new != old
-            assert asyncio.get_running_loop().time() - began < 0.5, "the fetch timeout is a second"
+            assert await cluster.leader() != old
 
     asyncio.run(story())
 
