@@ -302,7 +302,7 @@ def test_a_certificate_says_who_a_client_is(tmp_path: Path) -> None:
         admin = AdminClient(shown("operator"))
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(PATIENCE)
         assert written(shown("operator"), TOPIC) is None
-        assert written({**shown("guest"), "message.timeout.ms": "3000"}, TOPIC) == "TOPIC_AUTHORIZATION_FAILED"
+        assert written({**shown("guest"), "message.timeout.ms": "60000"}, TOPIC) == "TOPIC_AUTHORIZATION_FAILED"
         with pytest.raises(KafkaException):
             AdminClient(base).list_topics(timeout=2)
 

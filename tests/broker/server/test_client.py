@@ -185,10 +185,11 @@ def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again() -
 
 def test_a_timeout_fails_the_other_requests_of_the_connection() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
+        assert await heartbeat(connector, 1) == 1  # it is connected: that takes none of the time below
         peer.gate.clear()
-        other = asyncio.create_task(heartbeat(connector, 1))
+        other = asyncio.create_task(heartbeat(connector, 2))
         with pytest.raises(TimeoutError):
-            await heartbeat(connector, 2, timeout=0.05)
+            await heartbeat(connector, 3, timeout=0.05)
         with pytest.raises(ConnectionError, match="no answer within"):
             await other
 
