@@ -155,10 +155,13 @@ def test_what_was_left_is_told_as_it_was_at_the_deadline_not_once_it_is_killed()
     main = subprocess.Popen(["sh", "-c", UNHEEDING], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert main.stdout is not None, "opened as a pipe"
     with main:
-        left = int(main.stdout.readline())
-        assert until(lambda: is_stopped(left))
-        told = sh(f"{LATE}\n{terminate_script(main.pid, '127.0.0.1', 1, 1)}").stdout.splitlines()
-    assert (f"left= {left}" in told, "state=T" in told, alive(left)) == (True, True, False), told
+        try:
+            left = int(main.stdout.readline())
+            assert until(lambda: is_stopped(left))
+            told = sh(f"{LATE}\n{terminate_script(main.pid, '127.0.0.1', 1, 1)}").stdout.splitlines()
+            assert (f"left= {left}" in told, "state=T" in told, alive(left)) == (True, True, False), told
+        finally:
+            os.killpg(main.pid, signal.SIGKILL)
 
 
 def test_nor_does_it_on_machines(tmp_path: Path) -> None:
