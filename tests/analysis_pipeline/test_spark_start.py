@@ -37,12 +37,12 @@ def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
     def build(_: SparkHandle) -> None:
         (tmp_path / "driver.log").write_text("one\nall masters are unresponsive\n\n")
         begun.set()
-        over.wait(30)
+        over.wait(180)
 
     monkeypatch.setattr(spark, "require_java", lambda: None)
     monkeypatch.setattr(SparkHandle, "_build", build)
     handle = SparkHandle.start_in_background(tmp_path)
-    assert begun.wait(30)
+    assert begun.wait(180)
     with pytest.raises(SparkUnavailableError, match="within 0 s; its last words: all masters are unresponsive"):
         handle.session(0.01)
     over.set()

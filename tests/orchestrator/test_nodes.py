@@ -42,12 +42,12 @@ def produce(bootstrap: str) -> list[int | None]:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("t", 1, 3)], operation_timeout=30)["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, 3)], operation_timeout=180)["t"].result(180)
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     offsets: list[int | None] = []
     for number in range(3):
         producer.produce("t", f"record {number}", on_delivery=lambda _, message: offsets.append(message.offset()))
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     return offsets
 
 

@@ -280,7 +280,7 @@ def processes(*words: str) -> list[str]:
 
 def left(*words: str) -> list[str]:
     """Such processes that do not end, though they have time to."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (found := processes(*words)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return found

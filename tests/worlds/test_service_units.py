@@ -60,16 +60,20 @@ def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: P
 
 def test_how_the_one_before_ended_is_not_told_of_one_that_was_not_started(tmp_path: Path) -> None:
     """A start that gets no further than to what is left of the process before, as on a machine that is too busy."""
-    service = unit(tmp_path, "sleep 600 & echo $! > inner; exec sleep 600")
+    inner = tmp_path / "inner"
+    service = unit(tmp_path, f"sleep 600 & echo $! > {inner}; exec sleep 600")
     sh(service.start_script())
+    left = awaited(f"cat {inner}")  # a start does not wait for what the service starts in its turn
     sh(f"kill -9 {sh(service.pid_script())}")
     assert awaited(service.exit_script(None)) == "137"
     for _ in range(2):
         sh(service.start_script().replace("end_left 0", "false"))
         assert sh(service.exit_script(None)) == ""
+    inner.unlink()
     sh(service.start_script())
-    assert "killed what the service had left behind" in (tmp_path / "log").read_text(), "it is not forgotten"
-    sh(f"kill {sh(service.pid_script())} $(cat {tmp_path}/inner)")
+    words = (tmp_path / "log").read_text()
+    assert words == f"brownout: killed what the service had left behind: {left}\n", "it is not forgotten"
+    sh(f"kill {awaited(f'cat {inner}')} {sh(service.pid_script())}")
 
 
 def test_a_service_that_ended_before_anyone_could_look_at_it_does_not_run(tmp_path: Path) -> None:

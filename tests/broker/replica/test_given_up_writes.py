@@ -99,7 +99,7 @@ class HeldRename:
 
     def _held(self, source: str, target: str) -> None:
         self.entered.set()
-        assert self.go.wait(20)
+        assert self.go.wait(180)
         self._replace(source, target)
 
 
