@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -69,11 +71,10 @@ def test_how_the_one_before_ended_is_not_told_of_one_that_was_not_started(tmp_pa
     for _ in range(2):
         sh(service.start_script().replace("end_left 0", "false"))
         assert sh(service.exit_script(None)) == ""
-    inner.unlink()
     sh(service.start_script())
     words = (tmp_path / "log").read_text()
     assert words == f"brownout: killed what the service had left behind: {left}\n", "it is not forgotten"
-    sh(f"kill {awaited(f'cat {inner}')} {sh(service.pid_script())}")
+    os.killpg(int(sh(service.pid_script())), signal.SIGKILL)
 
 
 def test_a_service_that_ended_before_anyone_could_look_at_it_does_not_run(tmp_path: Path) -> None:
