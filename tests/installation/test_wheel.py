@@ -15,20 +15,10 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
+from tests.house.test_rooms import DATA as DIRECTORIES_OF_DATA
+from tests.house.test_rooms import rooms
 
-ROOMS = (
-    "analysis",
-    "broker",
-    "brownout_api",
-    "history",
-    "installation",
-    "nemeses",
-    "nodeimage",
-    "orchestrator",
-    "systems",
-    "workloads",
-)
-DATA = ("campaigns", "playbooks", "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
+DATA = (*DIRECTORIES_OF_DATA, "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
 HOME = "brownout/home"
 MINE = """
 name = "mine"
@@ -57,13 +47,17 @@ class Installed:
     away: Path
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "brownout", *arguments)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """An interpreter that has the package, and no checkout."""
         environment = {**os.environ, "PYTHONPATH": str(self.target), "XDG_CACHE_HOME": str(self.away / "cache")}
         return subprocess.run(
-            [sys.executable, "-m", "brownout", *arguments],
+            [sys.executable, *arguments],
             cwd=self.away,
             env=environment,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=600,
             check=False,
         )
@@ -107,16 +101,73 @@ def of_the_checkout(*directories: str) -> dict[str, bool]:
     return {name: os.access(PROJECT_ROOT / name, os.X_OK) for name in listed if (PROJECT_ROOT / name).is_file()}
 
 
-def test_the_wheel_takes_one_name_and_has_every_file_of_the_rooms(installed: Installed) -> None:
+def test_the_wheel_takes_two_names_and_has_every_file_of_the_rooms(installed: Installed) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
         packed = {entry.filename: entry.external_attr >> 16 & 0o111 != 0 for entry in archive.infolist()}
     top = {name.split("/")[0] for name in packed}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"brownout"}
-    assert len(top) == 2
-    expected = of_the_checkout(*ROOMS, *DATA, "Vagrantfile", "requirements.lock", "system-packages")
+    assert {name for name in top if not name.endswith(".dist-info")} == {"brownout", "brownout_api"}
+    assert len(top) == 3
+    expected = of_the_checkout(*rooms(), *DATA, "Vagrantfile", "requirements.lock", "system-packages")
     assert {directory for directory in DATA if not any(name.startswith(directory) for name in expected)} == set()
     assert {name: packed.get(f"{HOME}/{name}") for name in expected} == expected
     assert not [name for name in packed if name.startswith((f"{HOME}/tests", f"{HOME}/store", f"{HOME}/."))]
+
+
+# Written by `brownout init`, or for Ansible, which loads them with modules of its own.
+NO_MODULES = ("orchestrator/command/skeleton/", "playbooks/")
+
+
+def test_every_module_of_the_installed_package_can_be_imported(installed: Installed) -> None:
+    names = [
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for name in of_the_checkout(*rooms())
+        if name.endswith(".py") and not name.startswith(NO_MODULES) and not name.endswith("/__main__.py")
+    ]
+    assert len(names) > 500
+    program = f"import importlib, sys; sys.path.insert(0, {str(installed.target / HOME)!r})\n"
+    program += f"for name in {names!r}: importlib.import_module(name)"
+    done = installed.python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+MY_CLIENT = """
+from brownout_api import RegisterClient, Refused
+
+class MyClient(RegisterClient):
+    def read(self, key: str) -> int | None:
+        if not self.endpoints:
+            raise Refused("there is no node")
+        return None
+
+    def write(self, key: str, value: int) -> None: ...
+
+    def compare_and_set(self, key: str, expected: int | None, new: int) -> bool:
+        return expected is None
+
+"""
+
+
+def test_a_users_client_is_imported_and_typed_by_the_installed_api(installed: Installed, tmp_path: Path) -> None:
+    client = tmp_path / "client.py"
+    client.write_text(MY_CLIENT + "print(MyClient(['a:1'], 1.0, {}).read('k'))\n", encoding="utf-8")
+    done = installed.python(str(client))
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+    typed = installed.python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(client))
+    assert typed.returncode == 0, typed.stdout + typed.stderr
+    client.write_text(MY_CLIENT + "MyClient(1)\n", encoding="utf-8")
+    wrong = installed.python("-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(client))
+    assert wrong.returncode == 1, wrong.stdout
+
+
+def test_the_api_is_documented_by_pydoc(installed: Installed) -> None:
+    done = installed.python("-m", "pydoc", "brownout_api")
+    assert done.returncode == 0, done.stderr
+    assert "class RegisterClient" in done.stdout
+
+
+def test_the_types_of_the_api_are_those_of_the_room(installed: Installed) -> None:
+    compared = installed.python("-m", "mypy.stubtest", "brownout_api", "--ignore-missing-stub")
+    assert compared.returncode == 0, compared.stdout + compared.stderr
 
 
 def test_guest_programs_stay_executable_when_they_are_installed(installed: Installed) -> None:
@@ -194,3 +245,18 @@ def test_a_campaign_of_the_users_runs_and_its_store_is_beside_it(installed: Inst
     assert judged.returncode == 0, judged.stderr
     assert sorted(path for path in installed.target.rglob("*") if "__pycache__" not in path.parts) == before
     shutil.rmtree(installed.away / "store")
+
+
+@pytest.mark.parametrize("world", ["simulation", pytest.param("namespaces", marks=pytest.mark.root)])
+def test_a_shipped_campaign_runs_in_the_world(installed: Installed, world: str) -> None:
+    done = installed("run", "demo", "--world", world, "--engine", "in-process", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("command", ["explore", "replay", "shrink"])
+def test_commands_for_simulated_runs_refuse_in_a_sentence(installed: Installed, command: str) -> None:
+    done = installed(command, "no-such")
+    assert done.returncode == 64, done.stderr
+    assert "no-such" in done.stderr
+    assert "Traceback" not in done.stderr
