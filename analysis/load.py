@@ -1,4 +1,10 @@
-"""What came of a run's load: changes that were acknowledged, queries that were answered under it."""
+"""What a run put at stake: acknowledged changes that the system promises to keep, and queries answered under load.
+
+Invariant: only a change whose loss a checker would call an anomaly counts. Of a log these are the appends that all
+in-sync replicas acknowledged (acks = -1, as every system records that promises to keep what it acknowledges); of
+registers all acknowledged writes. Appends that asked for less are *weak*: they are counted apart. So are the commits of
+consumer groups, which `checkers/consumer_groups.py` demands of each partition.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.rundir import RunDescription
+from analysis.rundir import SHARE_DIGITS, RunDescription
 from history import ACKS_ALL, APPEND, CAS, END, OK, READ, WRITE, History
 from history.schemas import INF, PHASE_MAIN
 
@@ -17,34 +23,49 @@ _AFTER_LOAD = "quiesce"
 
 @dataclass(frozen=True)
 class Load:
-    """`changes`: acknowledged in the whole run; `changes_under_load` and `queries_under_load`: until the load ended.
-    Under load only those changes count that the system has promised to keep; `weak_under_load` are the others: appends
-    that asked for less than to be acknowledged by all in sync, and that no verdict calls lost.
+    """`changes`, `weak`: acknowledged changes that the system promises to keep, and acknowledged weak appends, in the
+    whole run; `changes_under_load`, `weak_under_load`, `queries_under_load`: invoked until the load ended.
     """
 
     changes: int
     changes_under_load: int
     queries_under_load: int
+    weak: int = 0
     weak_under_load: int = 0
+
+    @property
+    def weak_words(self) -> str:
+        """The weak appends of the whole run, for a sentence; empty without any."""
+        return _weak_words(self.weak)
+
+    @property
+    def weak_words_under_load(self) -> str:
+        """The weak appends under load, for a sentence; empty without any."""
+        return _weak_words(self.weak_under_load)
+
+
+def _weak_words(count: int) -> str:
+    return f"; {count:,} more asked for less than acks = -1, which no rule protects" if count else ""
 
 
 def load_of(history: History) -> Load:
     """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
     operations, registers = history.operations, history.registers
     log_load, register_load = _under_load(history, operations), _under_load(history, registers)
-    kept = log_load.filter(pc.equal(log_load["acks"], ACKS_ALL))
-    kept_appends = _count(kept, (APPEND,))
+    kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(log_load), (APPEND,))
     return Load(
-        changes=_count(operations, (APPEND,)) + _count(registers, (WRITE, CAS)),
-        changes_under_load=kept_appends + _count(register_load, (WRITE, CAS)),
+        changes=kept + _count(registers, (WRITE, CAS)),
+        changes_under_load=kept_under_load + _count(register_load, (WRITE, CAS)),
         queries_under_load=_count(log_load, (END,)) + _count(register_load, (READ,)),
-        weak_under_load=_count(log_load, (APPEND,)) - kept_appends,
+        weak=_count(operations, (APPEND,)) - kept,
+        weak_under_load=_count(log_load, (APPEND,)) - kept_under_load,
     )
 
 
 def goes_on(history: History, moment: int) -> bool:
-    """Whether an operation was under way under load at a moment, or was invoked later. One that never returned is."""
-    for table in (history.operations, history.registers):
+    """Whether an operation that is at stake was under way under load at a moment, or was invoked later. An operation
+    that never returned was; a weak append is not at stake."""
+    for table in (_kept(history.operations), history.registers):
         load = _under_load(history, table)
         ends = pc.fill_null(load["ret"], INF)
         if pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(load["inv"], moment))).as_py():
@@ -56,10 +77,12 @@ def load_statistics(description: RunDescription, load: Load) -> dict[str, Any]:
     """What a verdict's statistics say of planned and achieved load; shares are None where nothing was planned."""
     planned = description.planned_changes
     return {
+        "acknowledged": load.changes,
+        "acknowledged_weak": load.weak,
         "planned_changes": planned,
         "planned_queries": description.planned_queries,
         "queries_under_load": load.queries_under_load,
-        "achieved_share": round(load.changes_under_load / planned, 3) if planned else None,
+        "achieved_share": round(load.changes_under_load / planned, SHARE_DIGITS) if planned else None,
     }
 
 
@@ -69,6 +92,11 @@ def _under_load(history: History, table: pa.Table) -> pa.Table:
     ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
     in_time = pc.less(table["inv"], min(ended, default=INF))
     return table.filter(pc.and_(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN), in_time))
+
+
+def _kept(operations: pa.Table) -> pa.Table:
+    """The operations on logs but for weak appends."""
+    return operations.filter(pc.or_(pc.not_equal(operations["f"], APPEND), pc.equal(operations["acks"], ACKS_ALL)))
 
 
 def _count(table: pa.Table, kinds: tuple[int, ...]) -> int:

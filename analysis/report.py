@@ -145,6 +145,7 @@ def _write(path: Path, page: str) -> Path:
 def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = (
         ("acknowledged", "acknowledged writes"),
+        ("acknowledged_weak", "acknowledged by less than all in sync, which no rule protects"),
         ("failed", "failed"),
         ("indeterminate", "indeterminate"),
         ("records_read", "records read"),
@@ -154,7 +155,8 @@ def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("latency_p99_ms", "write p99, ms"),
         ("duration_s", "length, s"),
     )
-    return [(label, _number(stats[name])) for name, label in names if stats.get(name) is not None]
+    shown = [(name, label) for name, label in names if stats.get(name) is not None]
+    return [(label, _number(stats[name])) for name, label in shown if stats[name] or name != "acknowledged_weak"]
 
 
 def _number(value: float) -> str:

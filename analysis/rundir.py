@@ -16,6 +16,8 @@ from history.topics import is_topic
 
 LEAST_SHARE: Final = 0.5
 """Of the planned changes, that must be acknowledged under load where the campaign does not say how many."""
+SHARE_DIGITS: Final = 3
+"""Digits behind the point of the achieved share in a verdict's statistics."""
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
 """How strictly queries bound a log's length from above, the strictest first."""
 
@@ -29,11 +31,11 @@ class Requirements:
     """What must have happened for a pass to mean something.
 
     `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`.
-    `min_ok`: acknowledged appends, or writes of registers. `min_queries`: answered queries under load (of logs' ends,
-    or reads of registers). `min_share`: of the planned changes, that must be acknowledged under load; less than
-    `LEAST_SHARE` is what a campaign says that throttles its load on purpose. `required_faults`: kinds that must have
-    been confirmed at least once. `converge_s`: within which the cluster must be whole after the heal, where a bound is
-    stated.
+    `min_ok`: acknowledged changes that the system promises to keep, see `analysis.load`. `min_queries`: answered
+    queries under load (of logs' ends, or reads of registers). `min_share`: of the planned changes, that must be
+    acknowledged under load; less than `LEAST_SHARE` is what a campaign says that throttles its load on purpose.
+    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: within which the cluster must be
+    whole after the heal, where a bound is stated.
     """
 
     upper_bound: str = "strict"

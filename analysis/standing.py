@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from analysis.core.anomalies import CHECKERS
 from analysis.revision import revision
-from analysis.rundir import RunDescription, RunDirectoryError, describe
+from analysis.rundir import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
 from analysis.verdict import (
     CERTIFICATE,
     FAIL,
@@ -173,6 +173,18 @@ def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
             yield f"the verdict says pass, and not how many {what}"
         elif counted < needed:
             yield f"the verdict says pass, and that {counted} {what}, where {needed} are needed"
+    yield from _little_of_the_plan(verdict, description)
+
+
+def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """A pass whose load was a smaller share of the plan than the run needs. Verdicts round shares."""
+    if not description.planned_changes:
+        return
+    share, needed = verdict.stats.get("achieved_share"), description.requirements.min_share
+    if not isinstance(share, int | float):
+        yield "the verdict says pass, and not which share of the planned changes was acknowledged"
+    elif share + 10**-SHARE_DIGITS / 2 < needed:
+        yield f"the verdict says pass, and that {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
 
 
 def _applicable(description: RunDescription) -> set[str]:

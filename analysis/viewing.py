@@ -148,7 +148,6 @@ def statistics(history: History, view: View) -> dict[str, Any]:
     stats: dict[str, Any] = {
         "operations": every.num_rows,
         "appends": int(appends.sum()),
-        "acknowledged": _count(every, OK),
         "failed": _count(every, FAIL),
         "indeterminate": _count(every, INFO),
         "unfinished": history.unfinished,

@@ -22,16 +22,16 @@ def check(run: Run) -> Outcome:
     changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
     doubts = []
     if load.changes < needs.min_ok:
-        doubts.append(f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed")
+        doubts.append(f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}")
     if load.queries_under_load < needs.min_queries:
         doubts.append(f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed")
     planned = run.description.planned_changes
     if load.changes_under_load < needs.min_share * planned:
         share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
-        weak = f"; {load.weak_under_load} more asked for less than acks = -1" if load.weak_under_load else ""
-        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed{weak}")
+        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}")
     doubts += _of_faults(run)
-    detail = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}{_of_plan(run, load)}"
+    counts = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}"
+    detail = f"{counts}{_of_plan(run, load)}{load.weak_words}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
 
 

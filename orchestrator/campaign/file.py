@@ -34,7 +34,7 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.stake import most_of
+from orchestrator.campaign.stake import has_weak_steps, most_of
 from orchestrator.campaign.steps import CONTROLLER, ELECT, ProduceStep, Step, StepParser, WaitStep
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
@@ -234,6 +234,7 @@ def _check_minima(table: Table, campaign: Campaign) -> None:
     most = most_of(campaign)
     if most is None:
         return
+    weak = "; appends with acks = 0 or 1 do not count: no rule protects them" if has_weak_steps(campaign) else ""
     for key, asked, possible in (
         ("min_ok", campaign.checks.min_ok, most.changes),
         ("min_queries", campaign.checks.min_queries, most.queries),
@@ -241,7 +242,7 @@ def _check_minima(table: Table, campaign: Campaign) -> None:
         if asked is not None and asked > possible:
             message = (
                 f"{key}: {asked} can never be reached: rate and duration_s of [workload] give {possible} at most; ask "
-                "for less, or raise those"
+                f"for less, or raise those{weak if key == 'min_ok' else ''}"
             )
             table.source.complain(table.error(message, key))
 

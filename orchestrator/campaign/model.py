@@ -130,8 +130,9 @@ class Nemesis:
 
 @dataclass(frozen=True)
 class Checks:
-    """`min_ok`, `min_queries`: acknowledged changes and answered queries under load that a run needs; None: what
-    `campaign.stake` makes of the planned load. `min_share`: of the planned changes, that must be acknowledged under
+    """`min_ok`: acknowledged changes that the system promises to keep (see `analysis.load`), and `min_queries`:
+    answered queries under load, that a run needs; None: what `campaign.stake` makes of the planned load. `min_share`:
+    of the planned changes, that must be acknowledged under
     load. `converge_s`: within which the cluster must be whole and take writes after everything was healed: longer is an
     anomaly; None: it is waited for, and a cluster that does not come is unknown."""
 

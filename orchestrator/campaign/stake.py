@@ -7,8 +7,9 @@ from math import ceil, floor
 from typing import Any
 
 from analysis.rundir import LEAST_SHARE
+from history import ACKS_ALL
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.steps import ProduceStep
+from orchestrator.campaign.steps import ProduceStep, Step
 from workloads.kinds import KINDS
 
 LEAST_QUERIES_SHARE = 0.25
@@ -20,9 +21,10 @@ PROBES = 20
 
 @dataclass(frozen=True)
 class Stake:
-    """`changes` and `queries`: planned of a run's load. `min_ok` and `min_queries`: how many of them must be
-    acknowledged and answered; `min_share`: of the changes, as a share, under load. `lacks`: what a campaign usually has
-    and this one has not, in words."""
+    """`changes` and `queries`: planned of a run's load. Changes are those that the system promises to keep; appends
+    with less than acks = -1 are not among them (`analysis.load` counts them apart). `min_ok` and `min_queries`: how
+    many of them must be acknowledged and answered; `min_share`: of the changes, as a share, under load. `lacks`: what a
+    campaign usually has and this one has not, in words."""
 
     changes: int
     queries: int
@@ -67,15 +69,26 @@ def most_of(campaign: Campaign) -> Most | None:
     for a script that runs beside a load: how long it takes is not known before."""
     workload, nemesis = campaign.workload, campaign.nemesis
     kind = KINDS[workload.kind]
-    probes = len(kind.places(workload.load)) * PROBES
-    scripted = sum(step.count for step in nemesis.steps if isinstance(step, ProduceStep))
+    asked = len(kind.places(workload.load)) * PROBES
+    probes = asked if workload.parameters.get("probe_acks", ACKS_ALL) == ACKS_ALL else 0
+    scripted = sum(map(_kept_changes, nemesis.steps))
     mix = kind.mix(workload.load)
     if nemesis.steps and mix.changes + mix.queries:
         return None
     duration_s = workload.duration_s * (LONGEST_LOAD if workload.operations else 1.0)
     if nemesis.steps:
         duration_s = 0.0
-    return Most(ceil(mix.changes * duration_s) + scripted + probes, ceil(mix.queries * duration_s) + probes)
+    return Most(ceil(mix.changes * duration_s) + scripted + probes, ceil(mix.queries * duration_s) + asked)
+
+
+def has_weak_steps(campaign: Campaign) -> bool:
+    """Whether a script appends with less than acks = -1."""
+    return any(isinstance(step, ProduceStep) and step.acks != ACKS_ALL for step in campaign.nemesis.steps)
+
+
+def _kept_changes(step: Step) -> int:
+    """How many changes of a step the system promises to keep: appends that all in-sync replicas acknowledge."""
+    return step.count if isinstance(step, ProduceStep) and step.acks == ACKS_ALL else 0
 
 
 def stake_of(campaign: Campaign) -> Stake:
@@ -90,7 +103,7 @@ def stake_of(campaign: Campaign) -> Stake:
     if changes:  # who expects few changes expects few answers
         share = min(share, LEAST_SHARE * min(min_ok / changes, checks.min_share / LEAST_SHARE))
     min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
-    loaded = changes + queries > 0 or any(isinstance(step, ProduceStep) for step in nemesis.steps)
+    loaded = changes + queries > 0 or any(map(_kept_changes, nemesis.steps))
     loaded = loaded or bool(nemesis.steps and KINDS[workload.kind].clients(workload.load))
     lacks = (("no load", not loaded), ("no fault", not nemesis.inflicts), ("no minimum", min_ok == 0))
     return Stake(

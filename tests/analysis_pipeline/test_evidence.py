@@ -15,6 +15,8 @@ import pytest
 from analysis.faultproof import contradictions
 from analysis.load import load_of
 from analysis.pipeline import analyze
+from analysis.report import worth_of_run
+from analysis.standing import standing_of
 from analysis.verdict import Verdict
 from history import read_run
 from history.checked import CHECKSUM, NUMBER, text_of
@@ -297,10 +299,58 @@ def test_appends_that_may_be_lost_are_no_load_that_was_kept(tmp_path: Path) -> N
     seal(run)
     verdict = analyze(run, engine="in-process", pictures=False)
     assert verdict.verdict == "unknown"
-    assert verdict.reasons[0] == (
-        f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed; "
-        f"{RECORDS} more asked for less than acks = -1"
+    weak = f"; {RECORDS} more asked for less than acks = -1, which no rule protects"
+    assert verdict.reasons[:2] == (
+        f"only 0 acknowledged appends, {RECORDS} are needed{weak}",
+        f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed{weak}",
     )
+    assert (verdict.stats["acknowledged"], verdict.stats["acknowledged_weak"]) == (0, RECORDS)
+
+
+def with_acks(run: Path, weak: int) -> Path:
+    """The run, of whose appends the last `weak` asked for the leader's acknowledgement alone."""
+
+    def changed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"acks": 1 if number >= RECORDS - weak else -1} for number, row in enumerate(rows)]
+
+    if weak:
+        rewrite(Stored(run), "producer-0-1.arrows", changed)
+        seal(run)
+    return run
+
+
+@pytest.mark.parametrize(("weak", "verdict"), [(0, "pass"), (1, "unknown")])
+def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, weak: int, verdict: str) -> None:
+    run = with_acks(StoredRun(tmp_path / "run").write(), weak)
+    found = analyze(run, engine="in-process", pictures=False)
+    assert found.verdict == verdict, found.reasons
+    assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (RECORDS - weak, weak)
+    assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed faults")
+
+
+def test_weak_appends_are_no_load_that_faults_met(tmp_path: Path) -> None:
+    """After the first fault only appends with acks = 1 were under way."""
+    run = StoredRun(tmp_path / "run", min_ok=1, fault_behind=RECORDS // 2)
+    verdict = analyze(with_acks(run.write(), RECORDS // 2), engine="in-process", pictures=False)
+    assert verdict.verdict == "unknown"
+    assert any("the faults met no load" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_a_pass_of_less_load_than_the_run_needs_is_not_believed(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    assert not standing_of(stored(run, achieved_share=1.0)).doubts
+    assert not standing_of(stored(run, achieved_share=0.5)).doubts
+    for share, told in ((0.4, "40% of the planned changes were acknowledged, not 50%"), (None, "not which share")):
+        doubts = standing_of(stored(run, achieved_share=share)).doubts
+        assert any(told in doubt for doubt in doubts), doubts
+
+
+def stored(run: Path, **stats: Any) -> Path:
+    """The run with its verdict, whose statistics say something else."""
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert verdict.verdict == "pass", verdict.reasons
+    replace(verdict, stats={**verdict.stats, **stats}).write(run / "verdict.json")
+    return run
 
 
 def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path) -> None:

@@ -413,3 +413,9 @@ def test_a_minimum_that_no_run_can_reach_is_refused() -> None:
     script = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "produce"\n[workload]\nproducers = 0\nconsumers = 0\n'
     with pytest.raises(InputError, match="min_ok: 1000 can never be reached"):
         campaign(f"{script}[checks]\nmin_ok = 1000")
+    many = script.replace('do = "produce"', 'do = "produce"\ncount = 100\nacks = {}')
+    assert campaign(many.format('"all"') + "[checks]\nmin_ok = 100").checks.min_ok == 100
+    with pytest.raises(InputError, match=r"min_ok: 100 can never be reached: .*acks = 0 or 1 do not count"):
+        campaign(many.format(1) + "[checks]\nmin_ok = 100")
+    with pytest.raises(InputError, match="min_ok: 1 can never be reached"):
+        campaign(many.format(1).replace("[workload]", "[workload]\nprobe_acks = 1") + "[checks]\nmin_ok = 1")

@@ -77,6 +77,7 @@ def test_of_registers_the_weights_say_what_is_planned() -> None:
         (LOAD + RANDOM + "[checks]\nmin_ok = 0", "little was at stake: no minimum"),
         (NO_LOAD + SCRIPT.format("kill", 'node = "n1"') + "[checks]\nmin_ok = 0", "nothing was at stake: no load, no"),
         (NO_LOAD + SCRIPT.format("produce", ""), "little was at stake: no fault"),
+        (NO_LOAD + SCRIPT.format("produce", "acks = 1"), "nothing was at stake: no load, no fault"),
     ],
 )
 def test_what_was_not_at_stake_is_said(text: str, limit: str) -> None:

@@ -179,3 +179,35 @@ def test_a_world_that_stands_still_ends_with_what_it_saw(
     verdict = simulate(short, tmp_path).verdict
     assert verdict.verdict == "unknown"
     assert any("stopped making progress" in reason for reason in verdict.reasons), verdict.reasons
+
+
+WEAK = """
+name = "weak"
+[topology]
+world = "simulation"
+[workload]
+partitions = 1
+producers = 0
+consumers = 0
+duration_s = 0
+[nemesis]
+kind = "steps"
+[[nemesis.step]]
+do = "produce"
+count = 5
+acks = {}
+[checks]
+min_ok = 5
+"""
+
+
+@pytest.mark.parametrize(("acks", "verdict", "kept", "weak"), [('"all"', "pass", 6, 0), ("1", "unknown", 1, 5)])
+def test_a_minimum_is_reached_by_what_a_rule_protects(
+    acks: str, verdict: str, kept: int, weak: int, tmp_path: Path
+) -> None:
+    """Five appends of a script, and one of the probe."""
+    path = tmp_path / "weak.toml"
+    path.write_text(WEAK.format(acks))
+    found = simulate(path, tmp_path).verdict
+    assert found.verdict == verdict, found.reasons
+    assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (kept, weak)
