@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import errno
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -37,7 +36,7 @@ from broker.log.log_config import LogConfig
 from broker.log.recovery import Recovered, read_again, recover, recover_producers
 from broker.log.segment import Segment
 from broker.log.swaps import swap_in
-from broker.log.timestamps import first_not_before, latest_below
+from broker.log.timestamps import TimedOffset, first_not_before, latest_below
 from broker.ports import Buffer, Disk, File, parent
 from broker.producers.producer_state import ProducerState
 from broker.protocol.records import (
@@ -564,8 +563,7 @@ class PartitionLog:
                     break
                 self._verify(segment, start, stop)
             except CorruptBatch as error:
-                segment.distrust()
-                raise OSError(errno.EIO, f"{error}; the bytes are not what was written", segment.file.path) from error
+                raise segment.damaged(error) from error
             slices.append(Slice(segment.file, start, stop - start))
             max_bytes -= stop - start
             if stop < segment.size or max_bytes <= 0:
@@ -585,11 +583,11 @@ class PartitionLog:
         slices = self.locate(offset, max_bytes, upper_bound_offset)
         return b"".join(file.read(position, length) for file, position, length in slices)
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
         """As `first_not_before`."""
         return first_not_before(self._segments, self._start, timestamp)
 
-    def max_timestamp_below(self, offset: int) -> tuple[int, int] | None:
+    def max_timestamp_below(self, offset: int) -> TimedOffset | None:
         """As `latest_below`."""
         return latest_below(self._segments, self._start, offset)
 

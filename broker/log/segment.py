@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -111,6 +112,11 @@ class Segment:
         """What the index says of this segment is not to be believed at the next start: all of it is read then."""
         self._damaged = True
         self.index.remove()
+
+    def damaged(self, error: CorruptBatch) -> OSError:
+        """The error of the disk (EIO) for bytes that are not what was written. The next start reads all of them."""
+        self.distrust()
+        return OSError(errno.EIO, f"{error}; the bytes are not what was written", self.file.path)
 
     def position_of(self, offset: int) -> int:
         """Where the batch that holds `offset` starts, or the next one if none does; the segment's size for its next

@@ -1,90 +1,173 @@
-"""Finding records by their time: in segments whose indexes say how far to look."""
+"""Finding records by their time: in segments whose indexes say how far to look.
+
+An index and a batch's header know the largest time of a batch only. Which of its records has it is known when the batch
+is opened, so one that is compressed is opened too: any other answer names a record of another time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from broker.log.segment import Segment
-from broker.log.validation import count_examined
-from broker.protocol.records import BatchHeader, Record, UnsupportedCompression, read_records
+from broker.log.validation import count_examined, decompressed
+from broker.protocol.compression import TooLargeError
+from broker.protocol.records import (
+    BATCH_HEADER_SIZE,
+    LOG_APPEND_TIME_MASK,
+    BatchHeader,
+    CorruptBatch,
+    UnsupportedCompression,
+    read_varint,
+    validate_batch,
+)
 
 
-def first_not_before(segments: Sequence[Segment], log_start: int, timestamp: int) -> tuple[int, int] | None:
-    """The first record at or after `timestamp` (ms): its offset and timestamp; None when there is none.
+class TimedOffset(NamedTuple):
+    """The offset of a record and its timestamp in ms."""
 
-    Of a compressed batch, whose records stay closed, the first offset and the batch's largest timestamp.
+    offset: int
+    timestamp: int
+
+
+class _Place(NamedTuple):
+    """Where a batch lies."""
+
+    segment: Segment
+    position: int
+    header: BatchHeader
+
+
+def first_not_before(segments: Sequence[Segment], log_start: int, timestamp: int) -> TimedOffset | None:
+    """The first record from `log_start` on that is not earlier than `timestamp` (ms); None when there is none.
+
+    Raises `OSError` (EIO) where a batch is not what was written.
     """
     for segment in segments:
         if segment.max_timestamp < timestamp or segment.next_offset <= log_start:
             continue
-        index = segment.index
-        for position, header in segment.walk(max(index.before_timestamp(timestamp), index.before_offset(log_start))):
-            if header.max_timestamp < timestamp or header.next_offset <= log_start or not header.records_count:
-                continue
-            try:
-                records = _records(segment, position, header)
-            except UnsupportedCompression:
-                return header.base_offset, header.max_timestamp
-            for record in records:
-                if record.timestamp >= timestamp and record.offset >= log_start:
-                    return record.offset, record.timestamp
+        try:
+            found = _first_of(segment, log_start, timestamp)
+        except CorruptBatch as error:
+            raise segment.damaged(error) from error
+        if found is not None:
+            return found
     return None
 
 
-def latest_below(segments: Sequence[Segment], log_start: int, offset: int) -> tuple[int, int] | None:
-    """The first record below `offset` that has the largest timestamp (ms): its offset and timestamp.
+def _first_of(segment: Segment, log_start: int, timestamp: int) -> TimedOffset | None:
+    index = segment.index
+    for position, header in segment.walk(max(index.before_timestamp(timestamp), index.before_offset(log_start))):
+        if header.max_timestamp < timestamp or header.next_offset <= log_start or not header.records_count:
+            continue
+        for found in _times(_Place(segment, position, header)):
+            if found.timestamp >= timestamp and found.offset >= log_start:
+                return found
+    return None
 
-    Of a compressed batch, whose records stay closed, the last offset and the batch's largest timestamp.
-    """
-    best: tuple[int, int, Segment, int] | None = None
-    # Those that may have it come first, so that of most nothing is read.
+
+def latest_below(segments: Sequence[Segment], log_start: int, offset: int) -> TimedOffset | None:
+    """The first record that has the largest timestamp (ms) of those from `log_start` on that lie below `offset`, which
+    is the end of a batch; None when there is none. Raises as `first_not_before` does."""
+    best: tuple[int, int, _Place] | None = None
+    # The segments that may have it come first, so that most of the log is not read.
     for segment in sorted(segments, key=lambda it: (-it.max_timestamp, it.base_offset)):
         if segment.base_offset >= offset or segment.next_offset <= log_start:
             continue
         if best is not None and (segment.max_timestamp, -segment.base_offset) < best[:2]:
             break
-        found = _latest_of(segment, log_start, offset)
+        try:
+            found = _latest_of(segment, log_start, offset)
+        except CorruptBatch as error:
+            raise segment.damaged(error) from error
         if found is not None and (best is None or (found[0], -segment.base_offset) > best[:2]):
-            best = (found[0], -segment.base_offset, segment, found[1])
+            best = (found[0], -segment.base_offset, found[1])
     if best is None:
         return None
-    timestamp, _, segment, position = best
-    _, header = next(segment.walk(position))
     try:
-        records = _records(segment, position, header)
-    except UnsupportedCompression:
-        return header.last_offset, timestamp
-    return next((record.offset, timestamp) for record in records if record.timestamp == timestamp)
+        return _latest_record(best[2], log_start)
+    except CorruptBatch as error:
+        raise best[2].segment.damaged(error) from error
 
 
-def _latest_of(segment: Segment, log_start: int, offset: int) -> tuple[int, int] | None:
-    """The largest timestamp of a segment's batches with records that lie from `log_start` to `offset`, and where the
-    first starts that has it."""
+def _latest_of(segment: Segment, log_start: int, offset: int) -> tuple[int, _Place] | None:
+    """The largest timestamp of a segment's records from `log_start` to `offset`, and the first batch that has it."""
     end = segment.position_of(offset)
     largest = segment.max_timestamp if end == segment.size else segment.max_timestamp_before(end)
     start = segment.index.before_timestamp(largest)
     best = _largest(segment, start, end, log_start, largest)
     if start and (best is None or best[0] < largest):
-        # Whatever had it lies below the log's start, or compaction has emptied it: there is no way but through all.
+        # The record that had it lies below the log's start, or compaction has removed it: all batches are looked at.
         count_examined(0, end)
         best = _largest(segment, 0, end, log_start, largest)
     return best
 
 
-def _largest(segment: Segment, start: int, end: int, log_start: int, most: int) -> tuple[int, int] | None:
-    """The largest timestamp of the batches with records between two positions, and where the first starts that has it;
-    none has more than `most`."""
-    best: tuple[int, int] | None = None
+def _largest(segment: Segment, start: int, end: int, log_start: int, most: int) -> tuple[int, _Place] | None:
+    """The largest timestamp of the records between two positions, and the first batch that has it; no record has more
+    than `most`."""
+    best: tuple[int, _Place] | None = None
     for position, header in segment.walk(start):
         if position >= end or (best is not None and best[0] >= most):
             break
-        if header.records_count and header.next_offset > log_start and (best is None or header.max_timestamp > best[0]):
-            best = header.max_timestamp, position
+        if not header.records_count or header.next_offset <= log_start:
+            continue
+        place = _Place(segment, position, header)
+        largest = _largest_timestamp(place, log_start)
+        if largest is not None and (best is None or largest > best[0]):
+            best = largest, place
     return best
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
-    """See `read_records`."""
-    if not header.compression:
-        count_examined(header.records_count, header.size)
-    return read_records(segment.file.read(position, header.size))
+def _largest_timestamp(place: _Place, log_start: int) -> int | None:
+    """Of the records of a batch that are served. The header counts those below the log's start, too."""
+    if place.header.base_offset >= log_start:
+        return place.header.max_timestamp
+    latest = _latest_record(place, log_start)
+    return None if latest is None else latest.timestamp
+
+
+def _latest_record(place: _Place, log_start: int) -> TimedOffset | None:
+    """The first record with the largest timestamp of a batch's records from `log_start` on."""
+    served = [each for each in _times(place) if each.offset >= log_start]
+    return max(served, key=lambda each: each.timestamp, default=None)
+
+
+def _times(place: _Place) -> Iterator[TimedOffset]:
+    """Offset and time of each record of a batch, in order. Raises `CorruptBatch`.
+
+    A batch of a codec that this broker does not know, which only another leader can have accepted, counts as one
+    record at its first offset: a consumer that starts there skips nothing.
+    """
+    segment, position, header = place
+    batch = segment.file.read(position, header.size)
+    validate_batch(batch, compacted=True)
+    try:
+        data = _records_of(header, batch)
+    except (UnsupportedCompression, TooLargeError):
+        return iter([TimedOffset(header.base_offset, header.max_timestamp)])
+    return _walk(header, data)
+
+
+def _records_of(header: BatchHeader, batch: bytes) -> bytes:
+    """The records of a batch, opened."""
+    data = batch[BATCH_HEADER_SIZE:]
+    if header.compression:
+        data = decompressed(header.compression, data)
+    count_examined(header.records_count, BATCH_HEADER_SIZE + len(data))
+    return data
+
+
+def _walk(header: BatchHeader, data: bytes) -> Iterator[TimedOffset]:
+    stamped_by_log = header.attributes & LOG_APPEND_TIME_MASK
+    position = 0
+    try:
+        for _ in range(header.records_count):
+            length, position = read_varint(data, position)
+            time, at = read_varint(data, position + 1)
+            offset, _ = read_varint(data, at)
+            timestamp = header.max_timestamp if stamped_by_log else header.base_timestamp + time
+            yield TimedOffset(header.base_offset + offset, timestamp)
+            position += length
+    except IndexError:
+        raise CorruptBatch(f"offset {header.base_offset}: the records do not end within their batch") from None

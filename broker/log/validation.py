@@ -107,7 +107,7 @@ def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
     data = payload.tobytes()
     try:
         if attributes & COMPRESSION_MASK:
-            data = _decompressed(attributes & COMPRESSION_MASK, data)
+            data = decompressed(attributes & COMPRESSION_MASK, data)
         _examined[0] += len(data) + min(count, MOST_RECORDS) * BYTES_PER_RECORD
         if count * LEAST_RECORD > len(data):
             raise CorruptBatch(f"{count} records in {len(data)} bytes")
@@ -124,8 +124,9 @@ def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
         raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, str(error)) from error
 
 
-def _decompressed(codec: int, data: bytes) -> bytes:
-    """See `open_records`. What comes to nothing, to too much or is damaged has its price as well."""
+def decompressed(codec: int, data: bytes) -> bytes:
+    """`open_records`, counted as examined. Data that is damaged or too large counts as well. Raises as `open_records`
+    does."""
     count_examined(0, len(data))
     try:
         count_examined(pieces(codec, data), 0)

@@ -13,6 +13,8 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 
 
 class OffsetFound(NamedTuple):
@@ -33,7 +35,7 @@ class EpochEndFound(NamedTuple):
 
 def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int, *, by_replica: bool) -> OffsetFound:
     """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest, -3 the
-    record with the largest timestamp."""
+    record with the largest timestamp. -5 and -6 find nothing: no log is tiered."""
     leader = partition.serving
     if leader is None:
         return OffsetFound(partition.error)
@@ -49,19 +51,26 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
     # KIP-207: a new leader's high watermark may lie below what its predecessor showed; wait until that is over.
     if not leader.high_watermark_is_known:
         return OffsetFound(ErrorCode.OFFSET_NOT_AVAILABLE)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return OffsetFound()
     if timestamp == LATEST:
         return OffsetFound(offset=leader.high_watermark, leader_epoch=leader.leader_epoch)
-    if timestamp == MAX_TIMESTAMP:
-        largest = log.max_timestamp_below(leader.high_watermark)
-        if largest is None:
-            return OffsetFound()
-        return OffsetFound(offset=largest[0], timestamp=largest[1], leader_epoch=_epoch_at(partition, largest[0]))
-    if timestamp < 0:
+    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
         return OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
-    found = log.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= leader.high_watermark:
+    try:
+        return _by_time(partition, timestamp, leader.high_watermark)
+    except OSError as error:
+        partition.fail(error)
+        return OffsetFound(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
+    """The record below `bound` that a time or MAX_TIMESTAMP asks for. Raises `OSError` for bytes that are damaged."""
+    log = partition.log
+    found = log.max_timestamp_below(bound) if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found.offset >= bound:
         return OffsetFound()
-    return OffsetFound(offset=found[0], timestamp=found[1], leader_epoch=_epoch_at(partition, found[0]))
+    return OffsetFound(offset=found.offset, timestamp=found.timestamp, leader_epoch=_epoch_at(partition, found.offset))
 
 
 def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int) -> EpochEndFound:

@@ -1,0 +1,117 @@
+"""ListOffsets by a time: the record, its leader epoch, and the versions that a special timestamp may be asked in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.log.compaction import raw_records, rebuilt
+from broker.protocol.compression import NAMES
+from broker.protocol.messages.list_offsets import (
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from broker.protocol.records import Record, build_batch, parse_header
+from broker.replica.queries import OffsetFound
+from broker.server.handlers.offsets_handler import SINCE, OffsetsHandler
+from broker.server.turns import Turns
+from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell
+
+CODECS = pytest.mark.parametrize("codec", [0, *NAMES], ids=["none", *NAMES.values()])
+
+
+def batch(codec: int, *times: int) -> bytearray:
+    plain = build_batch([Record(0, time, None, b"value") for time in times])
+    header = parse_header(plain)
+    records = list(raw_records(header, plain))
+    return bytearray(rebuilt(header._replace(attributes=codec), records, None))
+
+
+async def led(cluster: Cluster, codec: int) -> Node:
+    """A broker that has led a batch in epoch 0, offsets 0 to 2, and one in epoch 1, offsets 3 to 7."""
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    node = cluster.nodes[1]
+    for times in ((1, 2, 3), (1_000, 51_000, 1_010, 61_000, 1_020)):
+        produced = await node.manager.produce(TOPIC, 0, batch(codec, *times), -1, 5.0)
+        assert produced.error is ErrorCode.NONE
+        cluster.elect(1)
+        await cluster.hear()
+    return node
+
+
+async def answer(node: Node, timestamp: int, version: int) -> ListOffsetsPartitionResponse:
+    asked = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=timestamp)])]
+    )
+    turns = Turns()
+    response = await turns.finish(OffsetsHandler(node.manager, turns).list_offsets(asked, version))
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.conforms("LOG-1")
+@CODECS
+def test_the_answer_has_offset_time_and_epoch_of_the_record(tmp_path: Path, codec: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await led(cluster, codec)
+        assert node.manager.list_offset(TOPIC, 0, 2) == OffsetFound(ErrorCode.NONE, 2, 1, 0)
+        assert node.manager.list_offset(TOPIC, 0, 4) == OffsetFound(ErrorCode.NONE, 1_000, 3, 1)
+        assert node.manager.list_offset(TOPIC, 0, 1_001) == OffsetFound(ErrorCode.NONE, 51_000, 4, 1)
+        assert node.manager.list_offset(TOPIC, 0, MAX_TIMESTAMP) == OffsetFound(ErrorCode.NONE, 61_000, 6, 1)
+        assert node.manager.list_offset(TOPIC, 0, 61_001) == OffsetFound()
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("LOG-1")
+@CODECS
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_answer_is_the_same_after_a_restart(tmp_path: Path, codec: int, clean: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await led(cluster, codec)
+        await (cluster.stop(1) if clean else cluster.kill(1))
+        await cluster.start(1, clean=clean)
+        cluster.elect(1)
+        await cluster.hear()
+        manager = cluster.nodes[1].manager
+        assert manager.list_offset(TOPIC, 0, 1_001) == OffsetFound(ErrorCode.NONE, 51_000, 4, 1)
+        assert manager.list_offset(TOPIC, 0, MAX_TIMESTAMP) == OffsetFound(ErrorCode.NONE, 61_000, 6, 1)
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("timestamp", sorted(SINCE))
+def test_a_special_timestamp_is_refused_below_its_version(tmp_path: Path, timestamp: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        node = await led(cluster, 1)
+        refused = await answer(node, timestamp, SINCE[timestamp] - 1)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await answer(node, timestamp, SINCE[timestamp])).error_code == ErrorCode.NONE
+        assert (await answer(node, -7, 11)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    tell(tmp_path, story)
+
+
+def test_a_damaged_batch_takes_the_replica_away_instead_of_an_answer(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await led(cluster, 1)
+        await cluster.stop(1)
+        (path,) = (tmp_path / "n1" / f"{TOPIC}-0").glob("*.log")
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        await cluster.start(1, clean=True)
+        cluster.elect(1)
+        await cluster.hear()
+        node = cluster.nodes[1]
+        assert node.manager.list_offset(TOPIC, 0, 2) == OffsetFound(ErrorCode.NONE, 2, 1, 0)
+        assert node.manager.list_offset(TOPIC, 0, 1_001).error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(node.disk_failures) == 1
+        assert len(node.traced("partition_failed")) == 1
+
+    tell(tmp_path, story)
