@@ -7,10 +7,10 @@ from math import ceil, floor
 from typing import Any
 
 from analysis.rundir import LEAST_SHARE
-from history import ACKS_ALL
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import ProduceStep, Step
 from workloads.kinds import KINDS
+from workloads.settings import ALL
 
 LEAST_QUERIES_SHARE = 0.25
 LONGEST_LOAD = 1.5
@@ -70,7 +70,7 @@ def most_of(campaign: Campaign) -> Most | None:
     workload, nemesis = campaign.workload, campaign.nemesis
     kind = KINDS[workload.kind]
     asked = len(kind.places(workload.load)) * PROBES
-    probes = asked if workload.parameters.get("probe_acks", ACKS_ALL) == ACKS_ALL else 0
+    probes = asked if workload.parameters.get("probe_acks", ALL) == ALL else 0
     scripted = sum(map(_kept_changes, nemesis.steps))
     mix = kind.mix(workload.load)
     if nemesis.steps and mix.changes + mix.queries:
@@ -83,12 +83,12 @@ def most_of(campaign: Campaign) -> Most | None:
 
 def has_weak_steps(campaign: Campaign) -> bool:
     """Whether a script appends with less than acks = -1."""
-    return any(isinstance(step, ProduceStep) and step.acks != ACKS_ALL for step in campaign.nemesis.steps)
+    return any(isinstance(step, ProduceStep) and step.acks != ALL for step in campaign.nemesis.steps)
 
 
 def _kept_changes(step: Step) -> int:
     """How many changes of a step the system promises to keep: appends that all in-sync replicas acknowledge."""
-    return step.count if isinstance(step, ProduceStep) and step.acks == ACKS_ALL else 0
+    return step.count if isinstance(step, ProduceStep) and step.acks == ALL else 0
 
 
 def stake_of(campaign: Campaign) -> Stake:
