@@ -113,6 +113,7 @@ class Checker:
     `question`: what it answers, for the documentation. `place`: checkers run in ascending order of it. `judge`: it
     applies to runs whose workload names it so (`[workload] judge` in run.toml) and judges their operations; None: it
     judges something else, and applies to every run. `check` may raise anything: that makes the run unknown.
+    `may_rest`: whether `n/a` is a lawful answer for a run of this description; everywhere else it is no answer.
     `certify`: writes a proof of its pass and has it confirmed; called when no checker has found anything.
     """
 
@@ -123,6 +124,7 @@ class Checker:
     check: Callable[[Run], Outcome]
     judge: str | None = None
     certify: Callable[[Run], Outcome] | None = None
+    may_rest: Callable[[RunDescription], bool] = lambda _: False
     reads: str = ".*"
 
     def applies(self, run: Run) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.checking import Checker
 from analysis.core.anomalies import CHECKERS
 from analysis.revision import revision
 from analysis.rundir import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
@@ -86,7 +87,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
     )
     again = f"judge it with: {command('analyze', str(run_dir))}"
     try:
-        verdict = Verdict.read(run_dir / VERDICT_FILE)
+        verdict = Verdict.read(run_dir / VERDICT_FILE, any_form=any_analysis)
     except FileNotFoundError:
         return replace(known, doubts=(f"no verdict yet; {again}",))
     except (OSError, ValueError) as error:
@@ -95,7 +96,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
         doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
         return replace(known, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description))
-    doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, any_analysis))
+    doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, description, any_analysis))
     told = (*doubts, again) if doubts else ()
     return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
 
@@ -149,7 +150,12 @@ def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
     spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
     if spite:
         yield f"the verdict says pass in spite of: {'; '.join(spite)}"
-    open_checks = [check.name for check in verdict.checks if check.verdict not in (PASS, FAIL, NOT_APPLICABLE)]
+    resting = _may_rest(description)
+    open_checks = [
+        check.name
+        for check in verdict.checks
+        if check.verdict not in (PASS, FAIL) and not (check.verdict == NOT_APPLICABLE and check.name in resting)
+    ]
     if open_checks:
         yield f"the verdict says pass, and not so its checks {', '.join(open_checks)}"
     if not any(check.verdict == PASS for check in verdict.checks):
@@ -164,16 +170,27 @@ def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
     absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
     if absent:
         yield f"the verdict says pass without the required faults {', '.join(absent)}"
-    for key, what, needed in (
+    yield from _too_little(verdict, description)
+    yield from _little_of_the_plan(verdict, description)
+
+
+def _too_little(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where the figures of a pass are missing, or are less than what the run needs."""
+    for key, true in (
+        ("planned_changes", description.planned_changes),
+        ("planned_queries", description.planned_queries),
+    ):
+        if verdict.stats.get(key) != true:
+            yield f"the verdict says pass, and {key} of {verdict.stats.get(key)!r}, where run.toml says {true}"
+    for key, what, least in (
         ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
         ("queries_under_load", "queries were answered under load", description.requirements.min_queries),
     ):
         counted = verdict.stats.get(key)
         if type(counted) is not int:
             yield f"the verdict says pass, and not how many {what}"
-        elif counted < needed:
-            yield f"the verdict says pass, and that {counted} {what}, where {needed} are needed"
-    yield from _little_of_the_plan(verdict, description)
+        elif counted < least:
+            yield f"the verdict says pass, and that {counted} {what}, where {least} are needed"
 
 
 def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterator[str]:
@@ -187,14 +204,27 @@ def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterat
         yield f"the verdict says pass, and that {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
 
 
+def _may_rest(description: RunDescription) -> set[str]:
+    """The names of the checks that have nothing to look at in such a run."""
+    return {checker.name for checker in CHECKERS if checker.may_rest(description)}
+
+
+def _certified(description: RunDescription) -> bool:
+    """Whether a pass of such a run has a certificate."""
+    return any(checker.certify is not None for checker in _checkers(description))
+
+
+def _checkers(description: RunDescription) -> list[Checker]:
+    return [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
+
+
 def _applicable(description: RunDescription) -> set[str]:
     """The names of the checks that a pass of such a run has."""
-    checkers = [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
-    certified = any(checker.certify is not None for checker in checkers)
-    return {checker.name for checker in checkers} | ({CERTIFICATE} if certified else set())
+    certificate = {CERTIFICATE} if _certified(description) else set()
+    return {checker.name for checker in _checkers(description)} | certificate
 
 
-def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]:
+def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:
     """What has changed since the verdict was made."""
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
@@ -205,10 +235,14 @@ def _stale(run_dir: Path, verdict: Verdict, any_analysis: bool) -> Iterator[str]
         return
     if verdict.evidence != there:
         yield "the verdict is stale: the run's files have changed since it was made"
-    # One of an older analysis does not say which certificate it had.
-    is_told = bool(verdict.certificate) or not any_analysis
-    if verdict.verdict == PASS and is_told and verdict.certificate != certificate:
+    if verdict.verdict != PASS:
+        return
+    # A verdict of an older analysis may not say which certificate it had.
+    is_said = bool(verdict.certificate) or not any_analysis
+    if is_said and verdict.certificate != certificate:
         yield "the certificate of its pass is missing, or another one than was confirmed"
+    elif is_said and not certificate and _certified(description):
+        yield "the certificate of its pass is missing, and the verdict does not name one"
 
 
 def _text(table: dict[str, Any], key: str) -> str:

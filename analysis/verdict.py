@@ -94,18 +94,16 @@ class Verdict:
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
-        content = asdict(self) | {"anomalies": [asdict(a) | {"class": a.klass} for a in self.anomalies]}
-        text = json.dumps(content, indent=1, default=str, ensure_ascii=False)
-        # What nodes printed may hold bytes that are no UTF-8; as halves of surrogate pairs they could not be read back.
-        content = json.loads(text.encode("utf-8", errors="replace"))
+        content = self._content()
         draft = path.with_suffix(".tmp")
         draft.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n", encoding="utf-8")
         os.replace(draft, path)
 
     @classmethod
-    def read(cls, path: Path) -> Verdict:
-        """Read what `write` wrote. Raises `ValueError` naming the file when it is something else, or was changed since,
-        and `OSError` when it cannot be read."""
+    def read(cls, path: Path, *, any_form: bool = False) -> Verdict:
+        """Read what `write` wrote. Raises `ValueError` naming the file when it is something else, lacks a field, or was
+        changed since, and `OSError` when it cannot be read. `any_form`: one that another version wrote may lack fields
+        and have others."""
         try:
             raw = path.read_bytes()
             verdict = msgspec.json.decode(raw, type=cls)
@@ -117,7 +115,23 @@ class Verdict:
             raise ValueError(f"{path}: has no checksum, as those of older versions; {_again(path)}")
         if said != _checksum(content):
             raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
+        if not any_form and (strange := _differing(content, verdict._content())):
+            raise ValueError(f"{path}: does not have the fields of a verdict: {', '.join(strange)}; {_again(path)}")
         return verdict
+
+    def _content(self) -> dict[str, Any]:
+        """As JSON has it, without the checksum."""
+        content = asdict(self) | {"anomalies": [asdict(a) | {"class": a.klass} for a in self.anomalies]}
+        text = json.dumps(content, default=str, ensure_ascii=False)
+        # What nodes printed may hold bytes that are not UTF-8; as halves of surrogate pairs they cannot be read back.
+        written: dict[str, Any] = json.loads(text.encode("utf-8", errors="replace"))
+        return written
+
+
+def _differing(said: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
+    """The fields that a file has otherwise than `write` writes them. A field that the file lacks must not count as the
+    default of that field: an absent list of doubts is not a statement that there are none."""
+    return [name for name in sorted(said.keys() | meant.keys()) if name not in said or said[name] != meant.get(name)]
 
 
 def digest_of_certificate(run_dir: Path) -> str:

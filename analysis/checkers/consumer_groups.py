@@ -115,5 +115,6 @@ CHECKER: Final = Checker(
     20,
     ANOMALIES,
     check,
+    may_rest=lambda description: description.kind != GROUP,
     reads="|".join((PLAN, JOURNAL, "history/groups(/.*)?")),
 )

@@ -57,5 +57,6 @@ CHECKER: Final = Checker(
     35,
     (LIVENESS,),
     check,
+    may_rest=lambda description: description.requirements.converge_s is None,
     reads="|".join((PLAN, JOURNAL)),
 )

@@ -217,5 +217,6 @@ CHECKER: Final = Checker(
     25,
     ANOMALIES,
     check,
+    may_rest=lambda description: description.metadata_format == NONE or not description.metadata_traced,
     reads="|".join((PLAN, JOURNAL, FILES)),
 )

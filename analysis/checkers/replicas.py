@@ -161,5 +161,6 @@ CHECKER: Final = Checker(
     20,
     ANOMALIES,
     check,
+    may_rest=lambda description: description.replica_format == "none",
     reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

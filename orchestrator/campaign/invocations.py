@@ -146,7 +146,8 @@ def drop_plan(campaign_dir: Path, stamp: str) -> None:
 def stamps(campaign_dir: Path) -> tuple[str, ...]:
     """Of all invocations of which anything is kept, oldest first."""
     found = plans_dir(campaign_dir).glob("*")
-    return tuple(sorted({path.stem for path in found if path.suffix in (".toml", ".campaign")}))
+    mine = (path for path in found if not path.name.startswith("."))  # macOS copies `x` with a `._x` beside it
+    return tuple(sorted({path.stem for path in mine if path.suffix in (".toml", ".campaign")}))
 
 
 def newest_stamp(campaign_dir: Path, stamp: str) -> str:

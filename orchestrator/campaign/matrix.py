@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from analysis.rundir import RunDescription
 from analysis.standing import Standing, standing_of
@@ -25,6 +26,9 @@ from orchestrator.campaign.invocations import (
 )
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.errors import UsageError
+
+_OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")
+"""By these a directory is recognized as that of a run."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def read_matrix(
     """
     try:
         known = stamps(campaign_dir)
-        directories = _runs_in(campaign_dir)
+        directories = runs_in(campaign_dir)
     except OSError as error:
         raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
     plans, doubts = _read_plans(campaign_dir, known)
@@ -78,8 +82,9 @@ def read_matrix(
     return Matrix(tuple(counted), superseded, tuple(entries), tuple(relevant))
 
 
-def _runs_in(campaign_dir: Path) -> list[Path]:
-    return [path.parent for path in sorted(campaign_dir.glob("*/run.toml"))]
+def runs_in(campaign_dir: Path) -> list[Path]:
+    """The directories of runs in that of a campaign, also of those of which only a part is left."""
+    return sorted({path.parent for name in _OF_RUNS for path in campaign_dir.glob(f"*/{name}")})
 
 
 def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:

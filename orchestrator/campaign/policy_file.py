@@ -67,11 +67,16 @@ class Policy:
 
 def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
     """The policy that was given, or else that beside the store, if there is one. `stores`: the paths that lead to it;
-    what lies beside a link to it is as good as what lies beside its target. Raises `InputError`, also where these are
-    two."""
+    a file beside a link to it counts as much as one beside its target. Raises `InputError`, also where these are two,
+    and where a policy is inside of the store, at which place it has no effect."""
     if given is not None:
         return read_policy(given)
     beside = dict.fromkeys(store.parent / FILE_NAME for store in stores)  # `/` is a store, too, beside itself
+    for path in (path for store in stores for path in _inside(store) if path not in beside):
+        raise UsageError(
+            f"{path}: a policy inside of the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
+            "store, or give it with --policy"
+        )
     found = [read_policy(path) for path in beside if os.path.lexists(path)]
     for other in found[1:]:
         if not found[0].path.samefile(other.path):
@@ -80,6 +85,12 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
                 "a policy; remove one of them, or give one with --policy"
             )
     return found[0] if found else None
+
+
+def _inside(store: Path) -> list[Path]:
+    """The policies in a store and in the directories of its campaigns."""
+    places = [store, *(path.parent for path in sorted(store.glob("*/plans")))]
+    return [place / FILE_NAME for place in places if os.path.lexists(place / FILE_NAME)]
 
 
 def read_policy(path: Path) -> Policy:

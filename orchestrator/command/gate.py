@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from installation.files import default_store
 from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.invocations import chosen_stamps, stamps
+from orchestrator.campaign.matrix import runs_in
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.store import LATEST, Store
 from orchestrator.command.markdown import in_markdown
@@ -30,29 +32,37 @@ def main(options: argparse.Namespace) -> int:
     """Raises `UsageError` for a path that is no run, campaign or store, and `InputError` for a policy that is wrong."""
     named = Store(options.store or default_store()).locate(options.path)
     path = named.resolve()
-    absent: list[str] = []
+    missing: list[str] = []
     if (path / "run.toml").exists():
         if options.invocation or options.policy:
             raise UsageError(f"{path} is one run; --invocation and --policy are for a campaign, or a store")
-        results = [gate(path.parent, run=path.name)]
+        results = [gate(_campaign_of_run(named), run=path.name)]
     elif is_campaign(path) or (_has_documents(path) and not _campaigns(path)):
-        results = [_decide(path, options, find_policy((named.parent, path.parent), options.policy))]
+        # A campaign's directory may be a link: its name is that of the campaign, that of its target need not be.
+        results = [_decide(named, options, find_policy((named.parent, path.parent), options.policy))]
     else:
-        results, absent = _decide_over_store(path, options, find_policy((named, path), options.policy))
+        results, missing = _decide_over_store(path, options, find_policy((named, path), options.policy))
     code, verdict = next(
         (code, verdict)
         for code, verdict in _GRAVEST_FIRST
         if code == EXIT_PASS
         or code in [result.decision.exit_code for result in results]
-        or (code == EXIT_UNKNOWN and absent)
+        or (code == EXIT_UNKNOWN and missing)
     )
-    _print(path, results, absent, verdict, options)
+    _print(path, results, missing, verdict, options)
     return code
 
 
 def is_campaign(path: Path) -> bool:
-    """Whether plans or runs lie in this directory; `latest` in a store that was copied is a run, and is none of it."""
-    return bool(stamps(path)) or any(run.parent.name != LATEST for run in path.glob("*/run.toml"))
+    """Whether this directory has plans or runs. `latest` in a store that was copied is a run, and not a campaign's."""
+    return bool(stamps(path)) or any(run.name != LATEST for run in runs_in(path))
+
+
+def _campaign_of_run(named: Path) -> Path:
+    """The directory of a run's campaign, by the name that leads there: the run, or its campaign, may be a link."""
+    path = named.resolve()
+    through = Path(os.path.normpath(named.parent / os.readlink(named))) if named.is_symlink() else named
+    return through.parent if through.parent.resolve() == path.parent and through.name == path.name else path.parent
 
 
 def _has_documents(path: Path) -> bool:
@@ -85,9 +95,9 @@ def _write(result: GateResult) -> None:
 def _decide_over_store(
     path: Path, options: argparse.Namespace, policy: Policy | None
 ) -> tuple[list[GateResult], list[str]]:
-    """Each campaign in turn, and the names of those that the policy speaks of and that are not there."""
-    campaigns = _campaigns(path)
-    if not campaigns:
+    """Each campaign in turn, and, as sentences, which others there must be and are not to be seen."""
+    campaigns, missing = _campaigns(path), _dangling(path)
+    if not campaigns and not missing:
         raise UsageError(
             f"{path} is neither a run nor a campaign nor a store: no run and no plan lies in it; see "
             f"{command('gate', '--help')}"
@@ -96,7 +106,17 @@ def _decide_over_store(
         raise UsageError(f"--invocation: {path} is a store; name one campaign of it")
     names = {each.name for each in campaigns}
     absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
-    return [_decide(each, options, policy) for each in campaigns], absent
+    missing += [f"{name} is in the policy and not in the store" for name in absent]
+    return [_decide(each, options, policy) for each in campaigns], missing
+
+
+def _dangling(store: Path) -> list[str]:
+    """The links in a store that do not lead to a directory: a campaign was, or is, at their ends."""
+    return [
+        f"{path.name} is a link to {os.readlink(path)}, which is not there or cannot be read; restore it, or remove it"
+        for path in sorted(store.iterdir())
+        if path.is_symlink() and not path.exists() and path.name != LATEST and not path.name.startswith(".")
+    ]
 
 
 def _campaigns(store: Path) -> list[Path]:
@@ -110,10 +130,10 @@ def _campaigns(store: Path) -> list[Path]:
 
 
 def _print(
-    path: Path, results: Sequence[GateResult], absent: Sequence[str], verdict: str, options: argparse.Namespace
+    path: Path, results: Sequence[GateResult], missing: Sequence[str], verdict: str, options: argparse.Namespace
 ) -> None:
-    is_store = bool(absent) or (results[0].directory != path and results[0].run is None)
-    reason = _reason(results, absent)
+    is_store = bool(missing) or (results[0].directory.resolve() != path and results[0].run is None)
+    reason = _reason(results, missing)
     if options.json:
         campaigns = [result.to_json() for result in results]
         whole = {"store": str(path), "verdict": verdict, "reason": reason, "campaigns": campaigns}
@@ -130,10 +150,9 @@ def _print(
         verdict_line(verdict, reason)
 
 
-def _reason(results: Sequence[GateResult], absent: Sequence[str]) -> str:
+def _reason(results: Sequence[GateResult], missing: Sequence[str]) -> str:
     """Over a whole store."""
-    told = [f"{result.directory.name} {result.decision.verdict}" for result in results]
-    return ", ".join([*told, *(f"{name} is in the policy and not in the store" for name in absent)])
+    return ", ".join([*(f"{result.directory.name} {result.decision.verdict}" for result in results), *missing])
 
 
 def print_result(result: GateResult) -> None:

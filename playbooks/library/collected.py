@@ -46,10 +46,15 @@ def add_tree(archive: tarfile.TarFile, source: str, name: str, patterns: list[st
     add_directory(archive, name)
     for path in matching(source, {os.path.dirname(pattern) for pattern in patterns} - {""}):
         if path.is_dir() and not path.is_symlink():
-            add_directory(archive, f"{name}/{path.relative_to(source)}")
+            add_directory(archive, f"{name}/{visible(path.relative_to(source))}")
     for path in matching(source, set(patterns)):
         if path.is_file() and not path.is_symlink():
-            add(archive, f"{name}/{path.relative_to(source)}", read(path))
+            add(archive, f"{name}/{visible(path.relative_to(source))}", read(path))
+
+
+def visible(path: Path) -> str:
+    """Without hidden names: what uploads artifacts leaves hidden files out."""
+    return "/".join(f"dot{part}" if part.startswith(".") else part for part in path.parts)
 
 
 def matching(source: str, patterns: set[str]) -> list[Path]:

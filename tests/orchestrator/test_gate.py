@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,27 @@ def _certificate_gone(run: Path) -> None:
     shutil.rmtree(run / "certificate")
 
 
+def _without(*fields: str) -> Callable[[Path], None]:
+    """The verdict loses fields, and has the checksum of what is left."""
+
+    def change(run: Path) -> None:
+        from analysis.verdict import _checksum
+
+        content = json.loads((run / "verdict.json").read_text())
+        for name in ("checksum", *fields):
+            del content[name]
+        (run / "verdict.json").write_text(json.dumps(content | {"checksum": _checksum(content)}))
+
+    return change
+
+
+def _certificate_gone_and_not_named(run: Path) -> None:
+    from analysis.verdict import Verdict
+
+    shutil.rmtree(run / "certificate")
+    Verdict(**{**vars(Verdict.read(run / "verdict.json")), "certificate": ""}).write(run / "verdict.json")
+
+
 def _other_campaign(run: Path) -> None:
     (run / "campaign.toml").write_text('name = "other"\n')
 
@@ -209,6 +231,10 @@ def _other_campaign(run: Path) -> None:
         (_run_toml_damaged, "run.toml cannot be understood"),
         (_run_toml_of_other_types, "run.toml"),
         (_certificate_gone, "the certificate of its pass is missing"),
+        (_certificate_gone_and_not_named, "the certificate of its pass is missing, and the verdict does not name one"),
+        (_without("certificate"), "does not have the fields of a verdict: certificate"),
+        (_without("doubts"), "does not have the fields of a verdict: doubts"),
+        (_without("mutants", "versions"), "does not have the fields of a verdict: mutants, versions"),
         (_other_campaign, "is not the campaign that was planned"),
     ],
 )
@@ -262,6 +288,10 @@ def test_a_pass_without_the_queries_that_its_plan_needs_is_unknown(campaign: Sto
         ({"stats": {}}, "the verdict says pass, and not how many changes were acknowledged"),
         ({"stats": {"acknowledged": 0}}, "that 0 changes were acknowledged, where"),
         ({"stats": {"acknowledged": 40}}, "the verdict says pass, and not how many queries were answered under load"),
+        ({"stats": "achieved_share"}, "and not which share of the planned changes was acknowledged"),
+        ({"stats": "planned_changes"}, "the verdict says pass, and planned_changes of None, where run.toml says 40"),
+        ({"rests": "replicas"}, "the verdict says pass, and not so its checks replicas"),
+        ({"rests": "load"}, "the verdict says pass, and not so its checks load"),
         ({"doubts": ("a doubt",)}, "the verdict says pass in spite of: a doubt"),
         ({"checks": "replicas"}, "the verdict says pass without the checks replicas"),
         ({"world": "moon"}, "the verdict says 'moon' of the run's world, run.toml says 'paper'"),
@@ -285,6 +315,11 @@ def test_a_verdict_that_contradicts_itself_is_unknown(
     if change.get("anomalies") == "stolen":
         change = {"anomalies": (Anomaly("lost-acknowledged-write", "log", 0, "gone", ()),)}
     stored = Verdict.read(run / "verdict.json")
+    if isinstance(figure := change.get("stats"), str):
+        change = {"stats": {key: value for key, value in stored.stats.items() if key != figure}}
+    if rests := change.get("rests"):
+        checks = (replace(check, verdict="n/a") if check.name == rests else check for check in stored.checks)
+        change = {"checks": tuple(checks)}
     if isinstance(left_out := change.get("checks"), str):
         change = {"checks": tuple(check for check in stored.checks if check.name != left_out)}
     Verdict(**{**vars(stored), **change}).write(run / "verdict.json")
@@ -517,6 +552,80 @@ def test_a_campaign_whose_runs_and_plans_are_gone_is_not_forgotten(campaign: Sto
     (other / "summary.json").write_text("{}")
     assert ask("gate", campaign.store).code == 2
     assert decided(other).code == 2
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_link_to_a_campaign_that_is_gone_is_unknown(campaign: StoredCampaign, *, others: bool) -> None:
+    (campaign.store / "demo").symlink_to("/nonexistent")
+    (campaign.store / "latest").unlink(missing_ok=True)
+    (campaign.store / "latest").symlink_to("demo/gone")  # names no campaign
+    if not others:
+        shutil.rmtree(campaign.path)
+    answer = ask("gate", campaign.store, "--json")
+    assert answer.code == 2
+    assert "demo is a link to /nonexistent, which is not there" in answer.json["reason"]
+    assert "latest" not in answer.json["reason"]
+
+
+def _without_plans(campaign: StoredCampaign) -> None:
+    shutil.rmtree(campaign.path / "plans")
+
+
+def _without_plans_and_descriptions(campaign: StoredCampaign) -> None:
+    _without_plans(campaign)
+    for run in runs_of(campaign):
+        (run / "run.toml").unlink()
+
+
+def _with_plans_behind_a_dead_link(campaign: StoredCampaign) -> None:
+    _without_plans(campaign)
+    (campaign.path / "plans").symlink_to("/nonexistent")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_without_plans, _without_plans_and_descriptions, _with_plans_behind_a_dead_link],
+    ids=lambda f: f.__name__,
+)
+def test_a_store_whose_campaign_lost_its_plans_is_unknown(
+    campaign: StoredCampaign, damage: Callable[[StoredCampaign], None]
+) -> None:
+    shutil.copytree(campaign.path, campaign.store / "aside" / NAME)
+    damage(campaign)
+    answer = ask("gate", campaign.store, "--json")
+    assert answer.code == 2
+    (told,) = answer.json["campaigns"]
+    assert "has no plan, so nobody knows which runs are missing" in told["reason"]
+    assert len(told["runs"]) == 2
+
+
+def test_what_is_left_of_an_unplanned_run_is_not_overlooked(campaign: StoredCampaign) -> None:
+    shutil.copytree(runs_of(campaign)[0] / "nodes", campaign.path / "copy" / "nodes")
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "copy (unknown, expected pass: the run is named by no plan" in answer.json["reason"]
+
+
+def test_a_campaign_whose_directory_is_a_link_counts(campaign: StoredCampaign) -> None:
+    moved = campaign.store.parent / "elsewhere" / "copy of the story"
+    moved.parent.mkdir()
+    campaign.path.rename(moved)
+    campaign.path.symlink_to(moved)
+    run = runs_of(campaign)[0]
+    (campaign.store / "latest").unlink(missing_ok=True)
+    (campaign.store / "latest").symlink_to(run.relative_to(campaign.store))
+    for path in (campaign.path, campaign.store, run, campaign.store / "latest"):
+        assert ask("gate", path).code == 0, path
+    assert ask("gate", moved).code == 2, "by that name it is another campaign"
+
+
+def test_what_macos_writes_beside_plans_is_ignored(campaign: StoredCampaign) -> None:
+    for path in list((campaign.path / "plans").iterdir()):
+        path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+    (campaign.path / "._plans").write_bytes(b"\0\5\x16\7")
+    (campaign.store / f"._{NAME}").write_bytes(b"\0\5\x16\7")
+    assert decided(campaign.path).code == 0
+    assert ask("gate", campaign.store).code == 0
 
 
 def test_an_invocation_that_begins_leaves_no_document_of_an_older_pass(

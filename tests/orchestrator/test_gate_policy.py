@@ -256,6 +256,24 @@ def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatc
     assert ask("gate", link, "--policy", beside).code == 0
 
 
+@pytest.mark.parametrize("place", [".", "story"])
+def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> None:
+    """It has no effect there: who wrote it must not take the answer for that of the policy."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    inside = campaign.store / place / "gate.toml"
+    inside.write_text("[require]\nseeds = 20\n")
+    for path in (campaign.path, campaign.store):
+        answer = ask("gate", path)
+        assert answer.code == 64
+        assert f"{inside.resolve()}: a policy inside of the store is not read; move it to" in answer.err
+        assert ask("gate", path, "--policy", inside).code == 2
+    file = tmp_path / "story.toml"
+    file.write_text('name = "story"\n')
+    asked = ("run", file, "--world", "simulation", "--store", campaign.store, "--engine", "in-process")
+    assert ask(*asked).code == 64, "it is said before anything is made"
+
+
 @pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="somebody has a policy there")
 def test_a_campaign_may_lie_in_the_root_directory() -> None:
     """As where it is mounted in a container, or a run was copied into a directory there to be judged."""

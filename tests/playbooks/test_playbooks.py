@@ -106,7 +106,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     collected, copied = contents(tmp_path / "collected/n1/data"), contents(tmp_path / "copied/data")
     assert {name: collected[name] for name in copied} == copied, "the layout is the same in every world"
     assert "topic-0/00000000000000000007.log" in collected
-    assert ".kafka_cleanshutdown" in collected
+    assert "dot.kafka_cleanshutdown" in collected, "uploads of artifacts lose hidden files"
     assert not (tmp_path / "collected/n1/data/of an earlier run").exists()
     # An interrupt ended Ansible and everything that it had started, here and there.
     interrupted = seen["interrupted"]

@@ -89,9 +89,12 @@ def test_an_earlier_copy_lies_beside_and_has_its_checkpoints_from_before_its_log
 @pytest.mark.parametrize(
     ("patterns", "found"),
     [
-        (("*.log",), {".hidden.log", "wal.log"}),
-        (("*/*.log",), {".old/x.log", "db/x.log", "db", ".old"}),
-        (("**/*.log",), {".hidden.log", "wal.log", ".old", ".old/x.log", "db", "db/x.log", "db/2024", "db/2024/x.log"}),
+        (("*.log",), {"dot.hidden.log", "wal.log"}),
+        (("*/*.log",), {"dot.old/x.log", "db/x.log", "db", "dot.old"}),
+        (
+            ("**/*.log",),
+            {"dot.hidden.log", "wal.log", "dot.old", "dot.old/x.log", "db", "db/x.log", "db/2024", "db/2024/x.log"},
+        ),
         (("db/**/*.log", "meta"), {"meta", "db", "db/x.log", "db/2024", "db/2024/x.log"}),
         (("no/**/*.log",), set()),
     ],
