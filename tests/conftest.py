@@ -1,16 +1,24 @@
-"""What tests of several rooms share."""
+"""Hooks and fixtures of all tests: order, tier, and the end of a test session by a signal."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
 
 import pytest
 
 from analysis.spark import SparkHandle, java_version
+from tests import tiers
+
+ROOT: Final = Path(__file__).resolve().parents[1]
 
 LONGEST: Final = (
     "tests/mutations/test_mutations_on_spark.py",
@@ -22,21 +30,90 @@ LONGEST: Final = (
     "tests/simulator/test_directed_campaigns.py",
     "tests/search/test_replay.py",
     "tests/simulator/test_leases.py",
-    "tests/house/test_tools.py",
 )
 """The files whose tests take longest, some at work and some waiting."""
+LEFT_OUT = pytest.StashKey[int]()
+"""How many tests the tier left out."""
+_PR_SET_PDEATHSIG: Final = 1
 
 # Without bytecode every process that a test starts would compile all that it imports, and every worker all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files begin first, so that none is still under way, alone, when all others have ended; then those of
-    few tests, for these are often whole clusters. The tests of a file stay together, in its order."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=(tiers.QUICK, tiers.REST, tiers.ALL),
+        default=tiers.ALL,
+        help="quick: a rotating part of the tests that stand for many alike; rest: the others (tests/tiers.py)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """SIGTERM ends a session as Ctrl-C does: fixtures are torn down, and their processes with them. A worker gets it,
+    too, when the process that started it ends."""
+    config.stash[LEFT_OUT] = 0
+    signal.signal(signal.SIGTERM, _interrupt)
+    if hasattr(config, "workerinput"):
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    elif config.getoption("numprocesses", None):
+        config.pluginmanager.register(_InterruptedWorkers())
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break the teardown of fixtures
+    raise KeyboardInterrupt
+
+
+class _InterruptedWorkers:
+    """In the main process of pytest-xdist: without it each worker finishes its test, or is killed after 10 s."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        for worker in _children(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGTERM)
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    return []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Applies the tier. The longest files start first, so that none of them runs alone at the end; then the files of
+    few tests, which often start whole clusters. The tests of a file stay together, in its order."""
+    tier = config.getoption("--tier")
+    if tier != tiers.ALL:
+        quick, rest = tiers.selection_of(ROOT).choose(items)
+        items[:], left_out = (quick, rest) if tier == tiers.QUICK else (rest, quick)
+        config.stash[LEFT_OUT] = len(left_out)
+        config.hook.pytest_deselected(items=left_out)
     sizes = Counter(map(_file, items))
     places = {file: place for place, file in enumerate(LONGEST)}
     items.sort(key=lambda item: (places.get(file := _file(item), len(LONGEST)), sizes[file], file))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker reports to the main process how many tests its tier left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects the same tests, so that one report counts."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", node.config.stash[LEFT_OUT])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash[LEFT_OUT]:
+        terminalreporter.write_line(
+            f"tier {config.getoption('--tier')}: {left_out} tests were left out; ./brownout test --all runs every test"
+        )
 
 
 def _file(item: pytest.Item) -> str:

@@ -186,7 +186,7 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
     if command == "test":
         from orchestrator.command import own_tests
 
-        return own_tests.main(options.arguments)
+        return own_tests.main(options)
     from orchestrator.command import doctor
 
     return doctor.main(clean=options.clean, as_json=options.json)
@@ -484,9 +484,20 @@ def _test(commands: Commands) -> None:
         commands,
         "test",
         "run the tests",
-        "Runs the tests with pytest, all of them on all cores. Arguments after -- go to pytest instead, as they are:\n"
-        "brownout test -- -k quorum, or brownout test -- -n 2 tests/broker",
+        "Runs the tests with pytest on all cores: each test once, and of the tests that stand for many alike (broken\n"
+        "rules, mutated runs, seeds) the changed ones and a part that rotates with the commit. Ctrl-C ends pytest and\n"
+        "every process that the tests started.\n\n"
+        "  brownout test                          the quick tier\n"
+        "  brownout test --all                    every test, as CI does\n"
+        "  brownout test -- -k quorum             what pytest selects with these arguments, on one core\n"
+        "  brownout test -- -n 2 tests/broker     the same on two cores",
     )
+    tier = command.add_mutually_exclusive_group()
+    tier.add_argument("--all", dest="tier", action="store_const", const="all", help="run every test")
+    tier.add_argument(
+        "--rest", dest="tier", action="store_const", const="rest", help="run what the quick tier leaves out"
+    )
+    command.set_defaults(tier="quick")
     command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
 
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.conformance.breaks import ROOT, breaks, faults
 from tests.conformance.broken_tree import BrokenTree, Outcome
@@ -32,12 +33,21 @@ def test_no_break_is_listed_twice() -> None:
     assert [names for names in changes.values() if len(names) > 1] == []
 
 
+@pytest.mark.thorough
 def test_in_a_copy_of_the_true_source_the_tests_pass(tree: BrokenTree) -> None:
     trial = tree.run(sorted({test for one in breaks().values() for test in one.tests}), limit_s=1800)
     assert trial.outcome is Outcome.SURVIVED, trial.said
 
 
-@pytest.mark.parametrize("name", breaks())
+def each_break() -> Iterator[ParameterSet]:
+    """The names of all breaks; one whose source or whose tests have changed is in every tier."""
+    for name, one in breaks().items():
+        files = [one.file, *(test.partition("::")[0] for test in one.tests)]
+        yield pytest.param(name, marks=pytest.mark.rotating(files=files))
+
+
+@pytest.mark.rotating(20)
+@pytest.mark.parametrize("name", each_break())
 def test_the_rules_tests_notice_that_it_is_broken(tree: BrokenTree, name: str) -> None:
     trial = tree.trial(breaks()[name])
     assert trial.outcome is Outcome.KILLED, f"{breaks()[name].why} {trial.said}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from tests.mutations import (
     checkpoints,
@@ -55,3 +59,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))
 ON_WORKERS: Final[tuple[Mutation, ...]] = tuple(chain(*OF_OPERATIONS, *OF_FILES))
 IN_PROCESS: Final[tuple[Mutation, ...]] = tuple(each for each in MUTATIONS if each not in ON_WORKERS)
 """All the others: these are judged in the process that asks the workers, whichever engine it is."""
+
+
+def parameters(mutations: Iterable[Mutation]) -> Iterator[ParameterSet]:
+    """For `pytest.mark.parametrize`; a mutation whose catalog has changed is in every tier."""
+    for mutation in mutations:
+        yield pytest.param(mutation, id=str(mutation), marks=pytest.mark.rotating(files=[mutation.file]))

@@ -70,13 +70,14 @@ def fails(*anomalies: str) -> Want:
 class Mutation:
     """One change of a stored run.
 
-    `resealed`: what is honest when the run had ended with this change; `as_is`: when the change was made behind the
-    run's back, besides *unknown* with the name of a file that was changed. `replans`: where it is `run.toml` that is
-    changed, the run had begun with it so.
+    `file`: the module that declares it, relative to the project's root. `resealed`: the honest verdicts when the
+    run had ended with this change. `as_is`: the honest verdicts, besides *unknown* with the name of a changed file,
+    when the change was made after the end of the run. `replans`: the run had started with the changed `run.toml`.
     """
 
     name: str
     base: str
+    file: str
     apply: Callable[[Stored], None]
     resealed: tuple[Want, ...]
     as_is: tuple[Want, ...]
@@ -112,7 +113,8 @@ class Catalog:
         self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
     ) -> None:
         name = f"{self.subject}: {name.replace('_', ' ')}"
-        self.mutations.append(Mutation(name, self.base, change, resealed, as_is, replans))
+        file = change.__module__.replace(".", "/") + ".py"
+        self.mutations.append(Mutation(name, self.base, file, change, resealed, as_is, replans))
 
     def __iter__(self) -> Iterator[Mutation]:
         return iter(self.mutations)

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.mutations.bench import Bench, judge
-from tests.mutations.every import IN_PROCESS, MUTATIONS
+from tests.mutations.every import IN_PROCESS, MUTATIONS, parameters
 from tests.mutations.mutation import Mutation
 from tests.mutations.requiring import require, require_honesty, require_that_the_seal_tells
 
@@ -27,17 +27,20 @@ def test_every_mutation_has_a_name_of_its_own() -> None:
     assert count == 1, name
 
 
-@pytest.mark.parametrize("mutation", IN_PROCESS, ids=str)
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("mutation", parameters(IN_PROCESS))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
-@pytest.mark.parametrize("mutation", IN_PROCESS, ids=str)
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("mutation", parameters(IN_PROCESS))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS[:: len(MUTATIONS) // SOME], ids=str)
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("mutation", parameters(MUTATIONS[:: len(MUTATIONS) // SOME]))
 def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
     """What the seal tells makes the run unknown, unless it fails all the same."""
     found, wants = bench.as_is(mutation)

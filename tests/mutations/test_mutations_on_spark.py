@@ -9,7 +9,7 @@ import pytest
 
 from analysis.spark import SparkHandle
 from tests.mutations.bench import Bench
-from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS
+from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS, parameters
 from tests.mutations.mutation import Mutation
 from tests.mutations.requiring import require_honesty, require_that_the_seal_tells
 
@@ -17,12 +17,14 @@ FEW: Final = 15
 """How many mutations of files are judged on Spark: all of them would take long, and show the same."""
 
 
-@pytest.mark.parametrize("mutation", ON_WORKERS, ids=str)
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("mutation", parameters(ON_WORKERS))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
-@pytest.mark.parametrize("mutation", ON_WORKERS, ids=str)
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("mutation", parameters(ON_WORKERS))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 

@@ -57,6 +57,7 @@ def test_every_oracle_has_compared_something_in_a_storm() -> None:
     )
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("mutant", BENIGN)
 def test_a_change_that_breaks_no_promise_raises_no_alarm(mutant: str) -> None:
     assert found(storm(3, mutant, seconds=6)) == {}
@@ -135,6 +136,7 @@ KILLED_BY_A_STORM = [
 
 @pytest.mark.conforms("K101-3", "K101-7", "K101-8", "K101-11", "K101-12", "K595-7", "K595-13", "K595-19", "K595-21")
 @pytest.mark.conforms("K595-35", "H3", "H6", "H8", "H10", "H13", "H16", "H18", "H27", "H33")
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("mutant", "oracle", "how"), KILLED_BY_A_STORM)
 def test_a_storm_of_faults_kills(mutant: str, oracle: str, how: Mapping[str, object]) -> None:
     options = {"seconds": 8.0, **how}
