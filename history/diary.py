@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checked import read_lines
+from history.damage import Damage
 from history.journal import (
     ASSIGNMENT,
     CLIENT,
@@ -22,6 +23,7 @@ from history.schemas import INF
 from history.services import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
 
 Line = dict[str, Any]
+_DAMAGE: Final = tuple(map(str, Damage))
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ def _fact(value: Any) -> bool:
     )
 
 
+def _damage(value: Any) -> bool:
+    return isinstance(value, list) and all(each in _DAMAGE for each in value)
+
+
 def _duration(value: Any) -> bool:
     return _seconds(value) and bool(value >= 0)
 
@@ -137,7 +143,7 @@ _OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 """Whichever line of a fault has one of these, it is taken from there."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts},
+    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage},
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
     CLIENT_ENDED: {"killed": _whole},

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from history.checked import LineWriter
+from history.damage import Damage
 from history.left import Left
 from history.services import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
@@ -100,10 +101,12 @@ class Journal:
         *,
         sentence: str = "",
         must_show: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        may_destroy: Iterable[Damage] = (),
     ) -> int:
         """A fault is about to be inflicted; `fault` is its id, unique in the run. `sentence` tells people what it
         does. `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show to be believed, in the form
-        that `nemeses.shown` gives it."""
+        that `nemeses.shown` gives it. `may_destroy`: the damage that it may do to its targets, by which checkers
+        excuse what they find there."""
         return self.event(
             "fault_invoked",
             id=fault,
@@ -112,6 +115,7 @@ class Journal:
             parameters=dict(parameters or {}),
             sentence=sentence,
             must_show={when: list(facts) for when, facts in (must_show or {}).items()},
+            may_destroy=sorted(may_destroy),
         )
 
     def fault_injected(

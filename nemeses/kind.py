@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from history.damage import Damage
 from nemeses.aiming import Aim, ClusterView, candidates
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanism import Mechanism
@@ -72,8 +73,9 @@ class Kind(ABC, Generic[M]):
     """What its evidence must show to be believed; whoever judges the run looks for that again."""
     healed: ClassVar[tuple[Shown, ...]] = ()
     """The same of its heal's evidence."""
-    stops_clocks: ClassVar[bool] = False
-    """Whether nodes' clocks stand still under it, so that no lease can be trusted to end."""
+    destroys: ClassVar[frozenset[Damage]]
+    """What it may destroy on its targets, from its begin to the end of its heal. Oracles and checkers excuse what this
+    damage explains on these nodes, and nothing else; the journal carries it with the fault."""
     begun_by: ClassVar[str] = ""
     """The word by which scripts inflict it; none: they cannot."""
     ended_by: ClassVar[str] = ""

@@ -335,6 +335,7 @@ class SimulatedCluster:
         if machine.host is not None:
             machine.host.stand_still()
         if frozen:
+            self.watch.clocks_stop(name, machine.clock.steady(self.loop.now))
             machine.clock.run(self.loop.now, frozen=True)
             self.loop.clocks_changed()
 

@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from enum import Enum
 
 from broker.ports import ASIDE, Buffer, File, parent
+from history.damage import Damage
 from simulator.conditions import Conditions
-from simulator.disk_faults import DiskFaults, Flip
+from simulator.disk_faults import DamageListener, DiskFaults, Flip
 from simulator.host import CURRENT_HOST, Host
 from simulator.inode import Inode, Tear, choose_tear
 from simulator.loop import VirtualLoop
@@ -132,6 +133,7 @@ class SimulatedDisk:
     ) -> None:
         self.file_system = file_system
         self.faults = DiskFaults()
+        self.listener = DamageListener()
         self._loop = loop
         self._rng = rng
         self._conditions = conditions or Conditions()
@@ -332,6 +334,7 @@ class SimulatedDisk:
             return
         failed = self.faults.failing
         if failed:
+            self.listener.before(Damage.UNSYNCED)
             self.faults.failed_syncs += 1
             if job.inode is not None:
                 job.inode.forget_sync()
@@ -405,6 +408,7 @@ class SimulatedDisk:
 
         `rng` decides; `commit` and `tear` decide for it.
         """
+        self.listener.before(Damage.UNSYNCED)
         self._power_cuts += 1
         self._queue.clear()
         self._given_up.clear()
@@ -432,6 +436,7 @@ class SimulatedDisk:
         filled = [path for path in paths if self._file_at(path).data]
         if not filled:
             return None
+        self.listener.before(Damage.SYNCED)
         path = rng.choice(filled)
         inode = self._file_at(path)
         flip = Flip(path, rng.randrange(len(inode.data)), rng.randrange(8))
@@ -479,6 +484,8 @@ class SimulatedDisk:
 
     def replace(self, content: Content) -> None:
         """Put another disk in: an empty one, or one on which there is a copy of old, and durable. Nothing may run."""
+        damage = Damage.NEWER_STATE if any(data is not None for _, data in content) else Damage.DISK
+        self.listener.before(damage)
         self._power_cuts += 1
         self._queue.clear()
         self._given_up.clear()
@@ -490,6 +497,7 @@ class SimulatedDisk:
         for path, data in content:
             self._names[path] = None if data is None else Inode.holding(data)
         self._durable_names = dict(self._names)
+        self.listener.after(damage)
 
     def _commit_some(self, rng: random.Random) -> None:
         """Without promises any subset of the changed names may have become durable."""

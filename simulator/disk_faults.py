@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from history.damage import Damage
+
+
+def _unheard(_: Damage) -> None:
+    """Nothing listens."""
+
+
+@dataclass
+class DamageListener:
+    """What is called when a fault damages a disk: `before` the disk changes, and `after`."""
+
+    before: Callable[[Damage], None] = _unheard
+    after: Callable[[Damage], None] = _unheard
 
 
 @dataclass

@@ -13,6 +13,7 @@ from analysis.checkers.replicas import SAME_LOG
 from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.damage import OTHER_DISK, suffered
 
 if TYPE_CHECKING:
     from analysis.core.quorum import Member
@@ -107,7 +108,8 @@ def _members(run: Run) -> list[Member]:
             at_rest = node in stopped and trace.ends_in_order
         else:
             trace, at_rest = Trace(node, ()), node in stopped
-        members.append(Member(node, read_metadata(node, directory / "data"), trace, at_rest))
+        replaced = suffered(run.history.journal, node, OTHER_DISK)
+        members.append(Member(node, read_metadata(node, directory / "data"), trace, at_rest, replaced))
     return members
 
 

@@ -8,8 +8,8 @@ have replaced them, as the nodes told of them; the quorum-state files; and what 
 - E3 a leader was elected by a majority of the voters;
 - E4 a vote leaves a voter only when its disk holds it;
 - E5 what a voter has told of epochs and votes is never newer than what its disk holds later, and its epoch never falls.
-  A vote may be forgotten once the leader of its epoch is known: nobody else can be voted for then. A voter is known by
-  its disk (KIP-853): one that says at its start that it is on another has told nothing yet.
+  A vote may be forgotten once the leader of its epoch is known: nobody else can be voted for then. A fault that
+  replaces the node's disk excuses one start that knows less; what the node itself says of its disk excuses nothing.
 """
 
 from __future__ import annotations
@@ -161,15 +161,14 @@ class _Known(NamedTuple):
 def _forgotten(member: Member) -> Iterator[Anomaly]:
     """E5."""
     known: _Known | None = None
-    disk: str | None = None
+    replaced = member.disks_replaced
     for event in member.told(*TELL_OF_ELECTIONS):
-        if event["event"] == "quorum_restored":
-            known = known if event.get("directory") == disk else None
-            disk = event.get("directory")
         row, vote = member.event_row(event), _vote_of(event)
         if known is not None and (fall := _fall(member.node, known, row)) is not None:
-            yield fall
-            return
+            if not replaced or event["event"] != "quorum_restored":
+                yield fall
+                return
+            known, replaced = None, replaced - 1
         # A vote that is not mentioned is not taken back: whether the disk forgot it is seen when the disk is read.
         if known is None or event["epoch"] > known.epoch or vote != NOBODY:
             known = _Known(event["epoch"], vote, row)

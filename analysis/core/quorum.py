@@ -17,12 +17,14 @@ STATE_FILE: Final = "quorum-state file"
 
 @dataclass(frozen=True)
 class Member:
-    """`at_rest`: its process had stopped in order before its files were read, so that they are its last word."""
+    """`at_rest`: its process had stopped in order before its files were read, so that they are its last word.
+    `disks_replaced`: how many faults have put another disk in the place of the node's, by the journal."""
 
     node: str
     replica: MetadataReplica
     trace: Trace
     at_rest: bool
+    disks_replaced: int = 0
 
     def told(self, *names: str) -> Iterator[Event]:
         """Its trace's events of these names, in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
 from nemeses.mechanisms.oscillators import Drift
@@ -23,6 +24,7 @@ class ClockDrift(Kind[Drift]):
     proven_by = (
         "when healed, the time since boot is off by what the pace makes of the time that passed; then it is right"
     )
+    destroys = frozenset({Damage.CLOCK_PACE})
     seen = (Shown("gain"),)
     healed = (Shown("moved"),)
     mechanism = Drift

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Need, listed
 from nemeses.mechanisms.suspension import Suspension, SuspensionKind
@@ -16,8 +17,8 @@ class ClockFreeze(SuspensionKind):
         "as for `stall`; afterwards its time since boot is behind by the time it was stopped. Then its real-time clock "
         "is set right"
     )
+    destroys = frozenset({Damage.PROGRESS, Damage.ELAPSED_TIME})
     needs = frozenset[Need]({"freeze"})
-    stops_clocks = True
     begun_by = "freeze"
 
     def inflict(self, by: Suspension, fault: Fault) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Lot, Need, listed, node_facts
 from nemeses.mechanism import Mechanism
@@ -79,6 +80,7 @@ class ClockJump(Kind[Clocks]):
         "the real-time clock is off by the jump, the time since boot did not jump; when healed it still was off, and "
         "then agrees with the orchestrator's"
     )
+    destroys = frozenset({Damage.TIME_OF_DAY})
     seen = (Shown("moved"),)
     healed = (Shown("offset_s"),)
     mechanism = Clocks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Lot, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DEFECTS, DiskKind, DiskTroubles
@@ -24,6 +25,7 @@ class DiskFlip(DiskKind):
         "which bits were turned over; when healed, a service that refused to run on them has said so by its exit code "
         "(not 0, nor 1: an exception that nobody caught), what is still wrong is put right, and a new one answers"
     )
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.SYNCED})
     service = "ended"
     seen = (Shown("bits", least=1),)
     healed = (

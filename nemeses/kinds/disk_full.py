@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
 from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
@@ -17,6 +18,7 @@ class DiskFull(FailingDiskKind):
         "a probe meets ENOSPC; when healed, a service that had met it has ended, with an exit code other than 0 and 1 "
         "(an exception that nobody caught), and a new one answers"
     )
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
     seen = (Shown("probe", values=("ENOSPC",)),)
     healed = (Shown("exit", unlike=DEFECTS), Shown("service.port", values=("open",)))
     begun_by = "fill-disk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
@@ -14,6 +15,7 @@ class DiskHang(DiskKind):
     name = "disk-hang"
     deed = "no sync of the node's simulated disk returns, until it is healed"
     proven_by = "a probe's sync does not return within a second; when healed, it does"
+    destroys = frozenset({Damage.PROGRESS})
     seen = (Shown("silent_s", least=1),)
     healed = (Shown("sync_ms", least=0),)
     begun_by = "hang-disk"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Lot, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
@@ -19,6 +20,7 @@ class DiskSlow(DiskKind):
     name = "disk-slow"
     deed = "each sync of the node's simulated disk takes longer"
     proven_by = "a probe's sync takes as long; when healed, one of a few takes less"
+    destroys = frozenset({Damage.PROGRESS})
     seen = (Shown("sync_ms", least=1),)
     healed = (Shown("sync_ms", least=0),)
     parameters = (_SYNC,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
@@ -15,6 +16,7 @@ class DiskWipe(DiskKind):
     name = "disk-wipe"
     deed = "SIGKILL to the service, and an empty disk in place of its own"
     proven_by = "how many files there were; afterwards a new process answers on the empty disk"
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
     service = "ended"
     seen = (Shown("files_before", least=1),)
     healed = (Shown("service.port", values=("open",)),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
@@ -18,6 +19,7 @@ class Kill(Kind[Services]):
     name = "kill"
     deed = "SIGKILL to the service, all its processes"
     proven_by = "they are gone and its port closed; afterwards a new one answers"
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
     service = "ended"
     seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
     healed = (Shown("port", values=("open",)),)

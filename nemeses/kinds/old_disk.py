@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
@@ -16,6 +17,7 @@ class OldDisk(DiskKind):
     name = "old-disk"
     deed = "a copy of what is durable on the node; later SIGKILL to the service, and the copy in place of its disk"
     proven_by = "how many files were copied; when healed, a new process answers on the copy"
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
     seen = (Shown("files_copied", least=1),)
     healed = (Shown("files_before", least=1), Shown("service.port", values=("open",)))

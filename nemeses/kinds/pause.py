@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanism import Mechanism
@@ -53,6 +54,7 @@ class Pause(Kind[Signals]):
     name = "pause"
     deed = "SIGSTOP to the service, all its processes, later SIGCONT"
     proven_by = "the state of all their threads, read back both times"
+    destroys = frozenset({Damage.PROGRESS})
     service = "stopped"
     seen = (Shown("signalled", values=("yes",)), Shown("before", unlike=("T",)), Shown("after", values=("T",)))
     healed = (Shown("signalled", values=("yes",)), Shown("after", unlike=("", "T")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Need, listed
 from nemeses.mechanisms.suspension import Suspension, SuspensionKind
@@ -16,6 +17,7 @@ class Stall(SuspensionKind):
         "its stopper says so, and its SSH port is silent for three times as long as an answer took before; afterwards "
         "its clocks have gone on"
     )
+    destroys = frozenset({Damage.PROGRESS})
     needs = frozenset[Need]({"stall"})
     begun_by = "stall"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
@@ -21,6 +22,7 @@ class Stop(Kind[Services]):
         "they are gone within the system's stop deadline and its port closed; afterwards a new one answers. What does "
         "not end by then is a mismatch"
     )
+    destroys = frozenset({Damage.PROGRESS})
     service = "ended"
     seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
     healed = (Shown("port", values=("open",)),)

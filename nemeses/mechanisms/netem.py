@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
@@ -259,6 +260,7 @@ class NetemKind(Kind[Netem]):
     """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
     were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
 
+    destroys = frozenset({Damage.PACKETS})
     needs_service = False
     mechanism = Netem
     needs = frozenset[Need]({"netem"})

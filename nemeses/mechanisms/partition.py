@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Lot, Need, listed
 from nemeses.mechanism import Mechanism
@@ -170,6 +171,7 @@ class PartitionKind(Kind[Partition]):
     connections between all that were cut succeed."""
 
     proven_by = "the drop rule's counters under probes; after healing the probes pass"
+    destroys = frozenset({Damage.PACKETS})
     needs_service = False
     seen: ClassVar[tuple[Shown, ...]] = (Shown("dropped", of="fault", least=1),)
     healed = (Shown("unreachable", of="fault", values=({},)),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from history.damage import Damage
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism
@@ -128,6 +129,7 @@ class PowerLossKind(Kind[Power]):
     """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the mark that was
     synced is there, the service runs."""
 
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
     deed = (
         "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted anew; "
         "virtual machines: the hypervisor's process killed, unflushed disk writes taken back; inventory: its "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
+from history.damage import Damage
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
@@ -127,6 +128,7 @@ def _told(burst: Burst, peer: str) -> dict[str, Any]:
 class WireKind(Kind[WireEffects]):
     """Evidence: what a burst of probe datagrams met, counted where they arrive."""
 
+    destroys = frozenset({Damage.PACKETS})
     needs_service = False
     mechanism = WireEffects
     needs = frozenset[Need]({"wire"})

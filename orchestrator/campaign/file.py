@@ -11,6 +11,7 @@ from pathlib import Path
 
 from analysis.core.anomalies import CLASSES as ANOMALIES
 from analysis.rundir import LEAST_SHARE
+from history.damage import Damage
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.model import (
     FILESYSTEMS,
@@ -482,7 +483,7 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
             "it out of one of the two",
             "required_faults",
         )
-    still = [kind for kind in sorted(nemesis.inflicts) if KINDS[kind].stops_clocks]
+    still = [kind for kind in sorted(nemesis.inflicts) if Damage.ELAPSED_TIME in KINDS[kind].destroys]
     if checks.upper_bound == "strict" and still:
         table.refuse(
             f'upper_bound: "strict" cannot be claimed with {still[0]}: a leader whose clock stands still does not see '

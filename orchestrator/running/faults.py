@@ -43,6 +43,7 @@ class FaultBook:
             fault.parameters,
             sentence=kind.sentence(fault),
             must_show=must_show,
+            may_destroy=kind.destroys,
         )
         self._watch.look()  # what has ended by itself until now is not this fault's doing
         self._watch.begin(kind.service, fault.targets)

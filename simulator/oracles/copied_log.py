@@ -44,6 +44,12 @@ class CopiedLog:
         self._sequenced: list[Sequenced | None] = []  # what each batch says of its idempotent producer, if it has one
         self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
 
+    def copied(self) -> CopiedLog:
+        """The batches as they are now."""
+        copy = CopiedLog(self.path)
+        copy.batches = list(self.batches)
+        return copy
+
     @property
     def end(self) -> int:
         """Behind the last batch; 0 without one."""

@@ -72,7 +72,7 @@ def matched(rules: LogRules, follower: Replica, role: PartitionFollower, others:
         if theirs.leader_epoch != role.leader_epoch or not follower.copy.batches:
             continue
         rules.checked(UNMATCHED)
-        rules.follow(other.name, other.copy, other.alive.log, other.machine.disk)
+        rules.follow(other.machine, other.copy, other.alive.log)
         last = follower.copy.batches[-1]
         if last.next > other.alive.log.log_start_offset and not other.copy.holds(last):
             sentence = (
@@ -115,7 +115,7 @@ def _lacks(rules: LogRules, leader: Replica, other: Replica, end: int) -> Batch 
     everything in front of it, which is another oracle's."""
     if other.alive is None or end <= other.alive.log.log_start_offset:
         return None
-    rules.follow(other.name, other.copy, other.alive.log, other.machine.disk)
+    rules.follow(other.machine, other.copy, other.alive.log)
     last = _last_below(leader.copy, end)
     return None if last is None or other.copy.holds(last) else last
 

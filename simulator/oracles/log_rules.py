@@ -18,6 +18,7 @@ from simulator.oracles.findings import (
     TWO_LEADERS,
     Findings,
 )
+from simulator.oracles.machine_view import MachineView
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 HEADER_LINES = 2
@@ -87,18 +88,19 @@ class LogRules:
 
     # --- a log changes
 
-    def follow(self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk) -> None:
+    def follow(self, machine: MachineView, copy: CopiedLog, log: PartitionLog) -> None:
         """A replica's log has changed, or is looked at for the first time."""
-        with disk.as_written():
+        name = machine.name
+        with machine.disk.as_written():
             removed, added = copy.follow(log)
         if removed:
-            self._cut(name, copy, log, disk, removed)
+            self._cut(machine, copy, log, removed)
         if added:
             front = len(copy.batches) - len(added)  # what was there before may be gone: a log that began anew
             before = copy.batches[front - 1] if front else None
             self._match(name, before, added)
-            if not disk.has_rotted(copy.path):  # no CRC covers a leader epoch
-                self._epochs_of(name, log, copy.path, disk, before, added)
+            if not machine.excused(EPOCHS_DIFFER, copy.path):
+                self._epochs_of(name, log, copy.path, machine.disk, before, added)
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not
@@ -122,14 +124,13 @@ class LogRules:
     def _differ(self, sentence: str, one: str, ones: Batch, other: str, others: Batch) -> None:
         self.report(LOGS_DIFFER, sentence, {"node": one, **ones.to_json()}, {"node": other, **others.to_json()})
 
-    def _cut(
-        self, name: str, copy: CopiedLog, log: PartitionLog, disk: SimulatedDisk, removed: Sequence[Batch]
-    ) -> None:
-        if not disk.has_rotted(copy.path):
+    def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[Batch]) -> None:
+        name = machine.name
+        if not machine.excused(PREFIX_CHANGED, copy.path):
             self._cut_committed(name, log, removed)
         self.checked(EPOCHS_DIFFER)
         end = log.log_end_offset
-        for epoch, first in durable_epochs(disk, copy.path) or ():
+        for epoch, first in durable_epochs(machine.disk, copy.path) or ():
             if first >= end:
                 sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {first} on"
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})

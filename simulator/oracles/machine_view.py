@@ -10,8 +10,10 @@ from typing import NamedTuple, TypeVar
 from broker.controller.image import MetadataImage
 from broker.server.broker_node import BrokerNode
 from broker.server.node_directory import METADATA_DIRECTORY
+from history.damage import Damage
 from simulator.disk import SimulatedDisk
 from simulator.host import Host
+from simulator.oracles.excuses import Held, excuses
 
 STATE_FILE = "quorum-state"
 
@@ -27,7 +29,9 @@ class Vote(NamedTuple):
 
 
 class MachineView:
-    """One machine. `directory`: where on its disk the broker's data is, empty for the root; `life` counts processes."""
+    """One machine. `directory`: where on its disk the broker's data is, empty for the root; `life` counts processes.
+
+    `held`: what each log held before its disk was damaged, by its directory, until a process has registered since."""
 
     def __init__(self, name: str, node_id: int, disk: SimulatedDisk, directory: str) -> None:
         self.name = name
@@ -36,7 +40,10 @@ class MachineView:
         self.life = 0
         self.node: BrokerNode | None = None
         self.host: Host | None = None
+        self.held: dict[str, Held] = {}
         self._directory = directory
+        self._suffered: set[Damage] = set()
+        self._stopped_at = 0.0
 
     @property
     def running(self) -> bool:
@@ -69,6 +76,39 @@ class MachineView:
         if self.node is None or self.host is None or not self.running:
             return False
         return self.run(self.node.lease.valid)
+
+    def damaged(self, damage: Damage) -> None:
+        """A fault is about to do this damage to the machine."""
+        self._suffered.add(damage)
+
+    def registered(self) -> None:
+        """The process that runs now has registered: what counts of this machine from here on is what it has."""
+        self.held.clear()
+        self._suffered &= {Damage.ELAPSED_TIME}
+
+    def clocks_stop(self, own_time: float) -> None:
+        """The machine's clocks are about to stand still, at this time since boot, with a lease that may be held."""
+        self.damaged(Damage.ELAPSED_TIME)
+        self._stopped_at = own_time
+
+    def passed(self, lease_s: float) -> None:
+        """By its own clock a lease that was asked for before the clock stood still has ended."""
+        if self.own_time > self._stopped_at + lease_s:
+            self._suffered.discard(Damage.ELAPSED_TIME)
+
+    @property
+    def suffered(self) -> frozenset[Damage]:
+        """The damage that was done to the machine since the process that runs now has registered."""
+        return frozenset(self._suffered)
+
+    def excused(self, oracle: str, directory: str = "") -> bool:
+        """Whether damage to this machine excuses what the oracle finds of it, or of the log in a directory."""
+        rotted = directory and self.disk.has_rotted(directory)
+        return excuses(oracle, self.suffered | {Damage.SYNCED} if rotted else self.suffered)
+
+    def held_of(self, oracle: str, directory: str) -> Held | None:
+        """What a log held before its disk was damaged, where that excuses the oracle's finding."""
+        return self.held.get(directory) if self.excused(oracle) else None
 
     def run(self, call: Callable[[], T]) -> T:
         """What a call comes to here, where a process lives: by the clock of this machine."""

@@ -12,9 +12,11 @@ from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.log_starts import FILE as STARTS_FILE
 from broker.replica.partition import Partition
+from history.damage import Damage
 from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
 from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.excuses import Held
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
@@ -107,6 +109,20 @@ class PartitionRules:
         for replica in self._replicas_on(machine):
             replica.partition = None
 
+    def disk_damaging(self, machine: MachineView) -> None:
+        """A machine's disk is about to be damaged: what its logs hold now is what leaders have counted."""
+        for replica in self._replicas_on(machine):
+            if replica.copy.path not in machine.held:
+                durable_end = replica.copy.durable_end(machine.disk)
+                machine.held[replica.copy.path] = Held(replica.copy.copied(), durable_end)
+
+    def settle(self, machine: MachineView) -> None:
+        """A damaged machine is excused until a process that has begun since is the one that all others know."""
+        if machine.registered_in >= 0 and machine.registered_in == self._epoch_of(machine.node_id):
+            machine.registered()
+        if Damage.ELAPSED_TIME in machine.suffered and machine.node is not None:
+            machine.passed(machine.node.config.broker_lease_ms / 1000)
+
     def _replicas_on(self, machine: MachineView) -> list[Replica]:
         return [replicas[machine.name] for replicas in self._replicas.values() if machine.name in replicas]
 
@@ -122,7 +138,7 @@ class PartitionRules:
         rules.committed.start = max(rules.committed.start, min(replica.start, written))
         replica.epoch = -1 if before is None else before.epoch
         self._replicas[key][machine.name] = replica
-        rules.follow(machine.name, replica.copy, partition.log, machine.disk)
+        rules.follow(machine, replica.copy, partition.log)
         replica.high_watermark = partition.high_watermark
         if partition.log.recovered.scanned and not machine.acts_on_metadata:
             rules.no_epoch_past_end(machine.name, partition.log, "has been recovered")
@@ -136,7 +152,7 @@ class PartitionRules:
         role, log = partition.role, partition.log
         replica.flushes = partition.flush_before_commit
         end = max(replica.copy.end, replica.start)
-        rules.follow(replica.name, replica.copy, log, replica.machine.disk)
+        rules.follow(replica.machine, replica.copy, log)
         if log.log_start_offset != replica.start:
             note_begin(replica, log, end)
             replica.start = log.log_start_offset
@@ -226,7 +242,7 @@ class PartitionRules:
         committed = rules.committed
         if replica.rose_in >= committed.lost_in:
             rules.checked(MARK_FELL)
-            if mark < before and not replica.rotted:
+            if mark < before and not replica.machine.excused(MARK_FELL, replica.copy.path):
                 sentence = f"the high watermark of {name} was {before} and is {mark}"
                 rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
         if mark <= before:
@@ -285,7 +301,7 @@ class PartitionRules:
     ) -> None:
         """Whoever leads in an older epoch may not answer reads any more once a newer leader commits."""
         rules.checked(LEASE_SHARED)
-        if other.machine.holds_lease:
+        if other.machine.holds_lease and not other.machine.excused(LEASE_SHARED):
             sentence = (
                 f"{replica.name} commits up to {role.high_watermark} in epoch {role.leader_epoch}, while {other.name} "
                 f"leads in epoch {theirs.leader_epoch} and holds a lease"
@@ -308,12 +324,14 @@ class PartitionRules:
                 self._beyond(rules, replica, machine.name, mark, BAD_MARK, "{0} has never had a log", 0)
                 continue
             if held.alive is not None and machine.registered_in == self._epoch_of(member):
-                rules.follow(held.name, held.copy, held.alive.log, machine.disk)
+                rules.follow(machine, held.copy, held.alive.log)
                 if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
                     self._beyond(rules, replica, held.name, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
-            if held.flushes and not (held.rotted and machine.registered_in != self._epoch_of(member)):
+            if held.flushes:
                 rules.checked(NOT_DURABLE)
                 durable = held.copy.durable_end(machine.disk)
+                if (lost := machine.held_of(NOT_DURABLE, held.copy.path)) is not None:
+                    durable = max(durable, lost.durable_end)
                 if durable < mark:
                     what = "{0} has only {1} of it on its disk"
                     self._beyond(rules, replica, held.name, mark, NOT_DURABLE, what, durable)
@@ -364,7 +382,7 @@ class PartitionRules:
             if machine.registered_in != self._epoch_of(member):
                 continue
             rules.checked(NOT_A_MEMBER)
-            rules.follow(held.name, held.copy, held.alive.log, machine.disk)
+            rules.follow(machine, held.copy, held.alive.log)
             missing = rules.missing_in(held.copy, held.alive.log.log_start_offset)
             if missing is not None:
                 sentence = (

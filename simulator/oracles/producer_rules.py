@@ -42,7 +42,7 @@ def look_at_producers(rules: LogRules, replica: Replica) -> None:
     now = (log, log.truncations, partition.role)
     if now == replica.producers_of:  # first, for this is what nearly every look comes to
         return
-    if replica.rotted or partition.lock.locked() or _forgets(replica):
+    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked() or _forgets(replica):
         return  # where the lock is held, the log may be being cut: the next look sees what is left
     replica.producers_of = now
     rules.checked(PRODUCERS_DIFFER)

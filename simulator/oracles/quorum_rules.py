@@ -15,6 +15,7 @@ from broker.server.node_directory import METADATA_DIRECTORY
 from broker.trace import Value
 from simulator.oracles.check_quorum import CheckQuorumRules
 from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.excuses import Held
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
@@ -38,8 +39,7 @@ STANDS = ("candidate", "leader")
 
 @dataclass
 class Member:
-    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life on
-    this `disk`: who votes is known by the disk, too (KIP-853)."""
+    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life on this disk."""
 
     machine: MachineView
     copy: CopiedLog
@@ -47,7 +47,6 @@ class Member:
     high_watermark: int = 0
     start: int = 0
     told: int = 0
-    disk: str = ""
     led: bool = False
 
 
@@ -90,7 +89,7 @@ class QuorumRules:
         if not before or before[0] is not log:
             member.copy = CopiedLog(machine.path_of(METADATA_DIRECTORY))
             member.high_watermark = 0
-        self._rules.follow(machine.name, member.copy, log, machine.disk)
+        self._rules.follow(machine, member.copy, log)
         if log.log_start_offset != member.start:
             member.start = log.log_start_offset
             self._rules.start_moved(machine.name, member.copy, log)
@@ -123,6 +122,11 @@ class QuorumRules:
             elif event["role"] == "leader":
                 self._elected(machine, int(str(event["epoch"])))
 
+    def disk_damaging(self, machine: MachineView) -> None:
+        """A machine's disk is about to be damaged: what it holds now is what a leader has counted."""
+        copy = self._members[machine.node_id].copy
+        machine.held.setdefault(copy.path, Held(copy.copied(), copy.durable_end(machine.disk)))
+
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what this member has now."""
         member = self._members[machine.node_id]
@@ -134,8 +138,9 @@ class QuorumRules:
     def _restored(self, machine: MachineView, event: Mapping[str, Value]) -> None:
         member = self._members[machine.node_id]
         self._rules.checked(EPOCH_FELL)
-        if event["directory"] != member.disk:
-            member.disk, member.told = str(event["directory"]), 0
+        if machine.excused(EPOCH_FELL):
+            vote = machine.durable_vote()
+            member.told = 0 if vote is None else vote.epoch
         epoch = int(str(event["epoch"]))
         if epoch < member.told:
             sentence = f"{machine.name} had shown epoch {member.told}, and begins again with epoch {epoch}"
@@ -218,10 +223,12 @@ class QuorumRules:
                 continue
             machine = member.machine
             if machine.running and machine.node is not None:
-                rules.follow(machine.name, member.copy, machine.node.metadata_log, machine.disk)
-            if member.copy.holds(last):
+                rules.follow(machine, member.copy, machine.node.metadata_log)
+            lost = machine.held_of(NO_MAJORITY, member.copy.path)
+            if member.copy.holds(last) or (lost is not None and lost.copy.holds(last)):
                 holding.append(voter)
-                if member.copy.durable_end(machine.disk) >= mark:
+                lost = machine.held_of(NOT_DURABLE, member.copy.path)
+                if max(member.copy.durable_end(machine.disk), -1 if lost is None else lost.durable_end) >= mark:
                     durable.append(voter)
         majority = len(voters) // 2 + 1
         for oracle, have, where in ((NO_MAJORITY, holding, "logs"), (NOT_DURABLE, durable, "disks")):

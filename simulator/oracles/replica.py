@@ -43,9 +43,3 @@ class Replica:
     def alive(self) -> Partition | None:
         """The partition, once its process has recovered what is on the disk."""
         return self.partition if self.machine.running else None
-
-    @property
-    def rotted(self) -> bool:
-        """Whether bits of the log have turned over: a process that begins cuts it off there, or, where a base offset
-        has, which no CRC covers, takes it for longer than it is and cuts that off as its leader says."""
-        return self.machine.disk.has_rotted(self.copy.path)

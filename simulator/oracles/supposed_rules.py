@@ -220,7 +220,7 @@ def _of_another_log(
     mine, its = leader.alive, other.alive
     if mine is None or its is None:
         return
-    rules.follow(other.name, other.copy, its.log, other.machine.disk)
+    rules.follow(other.machine, other.copy, its.log)
     last = other.copy.batches[-1] if other.copy.batches else None
     if last is None or last.next <= mine.log.log_start_offset or leader.copy.holds(last):
         return

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from broker.server.broker_node import BrokerNode
 from broker.trace import Value
+from history.damage import Damage
+from simulator.disk_faults import DamageListener
 from simulator.host import Host
 from simulator.loop import VirtualLoop
 from simulator.oracles.findings import Findings
@@ -21,17 +24,19 @@ class Watch:
     def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView]) -> None:
         self.findings = Findings(loop.time)
         self.looks = 0
-        self._machines = {machine.name: machine for machine in machines}
-        by_id = {machine.node_id: machine for machine in self._machines.values()}
+        self.machines = {machine.name: machine for machine in machines}
+        by_id = {machine.node_id: machine for machine in self.machines.values()}
         self._hosts: dict[Host, MachineView] = {}
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
+        for machine in self.machines.values():
+            machine.disk.listener = DamageListener(partial(self._damaging, machine), partial(self._damaged, machine))
         loop.at_rest = self._look
 
     def began(self, name: str, life: int, host: Host, node: BrokerNode) -> None:
         """A process has begun on a machine."""
-        machine = self._machines[name]
+        machine = self.machines[name]
         machine.node, machine.host, machine.life = node, host, life
         self._hosts[host] = machine
 
@@ -41,7 +46,7 @@ class Watch:
 
     def ended(self, name: str, *, power_lost: bool) -> None:
         """No process runs on a machine any more, and with its power its page cache went."""
-        machine = self._machines[name]
+        machine = self.machines[name]
         machine.node = machine.host = None
         self._hosts = {host: its for host, its in self._hosts.items() if its is not machine}
         if power_lost:
@@ -50,9 +55,24 @@ class Watch:
         else:
             self._partitions.process_ended(machine)
 
+    def clocks_stop(self, name: str, own_time: float) -> None:
+        """A machine's clocks are about to stand still, at this time since its boot."""
+        self.machines[name].clocks_stop(own_time)
+
+    def _damaging(self, machine: MachineView, damage: Damage) -> None:
+        """A fault is about to damage a machine's disk: what it held until now is what others have counted."""
+        machine.damaged(damage)
+        self._partitions.disk_damaging(machine)
+        self._quorum.disk_damaging(machine)
+
+    def _damaged(self, machine: MachineView, _: Damage) -> None:
+        """Another disk is in the place of a machine's."""
+        self._partitions.power_lost(machine)
+        self._quorum.power_lost(machine)
+
     def heard(self, name: str, event: Mapping[str, Value]) -> None:
         """A broker tells of something at this very moment."""
-        machine = self._machines[name]
+        machine = self.machines[name]
         if str(event["event"]).startswith("quorum_"):
             self._quorum.heard(machine, event)
         elif event["event"] == "partition_role" and machine.node is not None:
@@ -74,3 +94,5 @@ class Watch:
             self._partitions.look(machine, node.replicas.partitions.values())
             if machine.running:
                 self._quorum.look(machine, node.quorum)
+            if machine.suffered:
+                self._partitions.settle(machine)

@@ -14,6 +14,7 @@ from analysis.pipeline import analyze
 from analysis.rundir import describe, events_by_node
 from history import read_run
 from history.checked import read_lines, text_of
+from history.damage import Damage
 from tests.analysis_pipeline.stored_quorum import (
     TOPIC,
     Event,
@@ -196,6 +197,35 @@ def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
     assert found(quorum) == {
         "election-state-regression": "n3 knew of epoch 1, and later (quorum_restored) only of epoch 0"
     }
+
+
+@pytest.mark.parametrize(
+    ("node", "damage", "excused"),
+    [
+        pytest.param("n3", Damage.DISK, True, id="its disk was wiped"),
+        pytest.param("n3", Damage.NEWER_STATE, True, id="an older disk came back"),
+        pytest.param("n3", Damage.UNSYNCED, False, id="what was not synced does not explain it"),
+        pytest.param("n2", Damage.DISK, False, id="another node's disk was wiped"),
+        pytest.param("n3", None, False, id="the node says that its disk is another one, and no fault replaced it"),
+    ],
+)
+def test_e5_only_a_fault_that_replaces_the_nodes_disk_excuses_what_it_forgot(
+    quorum: StoredQuorum, node: str, damage: Damage | None, excused: bool
+) -> None:
+    forgotten = on_disk("restored", 0, -1, -1) | {"directory": "another"}
+    replace(quorum, "n3", on_disk("restored", 1, 1, -1), forgotten)
+    run = quorum.write()
+    path = run / "history/journal.jsonl"
+    lines = [line for _, line in read_lines(path).contents]
+    at = next(index for index, line in enumerate(lines) if line.get("name") == "main") + 1
+    fault = {key: lines[at - 1][key] for key in ("t", "wall")} | {
+        "event": "fault_invoked",
+        "id": "w",
+        "kind": "disk-wipe",
+    }
+    fault |= {"targets": [node], "parameters": {}, "may_destroy": [] if damage is None else [damage]}
+    path.write_bytes(text_of([*lines[:at], fault, *lines[at:]]))
+    assert [each.name for each in judged(run).anomalies] == ([] if excused else ["election-state-regression"])
 
 
 def test_e5_a_vote_that_the_disk_forgot(quorum: StoredQuorum) -> None:

@@ -40,6 +40,9 @@ schedule, and a campaign with them says what it allows. An empty disk takes no p
 voter is known by its disk, too (`wiped-voter`, `wiped-majority`). A disk as it was before says that it is the one
 that it was, and does.
 
+What a fault may destroy (`history/damage.py` says what each word means) is all that oracles and checkers excuse, and on
+its targets alone. The journal has it with the fault (`may_destroy`).
+
 A fault that is not confirmed makes the run *unknown*, whatever else it showed, unless it showed a contradiction.
 """
 
@@ -51,10 +54,15 @@ def page() -> str:
 
 def _proofs() -> list[str]:
     rows = [
-        f"| `{kind.name}` | {kind.deed} | {kind.proven_by} | {'late' if kind.proven_late else 'at once'} |"
+        f"| `{kind.name}` | {kind.deed} | {kind.proven_by} | {'late' if kind.proven_late else 'at once'} "
+        f"| {', '.join(sorted(kind.destroys))} |"
         for kind in KINDS.values()
     ]
-    return ["| fault | what is done | what proves it | proven |", "|---|---|---|---|", *rows]
+    return [
+        "| fault | what is done | what proves it | proven | may destroy on its targets |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
 
 
 def _parameters() -> list[str]:

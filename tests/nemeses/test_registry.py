@@ -26,6 +26,7 @@ class Quake(Kind[Services]):
     name = "quake"
     deed = "the floor shakes"
     mechanism = Services
+    destroys = frozenset()
     begun_by, ended_by = "shake", "steady"
     def inflict(self, by, fault): return Evidence("confirmed", {})
     def heal(self, by, fault): return Evidence("confirmed", {})

@@ -18,6 +18,7 @@ from simulator.loop import new_loop
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import Findings
 from simulator.oracles.log_rules import LogRules
+from simulator.oracles.machine_view import MachineView
 from tests.broker.log.making import SMALL, batch, write
 from tests.simulator.storm import QUICK, TOPIC
 
@@ -165,17 +166,18 @@ def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: b
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
+    views = {name: MachineView(name, int(name[1:]), disk, "") for name in copies}
 
     async def life() -> None:
         leads, follows = [await PartitionLog.open(disk, name, SMALL, clean_shutdown=False) for name in copies]
         await write(leads, 3, "a", "b", "c", "d")
-        rules.follow("n1", copies["n1"], leads, disk)
+        rules.follow(views["n1"], copies["n1"], leads)
         if removed:
             await leads.advance_start(2)
             rules.start_moved("n1", copies["n1"], leads)
         await write(follows, 2, "its own", "too")
         await follows.replicate(batch("c", base=2, epoch=3) + batch("d", base=3, epoch=3), 3)
-        rules.follow("n2", copies["n2"], follows, disk)
+        rules.follow(views["n2"], copies["n2"], follows)
 
     loop.run_until_complete(life())
     assert [finding.oracle for finding in findings.found] == ([] if removed else ["log-mismatch"])
@@ -186,16 +188,17 @@ def test_what_is_missing_where_a_log_was_gone_on_with_is_found(lacks: bool) -> N
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
+    views = {name: MachineView(name, int(name[1:]), disk, "") for name in copies}
 
     async def life() -> None:
         whole, other = [await PartitionLog.open(disk, name, GAPS, clean_shutdown=False) for name in copies]
         await write(whole, 1, "a", "b", "c", "d")
-        rules.follow("n1", copies["n1"], whole, disk)
+        rules.follow(views["n1"], copies["n1"], whole)
         for offset, value in enumerate("abcd"):
             if lacks and value == "c":
                 continue
             await other.replicate(batch(value, base=offset, epoch=1), 1)
-            rules.follow("n2", copies["n2"], other, disk)
+            rules.follow(views["n2"], copies["n2"], other)
 
     loop.run_until_complete(life())
     assert [finding.oracle for finding in findings.found] == (["log-mismatch"] if lacks else [])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from nemeses import Nemesis, Site
+from nemeses import Host, Nemesis, Site
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
-from orchestrator.worlds.simulation.host import SimulatedHost
+from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
 from simulator.cluster import PORT, SimulatedCluster
 
 
@@ -21,7 +22,16 @@ def site_of(cluster: SimulatedCluster) -> Site:
     hosts = {
         name: SimulatedHost(_node(name, number), cluster, scheduler) for number, name in enumerate(cluster.machines)
     }
-    power, marks = SimulatedPower(cluster, hosts), count()
+    power, marks, suspender = SimulatedPower(cluster, hosts), count(), SimulatedSuspender(cluster)
+
+    def is_awake(host: Host) -> bool:
+        return power.is_on(host.name) and suspender.state(host.name) == "running"
+
+    def first_word_s(host: Host, patience_s: float) -> float | None:
+        word_s = COMMAND_S if is_awake(host) else None
+        scheduler.sleep(patience_s if word_s is None else word_s)
+        return word_s
+
     return Site(
         hosts,
         power,
@@ -29,7 +39,10 @@ def site_of(cluster: SimulatedCluster) -> Site:
         scheduler=scheduler,
         wire=SimulatedWire(cluster, scheduler),
         disks=SimulatedDisks(cluster, scheduler),
-        answers=lambda host: power.is_on(host.name),
+        suspender=suspender,
+        oscillators=SimulatedOscillators(cluster),
+        answers=is_awake,
+        first_word_s=first_word_s,
         new_mark=lambda: f"mark {next(marks)}",
     )
 
