@@ -60,7 +60,9 @@ def java_version() -> int | None:
     java = find_java()
     if java is None:
         return None
-    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    text = subprocess.run(
+        [java, "-version"], capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
+    ).stderr
     match = re.search(r'"(\d+)', text)
     return int(match.group(1)) if match else None
 

@@ -56,7 +56,7 @@ class KafkaProcess:
             "min.insync.replicas": 2,
             "offsets.topic.num.partitions": 1,
         }
-        self.config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -78,8 +78,8 @@ class KafkaProcess:
 
     def is_ready(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, self.output.read_text()[-2000:]
-        return "Kafka Server started" in self.output.read_text()
+        assert self.process.poll() is None, self.output.read_text(encoding="utf-8")[-2000:]
+        return "Kafka Server started" in self.output.read_text(encoding="utf-8")
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

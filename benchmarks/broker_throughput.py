@@ -128,14 +128,14 @@ def cpu_seconds(nodes: Nodes) -> float:
     total = 0.0
     for broker in nodes.brokers.values():
         assert broker.process is not None
-        fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = Path(f"/proc/{broker.process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
         total += (int(fields[11]) + int(fields[12])) / 100
     return total
 
 
 def stolen_seconds() -> float:
     """Time that this machine's processors had work, and its host kept them for others."""
-    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
+    return int(Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def run_case(case: Case, state: str, directory: Path, seconds: float) -> Result:

@@ -96,7 +96,9 @@ def large_requests(entries: int) -> dict[str, tuple[Message, int]]:
 
 def events(nodes: Cluster, name: str) -> int:
     """How often an event is in the traces of all brokers."""
-    lines = (line for broker in nodes.brokers.values() for line in broker.events.read_text().splitlines())
+    lines = (
+        line for broker in nodes.brokers.values() for line in broker.events.read_text(encoding="utf-8").splitlines()
+    )
     return sum(json.loads(line)["event"] == name for line in lines)
 
 

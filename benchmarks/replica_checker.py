@@ -33,7 +33,7 @@ def main() -> None:
             directory = Path(scratch) / node / "log-0"
             directory.mkdir(parents=True)
             (directory / f"{0:020d}.log").write_bytes(data)
-            (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+            (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n", encoding="utf-8")
         start = clock()
         logs = [log for node in NODES for log in read_node(node, Path(scratch) / node)]
         middle = clock()

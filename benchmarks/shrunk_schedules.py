@@ -92,7 +92,9 @@ def _run(path: Path, store: Path, words: Sequence[str]) -> list[Path]:
 
 def _brownout(*words: str) -> str:
     """What the command says. Raises `SystemExit` for one that was refused or broke down: there is no run to look at."""
-    done = subprocess.run([sys.executable, "-m", "orchestrator", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words], capture_output=True, encoding="utf-8", check=False
+    )
     if done.returncode in (EXIT_USAGE, EXIT_INTERNAL):
         sys.exit(done.stderr.strip())
     return done.stdout
@@ -140,7 +142,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.store.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    kept = json.loads(options.json.read_text(encoding="utf-8")) if options.json and options.json.exists() else []
     results = [Shrunk(**each) for each in kept]
     for mutant, wanted in wanted_of(options.mutants).items():
         if any(it.mutant == mutant for it in results):

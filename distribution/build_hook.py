@@ -49,7 +49,13 @@ def _commit(root: Path) -> str | None:
 
 def _git(root: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

@@ -152,7 +152,7 @@ def _build(project: Path, directory: Path, on_progress: Progress, options: Colle
 def _fill(project: Path, image: Image, on_progress: Progress, options: Collection[str]) -> None:
     room = project / "nodeimage"
     log = images_directory(project) / "build.log"
-    log.write_text("")
+    log.write_text("", encoding="utf-8")
     # pip and apt wait for the network by turns.
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(site_archive, project, recipe.PYTHON, recipe.MACHINE, on_progress)
@@ -175,7 +175,13 @@ def _kernel(rootfs: Path) -> Path:
 
 def _record(image: Image, seconds: float, options: Collection[str]) -> dict[str, object]:
     query = ["dpkg-query", "--admindir", str(image.rootfs / "var" / "lib" / "dpkg"), "--show"]
-    packages = subprocess.run([*query, "-f", "${Package} ${Version}\n"], capture_output=True, text=True, check=False)
+    packages = subprocess.run(
+        [*query, "-f", "${Package} ${Version}\n"],
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        check=False,
+    )
     return {
         "key": image.key,
         "options": sorted(options),

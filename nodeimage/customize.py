@@ -62,13 +62,13 @@ def _remove(rootfs: Path) -> None:
 
 def _name(rootfs: Path) -> None:
     etc = rootfs / "etc"
-    (etc / "hostname").write_text(f"{_HOST_NAME}\n")
-    (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {_HOST_NAME}\n")
-    (etc / "fstab").write_text("")
+    (etc / "hostname").write_text(f"{_HOST_NAME}\n", encoding="utf-8")
+    (etc / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {_HOST_NAME}\n", encoding="utf-8")
+    (etc / "fstab").write_text("", encoding="utf-8")
     (etc / "resolv.conf").unlink(missing_ok=True)
-    (etc / "resolv.conf").write_text("")
+    (etc / "resolv.conf").write_text("", encoding="utf-8")
     # With an identity of its own a machine does not take each boot for its first.
-    (etc / "machine-id").write_text(hashlib.sha256(recipe.BOX_NAME.encode()).hexdigest()[:32] + "\n")
+    (etc / "machine-id").write_text(hashlib.sha256(recipe.BOX_NAME.encode()).hexdigest()[:32] + "\n", encoding="utf-8")
 
 
 def _let_in(rootfs: Path) -> None:
@@ -78,7 +78,7 @@ def _let_in(rootfs: Path) -> None:
         directory = rootfs / home / ".ssh"
         directory.mkdir(exist_ok=True)
         directory.chmod(0o700)
-        (directory / "authorized_keys").write_text(f"{recipe.USER_KEY}\n")
+        (directory / "authorized_keys").write_text(f"{recipe.USER_KEY}\n", encoding="utf-8")
         (directory / "authorized_keys").chmod(0o600)
     run(["chroot", rootfs, "chown", "-R", f"{recipe.USER}:{recipe.USER}", f"/home/{recipe.USER}"])
 
@@ -109,4 +109,4 @@ def _add_site(rootfs: Path, site: PythonPackages) -> None:
     directory = rootfs / SITE
     directory.mkdir(parents=True)
     run(["tar", "--extract", "--gzip", "--no-same-owner", "--file", site.archive, "--directory", directory])
-    (rootfs / SITE_KEY).write_text(f"{site.key}\n")
+    (rootfs / SITE_KEY).write_text(f"{site.key}\n", encoding="utf-8")

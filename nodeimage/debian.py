@@ -76,7 +76,8 @@ def package_sources() -> list[str]:
         listed = subprocess.run(
             ["apt-get", "indextargets", "--format", _INDEX_FIELDS, "Created-By: Packages"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="backslashreplace",
             check=True,
             stdin=subprocess.DEVNULL,
         ).stdout

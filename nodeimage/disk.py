@@ -28,7 +28,9 @@ def make_box(disk: Path, vagrantfile: Path, box: Path) -> None:
     """The disk as a box for Vagrant's libvirt provider: not compressed, so that adding it is copying it."""
     metadata = box.with_suffix(".json")
     gigabytes = -(-recipe.DISK_BYTES // (1 << 30))
-    metadata.write_text(json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": gigabytes}))
+    metadata.write_text(
+        json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": gigabytes}), encoding="utf-8"
+    )
     try:
         with tarfile.open(box, "w") as archive:
             for path, name in ((metadata, "metadata.json"), (vagrantfile, "Vagrantfile"), (disk, "box.img")):

@@ -18,7 +18,7 @@ _CONSOLE = (5, 1)
 def make(rootfs: Path, init: Path, modules: tuple[str, ...], destination: Path) -> None:
     """Write the initrd for the kernel of `rootfs`. Raises `ImageError`."""
     directory = rootfs / "lib" / "modules" / kernel_version(rootfs)
-    order = load_order(read_dependencies((directory / "modules.dep").read_text()), modules)
+    order = load_order(read_dependencies((directory / "modules.dep").read_text(encoding="utf-8")), modules)
     archive = Cpio()
     for name in _DIRECTORIES:
         archive.directory(name)

@@ -47,7 +47,7 @@ def prune(rootfs: Path, prefixes: Iterable[str]) -> None:
     """Remove all modules but those, and index what is left. Raises `ImageError`."""
     version = kernel_version(rootfs)
     directory = rootfs / "lib" / "modules" / version
-    kept = closure(read_dependencies((directory / "modules.dep").read_text()), prefixes)
+    kept = closure(read_dependencies((directory / "modules.dep").read_text(encoding="utf-8")), prefixes)
     for path in sorted((directory / "kernel").rglob("*.ko*")):
         if str(path.relative_to(directory)) not in kept:
             path.unlink()

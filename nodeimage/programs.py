@@ -45,7 +45,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             env={**os.environ, "LC_ALL": "C.UTF-8", "PATH": path, **(environment or {})},
             # Ctrl-C is ours to hear: the program is ended below, once, and in order.

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from installation import standard_streams
+
+if __name__ == "__main__":
+    standard_streams.prepare()  # before anything is imported that keeps a stream
+
 from orchestrator.command.leaving import leave
 from orchestrator.command.line import main
 

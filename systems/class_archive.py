@@ -125,7 +125,7 @@ def _prepare(service: Service, root: Root) -> None:
                 root.command(words),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
                 errors="replace",
                 env={**os.environ, **service.environment},
                 timeout=service.prepare_deadline_s,

@@ -77,7 +77,7 @@ def java_version(program: Path) -> int | None:
             [program, "-version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_ANSWER_S,
             check=False,

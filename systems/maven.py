@@ -86,7 +86,7 @@ def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         process_group=0,
     ) as process:

@@ -47,7 +47,7 @@ class Source:
     def read(cls, path: Path) -> Source:
         """Raises `InputError` when the file is missing, unreadable or not UTF-8."""
         try:
-            return cls(str(path), path.read_text(encoding="utf-8"))
+            return cls(str(path), path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a BOM
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

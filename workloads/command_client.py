@@ -284,7 +284,7 @@ def _left(group: int) -> list[int]:
     found, ours = [], str(os.getpid()) if adopts_orphans() else None
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state, parent, its_group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+            state, parent, its_group = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:3]
             if (str(group) == its_group or ours == parent) and state not in ("Z", "X"):
                 found.append(int(stat.parent.name))
     return found

@@ -198,7 +198,8 @@ class ClientProcess(ClientHandle):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=PROJECT_ROOT,
-                text=True,
+                encoding="utf-8",
+                errors="backslashreplace",
             )
         self.first_ack = threading.Event()
         self._heard = threading.Condition()

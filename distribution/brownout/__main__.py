@@ -15,6 +15,9 @@ def main() -> NoReturn:
     sys.path.insert(0, _HOME)
     given = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{_HOME}{os.pathsep}{given}" if given else _HOME
+    from installation import standard_streams
+
+    standard_streams.prepare()
     from orchestrator.command.leaving import leave
     from orchestrator.command.line import main as command_line
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from installation.visible import visible, visible_line
 from orchestrator.campaign.model import FILESYSTEMS
@@ -25,6 +28,7 @@ from orchestrator.command.options import (
 )
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from systems.errors import ClusterError, InputError
+from systems.toml_tables import suggestion
 
 _DESCRIPTION = """\
 Runs test campaigns against a replicated system and proves from what was recorded that committed data survived.
@@ -38,10 +42,38 @@ Runs test campaigns against a replicated system and proves from what was recorde
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the exit code for wrong usage that `sysexits.h` has."""
+    """argparse, with the exit code for wrong usage that `sysexits.h` has. What is not known is refused by the command
+    that it was given to, which prints its own usage and the nearest name that it has."""
+
+    _given: Sequence[str] = ()
 
     def error(self, message: str) -> None:  # type: ignore[override]
+        unknown = [word for word in self._given if not self._is_known(word)]
+        if unknown and message.startswith("the following arguments are required"):
+            message = f"unrecognized arguments: {unknown[0]}{self._nearest(unknown)}"
         raise UsageError(f"{message}\n{self.format_usage().rstrip()}\nfor more: {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = sys.argv[1:] if args is None else list(args)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown)}")
+        return found, unknown
+
+    def _is_known(self, word: str) -> bool:
+        """Whether it is no option, or one of this parser's, which may be shortened."""
+        names = [name for action in self._actions for name in action.option_strings]
+        return not word.startswith("--") or any(name.startswith(word.partition("=")[0]) for name in names)
+
+    def _nearest(self, unknown: Sequence[str]) -> str:
+        known = [name for action in self._actions for name in action.option_strings]
+        given = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        close = difflib.get_close_matches(given, known, 1)
+        return f"; did you mean {close[0]}?" if close else ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r} is not known; {suggestion(value, list(action.choices))}")
 
 
 class _Version(argparse.Action):
@@ -96,7 +128,7 @@ def main(argv: list[str]) -> int:
     try:
         options = parser().parse_args(argv)
         code = _dispatch(options, argv)
-        sys.stdout.flush()  # a reader that has gone is met here, not when Python ends
+        sys.stdout.flush()  # a disk that is full is met here, not when Python ends
         return code
     except InputError as error:
         print(visible(f"brownout: {error}"), file=sys.stderr)
@@ -104,9 +136,6 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("brownout: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `brownout gate ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INTERNAL
     except ClusterError as error:
         print(visible(f"brownout: {error}"), file=sys.stderr)
         return EXIT_INTERNAL

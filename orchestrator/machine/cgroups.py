@@ -33,28 +33,28 @@ class Cgroup:
 
     def adopt(self, pid: int) -> None:
         """Move a process here (0: the caller)."""
-        (self.path / "cgroup.procs").write_text(str(pid))
+        (self.path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def freeze(self, frozen: bool) -> None:
         """Ask for all processes to be frozen or thawed; returns before they are."""
-        (self.path / "cgroup.freeze").write_text("1" if frozen else "0")
+        (self.path / "cgroup.freeze").write_text("1" if frozen else "0", encoding="utf-8")
 
     def populated(self) -> bool:
-        return "populated 1" in (self.path / "cgroup.events").read_text()
+        return "populated 1" in (self.path / "cgroup.events").read_text(encoding="utf-8")
 
     def oom_kills(self) -> int:
         """How many processes here and below (or, where only a group above counts them, there) the kernel has killed for
         lack of memory; 0 where nobody counts."""
         for path in (self.path, *self.path.parents):
             with contextlib.suppress(OSError, StopIteration, ValueError):
-                lines = (path / "memory.events").read_text().splitlines()
+                lines = (path / "memory.events").read_text(encoding="utf-8").splitlines()
                 return int(next(line.split()[1] for line in lines if line.startswith("oom_kill ")))
         return 0
 
     def kill(self, timeout_s: float = 60.0) -> None:
         """Kill every process here and below, frozen ones too, and wait until all are gone. Raises `TimeoutError`."""
         with contextlib.suppress(FileNotFoundError):
-            (self.path / "cgroup.kill").write_text("1")
+            (self.path / "cgroup.kill").write_text("1", encoding="utf-8")
             self.wait_empty(timeout_s)
 
     def wait_empty(self, timeout_s: float) -> None:

@@ -54,7 +54,10 @@ def delete(name: str) -> None:
 def disable_ipv6() -> None:
     """Keep neighbour discovery and its delays out of this namespace; a kernel without IPv6 needs nothing done."""
     for scope in ("all", "default"):
-        with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6", "w") as switch:
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6", "w", encoding="utf-8") as switch,
+        ):
             switch.write("1")
 
 

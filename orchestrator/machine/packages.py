@@ -65,7 +65,9 @@ def install(packages: Sequence[str]) -> int:
 def missing_for_campaigns() -> list[str]:
     """The Debian packages that campaigns in the namespace world need and that are not there; none without bash."""
     try:
-        done = subprocess.run([*_RUN_SCRIPT, "missing"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [*_RUN_SCRIPT, "missing"], capture_output=True, encoding="utf-8", errors="backslashreplace", check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return []
     return done.stdout.split()

@@ -132,7 +132,9 @@ def _nft(script: str) -> None:
 
 def _run(command: list[str], script: str | None = None) -> str:
     try:
-        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, input=script, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
+        )
     except OSError as error:
         raise WorldError(
             f"{command[0]} cannot be run: {error.strerror}; `brownout doctor` says what is missing"

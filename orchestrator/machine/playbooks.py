@@ -204,7 +204,9 @@ def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> P
     given = {target.known_hosts for target in targets if target.known_hosts is not None}
     merged = scratch / "known_hosts"
     try:
-        merged.write_text("".join([lines, *(f"{path.read_text(encoding='utf-8')}\n" for path in given)]))
+        merged.write_text(
+            "".join([lines, *(f"{path.read_text(encoding='utf-8')}\n" for path in given)]), encoding="utf-8"
+        )
     except OSError as error:
         raise PlaybookError(f"the file of host keys cannot be read: {error}") from error
     return merged

@@ -85,7 +85,7 @@ def _git(*arguments: str) -> str | None:
         result = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(PROJECT_ROOT), *arguments],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="backslashreplace",
             timeout=5,
             check=True,

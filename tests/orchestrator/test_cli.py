@@ -30,6 +30,34 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan["runs"][0]["expect"] == "fail (replica-divergence)"
 
 
+@pytest.mark.parametrize(
+    ("line", "usage", "near"),
+    [
+        ("run --sede 3", "brownout run", "--seed"),
+        ("run demo --enginee spark", "brownout run", "--engine"),
+        ("gate --markdwn", "brownout gate", "--markdown"),
+        ("nodes up --filesytem xfs", "brownout nodes up", "--filesystem"),
+        ("nodes upp", "brownout nodes", "'up'"),
+        ("run --world namespace", "brownout run", "'namespaces'"),
+        ("rnu", "brownout", "'run'"),
+        ("--versoin", "brownout", "--version"),
+    ],
+)
+def test_an_unknown_name_shows_the_usage_of_its_command_and_the_nearest(
+    line: str, usage: str, near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 64
+    said = capsys.readouterr().err
+    assert f"did you mean {near}?" in said
+    assert f"usage: {usage} [" in said
+
+
+def test_a_campaign_may_begin_with_a_byte_order_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = tmp_path / "bom.toml"
+    campaign.write_bytes(b"\xef\xbb\xbf" + (ROOT / "campaigns" / "demo.toml").read_bytes())
+    assert main(["run", str(campaign), "--dry-run"]) == 0, capsys.readouterr().err
+
+
 def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--dry-run"]) == 0
     assert "demo.toml --cell main --seed 1" in capsys.readouterr().out
@@ -97,11 +125,11 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
         (["mutants", "bounce_unseen", "--seeds", f"0-{(1 << 63) - 2}"], "are more than 100,000 runs"),
         (["explore", "demo", "--first", str(1 << 63)], "seeds are whole numbers from 0, below 2^63 - 1"),
         (["run", "--cell", "x", "--dry-run"], "there is no cell 'x'"),
-        (["run", "--world", "moon"], "invalid choice: 'moon'"),
+        (["run", "--world", "moon"], "argument --world: 'moon' is not known"),
         (["run", "--inventory", "x", "--world", "process"], "--inventory x: the process world has none"),
         (["run", "--world", "inventory"], "give --inventory FILE, or inventory = in [topology]"),
         (["run", "--inventory", "nowhere.yml"], "nowhere.yml: there is no such inventory"),
-        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        (["frobnicate"], "argument COMMAND: 'frobnicate' is not known"),
         ([], "the following arguments are required: COMMAND"),
         (["gate", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
         (["analyze", "nowhere"], "nowhere: is neither a directory nor a run in the store"),

@@ -98,7 +98,12 @@ def _effective(host: InventoryHost) -> dict[str, list[str]]:
         command += ["-l", host.user]
     try:
         done = subprocess.run(
-            [*command, host.ssh_address], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+            [*command, host.ssh_address],
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except OSError as error:
         raise AccessError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
@@ -146,7 +151,13 @@ def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | Non
 
 
 def _has_passphrase(key: Path) -> bool:
-    tried = subprocess.run(["ssh-keygen", "-y", "-P", "", "-f", str(key)], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        ["ssh-keygen", "-y", "-P", "", "-f", str(key)],
+        capture_output=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        check=False,
+    )
     return tried.returncode != 0 and "passphrase" in tried.stderr
 
 
@@ -176,14 +187,18 @@ def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
             path = Path(file).expanduser()
             if path.is_file():
                 found = subprocess.run(
-                    ["ssh-keygen", "-F", name, "-f", str(path)], capture_output=True, text=True, check=False
+                    ["ssh-keygen", "-F", name, "-f", str(path)],
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                    check=False,
                 )
                 yield from (line for line in found.stdout.splitlines() if line and not line.startswith("#"))
 
 
 def _scan(address: str, port: int, timeout_s: float) -> list[str]:
     command = ["ssh-keyscan", "-T", f"{timeout_s:.0f}", "-p", str(port), address]
-    scanned = subprocess.run(command, capture_output=True, text=True, check=False)
+    scanned = subprocess.run(command, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False)
     lines = [line for line in scanned.stdout.splitlines() if line and not line.startswith("#")]
     if not lines:
         raise AccessError(f"it shows no host key at {address} port {port}: {scanned.stderr.strip()[-200:]}")

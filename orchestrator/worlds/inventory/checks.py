@@ -83,7 +83,8 @@ def check_all(
     with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
         entered = list(pool.map(lambda host: _enter(host, tuple(software)), hosts))
         known_hosts.write_text(
-            "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys)
+            "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys),
+            encoding="utf-8",
         )
         looked = list(pool.map(lambda each: _look(each, known_hosts), entered))
     wrong = [

@@ -157,7 +157,7 @@ def _shell(host: InventoryHost, variable: str, command: str) -> subprocess.Compl
             ["sh", "-c", command],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=COMMAND_DEADLINE_S,
             check=False,

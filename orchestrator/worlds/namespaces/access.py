@@ -48,26 +48,28 @@ class Access:
         own = etc / "brownout"
         own.mkdir(exist_ok=True)
         _make_key(own / "host_key", node.name)
-        (own / "sshd_config").write_text(_SSHD_CONFIG.format(address=node.address))
-        (own / "authorized_keys").write_text(self.key_file.with_suffix(".pub").read_text())
-        (etc / "hostname").write_text(f"{node.name}\n")
-        (etc / "hosts").write_text(hosts)
+        (own / "sshd_config").write_text(_SSHD_CONFIG.format(address=node.address), encoding="utf-8")
+        (own / "authorized_keys").write_text(
+            self.key_file.with_suffix(".pub").read_text(encoding="utf-8"), encoding="utf-8"
+        )
+        (etc / "hostname").write_text(f"{node.name}\n", encoding="utf-8")
+        (etc / "hosts").write_text(hosts, encoding="utf-8")
         shadow = etc / "shadow"
         shadow.touch(mode=0o600)
-        shadow.write_text(_SHADOW)
+        shadow.write_text(_SHADOW, encoding="utf-8")
 
     def trust(self, nodes: Iterable[tuple[Node, Path]]) -> None:
         """Write the host keys of all nodes, and an `ssh -F` configuration by which people may enter."""
         known, config = [], []
         for node, etc in nodes:
-            kind, key = (etc / "brownout" / "host_key.pub").read_text().split()[:2]
+            kind, key = (etc / "brownout" / "host_key.pub").read_text(encoding="utf-8").split()[:2]
             known.append(f"{node.address} {kind} {key}\n")
             config.append(
                 f"Host {node.name}\n  HostName {node.address}\n  User root\n  IdentityFile {self.key_file}\n"
                 f"  UserKnownHostsFile {self.known_hosts}\n"
             )
-        self.known_hosts.write_text("".join(known))
-        (self.directory / "config").write_text("".join(config))
+        self.known_hosts.write_text("".join(known), encoding="utf-8")
+        (self.directory / "config").write_text("".join(config), encoding="utf-8")
 
 
 def hosts_file(nodes: Iterable[Node]) -> str:
@@ -77,7 +79,14 @@ def hosts_file(nodes: Iterable[Node]) -> str:
 def _make_key(path: Path, comment: str) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
     try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        made = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except OSError as error:
         raise WorldError(f"ssh-keygen cannot be run: {error.strerror}; install openssh-client") from error
     if made.returncode:

@@ -49,7 +49,14 @@ class Disk:
         self._file = _nameless_file(self._backing)
         os.ftruncate(self._file, self._size)
         command = [*_MKFS[self.filesystem], f"/proc/self/fd/{self._file}"]
-        made = subprocess.run(command, pass_fds=[self._file], capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            command,
+            pass_fds=[self._file],
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=False,
+        )
         if made.returncode:
             raise DiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
 
@@ -109,7 +116,7 @@ class Attached:
 
     def _read_backing(self) -> str | None:
         try:
-            return self._backing_file.read_text()
+            return self._backing_file.read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
             return None
 

@@ -68,7 +68,7 @@ def _sshd_user() -> Requirement:
 
 
 def _filesystem(filesystem: str) -> Requirement:
-    known = filesystem in Path("/proc/filesystems").read_text().split()
+    known = filesystem in Path("/proc/filesystems").read_text(encoding="utf-8").split()
     modules = Path("/lib/modules", os.uname().release)
     loadable = known or any(modules.rglob(f"{filesystem}.ko*"))
     detail = "in the kernel" if known else "loadable" if loadable else "not in this kernel"
@@ -78,7 +78,9 @@ def _filesystem(filesystem: str) -> Requirement:
 def _trials() -> list[Requirement]:
     command = program("orchestrator.worlds.namespaces.trial")
     environment = {**os.environ, "PATH": search_path()}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="backslashreplace", env=environment, check=False
+    )
     try:
         unmet: dict[str, str] = json.loads(done.stdout)
     except json.JSONDecodeError:

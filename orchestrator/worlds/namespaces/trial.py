@@ -83,7 +83,7 @@ def _network() -> None:
 
 def _packet_filter() -> None:
     script = Path("/run/trial.nft")
-    script.write_text(_TABLE)
+    script.write_text(_TABLE, encoding="utf-8")
     pid = os.posix_spawnp("nft", ["nft", "-f", str(script)], os.environ)
     _, status = os.waitpid(pid, 0)
     if status:

@@ -160,7 +160,7 @@ def _start_time(pid: int) -> str | None:
     """When a process began, in clock ticks since boot; None when it has ended."""
     try:
         # The kernel cuts a program's name after 15 bytes, be it in the middle of a character.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]

@@ -82,6 +82,8 @@ class Disks:
 def _copy(source: Path, target: Path) -> None:
     """Without the holes, which are most of it; shared with the source where the filesystem can."""
     command = ["cp", "--sparse=always", "--reflink=auto", str(source), str(target)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
+    )
     if done.returncode:
         raise WorldError(f"{source.name} cannot be copied: {done.stderr.strip()}")

@@ -50,8 +50,8 @@ class Hypervisor:
         """Start it, with the networks for the nodes of these numbers and an empty storage pool. Raises `WorldError`."""
         for name in (*daemon.PLACES, "pool"):
             (self._directory / name).mkdir(exist_ok=True)
-        (self._directory / "etc" / "qemu.conf").write_text(_QEMU_SETTINGS)
-        (self._directory / "etc" / "libvirtd.conf").write_text(_DAEMON_SETTINGS)
+        (self._directory / "etc" / "qemu.conf").write_text(_QEMU_SETTINGS, encoding="utf-8")
+        (self._directory / "etc" / "libvirtd.conf").write_text(_DAEMON_SETTINGS, encoding="utf-8")
         self._group.create()
         links.disable_ipv6()
         with self.log.open("ab") as log:
@@ -64,7 +64,7 @@ class Hypervisor:
         self._wait_for(self._daemon)
         for number, definition in enumerate(network.definitions(numbers)):
             file = self._directory / f"network-{number}.xml"
-            file.write_text(definition)
+            file.write_text(definition, encoding="utf-8")
             self.virsh("net-define", str(file))
         for name in network.BRIDGES:
             self.virsh("net-start", name)
@@ -92,7 +92,8 @@ class Hypervisor:
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",
+                errors="backslashreplace",
                 timeout=_VIRSH_DEADLINE_S,
                 check=False,
             )

@@ -53,7 +53,14 @@ def _opened(image: Image, files_dir: str, files: Mapping[str, Path]) -> Iterator
         target.mkdir(parents=True)
         archive = files_archive(PROJECT_ROOT, files).archive
         command = ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(target)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=False,
+        )
         if done.returncode:
             raise OSError(f"{archive} cannot be unpacked: {done.stderr.strip()}")
         yield root

@@ -127,7 +127,7 @@ def _emulate(accelerator: str, processor: str, patience_s: float, *options: str)
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         timeout=patience_s,
         check=False,

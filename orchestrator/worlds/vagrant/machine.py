@@ -63,7 +63,7 @@ class VirtualMachine:
     def pid(self) -> int | None:
         """Its QEMU process; None while the machine is off."""
         try:
-            pid = int((_PID_FILES / f"{self.domain}.pid").read_text())
+            pid = int((_PID_FILES / f"{self.domain}.pid").read_text(encoding="utf-8"))
             # libvirt removes the file some time after the process has ended.
             named = f"guest={self.domain},".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
         except (OSError, ValueError):

@@ -1,0 +1,110 @@
+"""Standard streams that are there, take every character, and outlive their reader.
+
+Three things of the environment must not decide how a command ends:
+
+- The locale. Files are UTF-8 wherever they are read or written, but Python takes names of files, arguments and the
+  output of a process in the locale's encoding, and Java and Ansible do the same or refuse. Under a locale of another
+  encoding the interpreter is replaced by one that uses UTF-8, as do all processes that it starts then. What is
+  printed stays in the encoding of the user's terminal; what that cannot show is written as an escape.
+- A closed stream (`>&-`). The next file that is opened would get its number, and what a child prints would go into it.
+  The null device takes the place of such a stream.
+- A reader that has gone (`| head -1`). A campaign goes on, and its exit code says what came of it; what is printed from
+  then on is discarded.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_UTF8_LOCALE = "C.UTF-8"
+_ENCODING = "BROWNOUT_OUTPUT_ENCODING"
+_READER_HAS_GONE = (errno.EPIPE, errno.EIO)
+
+
+def prepare() -> None:
+    """Make the streams of this process safe; called once, first of all. Under a locale whose encoding is not UTF-8 this
+    process becomes another one with the same arguments and does not return."""
+    _fill_gaps()
+    encoding = os.environ.pop(_ENCODING, None)
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        _become_utf8()
+    sys.stdout = _safe(1, sys.stdout, encoding)
+    sys.stderr = _safe(2, sys.stderr, encoding)
+
+
+def discard() -> None:
+    """Print nothing more, and forget what was not written yet: for a stream that takes nothing, such as a full disk."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _fill_gaps() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(opened, True)
+
+
+def _become_utf8() -> None:
+    told = sys.stdout.encoding if sys.stdout is not None else sys.getfilesystemencoding()
+    changed = {"PYTHONUTF8": "1", "LC_ALL": _UTF8_LOCALE, _ENCODING: told}
+    os.execve(sys.executable, _command(sys.executable, sys.orig_argv), {**os.environ, **changed})
+
+
+def _command(executable: str, arguments: Sequence[str]) -> list[str]:
+    return [executable, "-X", "utf8", *arguments[1:]]  # also where options make Python ignore its environment
+
+
+def _safe(number: int, stream: TextIO | None, encoding: str | None) -> TextIO:
+    if stream is not None:
+        stream.flush()
+    buffered = io.BufferedWriter(_Descriptor(number))
+    return io.TextIOWrapper(
+        buffered,
+        encoding=encoding or (stream.encoding if stream is not None else "utf-8"),
+        errors="backslashreplace",
+        line_buffering=number == 2 or os.isatty(number),
+    )
+
+
+class _Descriptor(io.RawIOBase):
+    """A descriptor that is written to until its reader has gone; then everything is discarded."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._discards = False
+        self.name = ("<stdin>", "<stdout>", "<stderr>")[number]
+
+    def fileno(self) -> int:
+        return self._number
+
+    def isatty(self) -> bool:
+        return os.isatty(self._number)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if not self._discards:
+            try:
+                return os.write(self._number, data)
+            except BlockingIOError:  # another program has made a terminal that it shares with us non-blocking
+                select.select([], [self._number], [])
+                return self.write(data)
+            except OSError as error:
+                if self._number != 2 and error.errno not in _READER_HAS_GONE:
+                    raise  # what is wrong with standard error itself can be reported nowhere
+                self._discards = True
+        return memoryview(data).nbytes
