@@ -118,21 +118,28 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="sequence_unchecked",
             rule="K98-2",
-            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder",
+            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap",
             schedule="a leader appends an idempotent producer's batch as often as it comes; the answer to one that was "
             "appended is lost, and it is sent again; campaigns/sequence-unchecked.toml",
         ),
         Mutant(
+            name="any_first_sequence",
+            rule="K98-10",
+            anomaly="sequence-gap",
+            schedule="a leader accepts any first sequence of a producer that never wrote to its log; of two requests "
+            "in flight to a new partition the first is refused and the second accepted",
+        ),
+        Mutant(
             name="no_producer_snapshot",
             rule="K98-6",
-            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder",
+            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap",
             schedule="a broker starts without what its log knew of producers; a batch that was appended before is sent "
             "again; campaigns/no-producer-snapshot.toml",
         ),
         Mutant(
             name="producer_state_survives_truncation",
             rule="K98-7",
-            anomaly="lost-acknowledged-write, offset-mismatch",
+            anomaly="lost-acknowledged-write, offset-mismatch, sequence-gap",
             schedule="a deposed leader cuts a batch off and still takes it for written when it leads again and the "
             "batch is sent again; campaigns/producer-state-survives-truncation.toml",
         ),

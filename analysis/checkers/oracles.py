@@ -212,6 +212,13 @@ ANOMALIES: Final = (
         ("K98-6", "K98-7", "K98-8"),
     ),
     AnomalyKind(
+        "sequence-gap",
+        SAFE_STATE,
+        "A log holds a batch of an idempotent producer whose first sequence is not the next one: what the producer "
+        "sent in between is refused for ever, or is there twice.",
+        ("K98-2", "K98-10"),
+    ),
+    AnomalyKind(
         "offsets-contradict-log",
         SAFE_STATE,
         "A coordinator would have shown an offset of a group that was not committed, or not one that was.",
@@ -257,6 +264,7 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "request-would-be-answered": _COMPACTED,
     "commit-would-be-taken": Rest("no group had a member", _no_member),
     "producers-contradict-log": _COMPACTED,
+    "sequence-gap": Rest("no producer was idempotent, or compacted logs are not looked at"),
     "offsets-contradict-log": Rest("no group had a member", _no_member),
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run

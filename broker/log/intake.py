@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from crc32c import crc32c
 from broker.log.alike import Checked, LetIn, alike_of_leader, alike_of_producer, is_alike
 from broker.log.validation import Claims, count_examined
 from broker.ports import Buffer
-from broker.producers.producer_state import Sequenced
+from broker.producers.producer_state import ProducerState, Sequenced
 from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, BatchHeader, CorruptBatch, validate_batch
 
 # base offset, length, magic, CRC, attributes, last offset delta, two timestamps, producer id and epoch, sequence,
@@ -150,6 +151,20 @@ def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
     if found is None:
         found = let_in[admit] = LetIn()
     return found
+
+
+def record_producers(state: ProducerState, batches: list[Batch], end: int) -> None:
+    """Record the producers of batches that were appended at offset `end`.
+
+    Where offsets are missing in front of a batch, compaction has removed batches that this log never had.
+    """
+    for batch in batches:
+        if batch.offset > end:
+            state.may_have_forgotten()
+        end = batch.next_offset
+        if batch.sequenced is not None:
+            now = asyncio.get_running_loop().time()
+            state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
 
 
 def is_plain_single(header: BatchHeader) -> bool:

@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from broker.log.intake import (
     UnpreparedEpochError,
     fetched_alike,
     is_plain_single,
+    record_producers,
     stamp_batches,
 )
 from broker.log.log_config import LogConfig
@@ -38,7 +38,7 @@ from broker.log.segment import Segment
 from broker.log.swaps import swap_in
 from broker.log.timestamps import TimedOffset, first_not_before, latest_below
 from broker.ports import Buffer, Disk, File, parent
-from broker.producers.producer_state import ProducerState
+from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
 from broker.protocol.records import (
     BatchHeader,
     CorruptBatch,
@@ -205,7 +205,7 @@ class PartitionLog:
         batches = stamp_batches(buf, self._end, epoch, admit, self._let_in)
         sequenced = [batch.sequenced for batch in batches if batch.sequenced is not None]
         if sequenced and not self._config.sequences_unchecked:
-            written = self.producers.check(sequenced)
+            written = self.producers.check(sequenced, any_first=self._config.any_first_sequence)
             if written is not None:
                 return AppendInfo(written.first_offset, written.last_offset, 0)
         self._append(buf, batches)
@@ -290,10 +290,7 @@ class PartitionLog:
             segment = self._roll()
         segment.file.append([buf])
         segment.note(batches)
-        for batch in batches:
-            if batch.sequenced is not None:
-                now = asyncio.get_running_loop().time()
-                self.producers.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
+        record_producers(self.producers, batches, self._end)
         self._end = segment.next_offset
 
     def _roll(self) -> Segment:
@@ -391,7 +388,7 @@ class PartitionLog:
             self._cut(end)
             await self.flush()
             if self.producers.reaches(end) and not self._config.keeps_cut_producers:
-                self.producers = await with_descriptors(lambda: recover_producers(self._segments, self._snapshots))
+                self.producers = await with_descriptors(lambda: self._producers_of(self._segments))
         self._about_to_cut_to = None
         return end
 
@@ -407,7 +404,7 @@ class PartitionLog:
         await self._announce_cut(0)  # in between there may be no segment at all
         self.epochs.clear()
         await self.epochs.write_durably()
-        self.producers = ProducerState()
+        self.producers = ProducerState(NO_ID if not offset else MAX_ID)
         if self._snapshots.remove_past(-1):
             await self._disk.sync_directory(self.directory)
         while self._segments:
@@ -483,9 +480,12 @@ class PartitionLog:
 
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
         """Have what the log's first segments say of producers in an intact snapshot, durably: they are about to go."""
-        state = await recover_producers(segments, self._snapshots)
+        state = await self._producers_of(segments)
         self._names_changed += self._snapshots.write(segments[-1].next_offset, state, again=True)
         await self.flush()
+
+    async def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
+        return await recover_producers(segments, self._snapshots, compacted=self._config.compacted)
 
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""

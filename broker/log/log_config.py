@@ -11,12 +11,14 @@ from broker.mutants import Mutants
 @dataclass(frozen=True)
 class LogConfig:
     """Sizes in bytes; `compacted`: records may be missing between others. The rest are mutants: `sequence_unchecked`,
-    `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache by their own names."""
+    `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache by
+    their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
     compacted: bool = False
     sequences_unchecked: bool = False
+    any_first_sequence: bool = False
     forgets_producers: bool = False
     keeps_cut_producers: bool = False
     epoch_file_unsynced: bool = False
@@ -33,6 +35,7 @@ class LogConfig:
             config.log_index_interval_bytes,
             compacted,
             sequences_unchecked=mutants.active("sequence_unchecked"),
+            any_first_sequence=mutants.active("any_first_sequence"),
             forgets_producers=mutants.active("no_producer_snapshot"),
             keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
             epoch_file_unsynced=mutants.active("epoch_file_unsynced"),

@@ -10,6 +10,8 @@ that, and cutting the log there would silently remove what others count on: the 
 What an interrupted compaction has left is completed or removed before (`swaps`).
 
 What the log knows of its producers is what the newest snapshot says, and the batches from there to the log's end.
+Without a snapshot the batches alone say it. They say it completely only where the log holds every record since offset
+0: otherwise the log may have forgotten any producer, and says so in `ProducerState.forgotten_to`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.segment import SCAN_BYTES, Segment
 from broker.log.swaps import finish_swaps
 from broker.ports import Disk
-from broker.producers.producer_state import ProducerState
+from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
 from broker.protocol.records import BatchHeader, CorruptBatch
 
 SUFFIX = ".log"
@@ -54,7 +56,7 @@ class Recovered:
     scanned: bool
     reason: str | None = None
     lost_bytes: int = 0
-    producers: ProducerState = field(default_factory=ProducerState)
+    producers: ProducerState = field(default_factory=lambda: ProducerState(MAX_ID))
     last_sequenced: int | None = None
     """No batch of an idempotent producer begins past this offset; None: not looked for."""
 
@@ -136,7 +138,7 @@ async def recover(
     if removed:
         await disk.sync_directory(directory)
     if not forgets_producers:
-        result.producers = await recover_producers(segments, snapshots, result.last_sequenced)
+        result.producers = await recover_producers(segments, snapshots, result.last_sequenced, compacted=compacted)
     return result
 
 
@@ -150,15 +152,18 @@ async def recover_producers(
     snapshots: ProducerSnapshots,
     last_sequenced: int | None = None,
     *,
+    compacted: bool,
     pause: Callable[[], Awaitable[None]] = yield_to_others,
 ) -> ProducerState:
     """What a log knows of its producers at its end; no snapshot may lie past that.
 
-    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read. `pause`
-    is awaited again and again; the log may change meanwhile unless it raises.
+    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read.
+    `compacted`: records may have been removed from between others. `pause` is awaited again and again; the log may
+    change meanwhile unless it raises.
     """
     now = asyncio.get_running_loop().time()
-    start, state = snapshots.newest(segments[-1].next_offset, now) or (segments[0].base_offset, ProducerState())
+    first, end = segments[0].base_offset, segments[-1].next_offset
+    start, state = snapshots.newest(end, now) or (first, _without_snapshot(first, end, compacted=compacted))
     for segment in segments:
         if segment.next_offset <= start or (
             last_sequenced is not None and last_sequenced < max(start, segment.base_offset)
@@ -173,6 +178,12 @@ async def recover_producers(
                 pause_at = position + SCAN_BYTES
                 await pause()
     return state
+
+
+def _without_snapshot(first: int, end: int, *, compacted: bool) -> ProducerState:
+    """The state in front of a log's batches: whether those are all that were ever in it."""
+    has_all = not end or (not first and not compacted)
+    return ProducerState(NO_ID if has_all else MAX_ID)
 
 
 async def read_again(
@@ -192,7 +203,7 @@ async def read_again(
     async def recovered() -> ProducerState:
         if not wanted():  # this may be a while later
             raise _UnwantedError
-        return await recover_producers(segments, snapshots, pause=pause)
+        return await recover_producers(segments, snapshots, compacted=compacted, pause=pause)
 
     segments = list(segments)
     # The log's start may lie inside its first segment.

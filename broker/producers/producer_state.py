@@ -5,8 +5,18 @@ what is in a log was accepted once. So every replica comes to the same state fro
 
 A producer numbers its records, from 0 on in each of its epochs; a batch carries the number of its first record. A batch
 that continues the numbers is new; one that is among the last five is there already and gets its offset again; any other
-would leave a gap or reorder. A producer of which nothing is known, or nothing any more, may begin with any number: what
-it wrote before may have been deleted or its entry have expired.
+would leave a gap or reorder.
+
+The first batch of a producer that is not known. A producer has several requests in flight. At a new partition, or at a
+new leader, the first request may be refused and the second one accepted. If the log accepted any first number, the
+records of the first request could never be written: their numbers are below the next one (KAFKA-15591, KAFKA-14312,
+KAFKA-19880). So the log distinguishes two reasons for not knowing a producer. Either the producer never wrote to this
+log: then its first number is 0. Or the log forgot the producer: its entry expired, or the log was copied without the
+records and without the snapshot that named the producer. Then any number is accepted (KIP-360).
+
+Invariant: a producer whose id is above `forgotten_to` and that is not known has never written to this log. Ids are
+given out in ascending blocks, so the largest forgotten id is enough: most new producers are above it, and for one below
+it the log is lenient. Apache Kafka 4.5 refuses a first number other than 0 only in a log that never had a record.
 """
 
 from __future__ import annotations
@@ -21,6 +31,9 @@ REMEMBERED = 5
 """Batches of a producer that are known again: it has at most so many requests under way."""
 MAX_SEQUENCE = (1 << 31) - 1
 """Behind it comes 0."""
+NO_ID = -1
+MAX_ID = (1 << 63) - 1
+"""The largest producer id: as `forgotten_to`, any producer may have been forgotten."""
 
 
 class Sequenced(NamedTuple):
@@ -69,10 +82,12 @@ class Producer:
 
 
 class ProducerState:
-    """All producers of one log."""
+    """All producers of one log. `forgotten_to`: the largest producer id that may have been forgotten; `NO_ID`: none was
+    forgotten, `MAX_ID`: any producer may have been."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten_to: int = NO_ID) -> None:
         self._producers: dict[int, Producer] = {}
+        self._forgotten_to = forgotten_to
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -81,17 +96,25 @@ class ProducerState:
         """Ids and producers, in the order of their first batches."""
         return iter(self._producers.items())
 
+    @property
+    def forgotten_to(self) -> int:
+        """A producer with a larger id that is not known has never written to this log."""
+        return self._forgotten_to
+
     def find(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 
     # --- before an append
 
-    def check(self, batches: Sequence[Sequenced]) -> Written | None:
+    def check(self, batches: Sequence[Sequenced], *, any_first: bool = False) -> Written | None:
         """Whether batches may be appended together: None, and they may; else where the only one is already.
 
+        `any_first`: the mutant any_first_sequence.
+
         Their epochs and sequences are not negative. Raises `ProtocolError`: INVALID_PRODUCER_EPOCH for a producer that
-        a newer epoch has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, DUPLICATE_SEQUENCE_NUMBER when some of
-        several batches are there already: there is no one offset to answer with.
+        a newer epoch has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, also before the first batch of a producer
+        that never wrote here, DUPLICATE_SEQUENCE_NUMBER when some of several batches are there already: there is no one
+        offset to answer with.
         """
         if len(batches) == 1 and self._continues(batches[0]):
             return None
@@ -103,7 +126,7 @@ class ProducerState:
                     if len(batches) == 1:
                         return written
                     raise ProtocolError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{batch}: is in the log already")
-                known = self._next(batch.producer_id)
+                known = self._next(batch, any_first=any_first)
             _must_follow(known, batch)
             expected[batch.producer_id] = (batch.epoch, after(batch.last_sequence, 1))
         return None
@@ -123,9 +146,12 @@ class ProducerState:
                 return written
         return None
 
-    def _next(self, producer_id: int) -> tuple[int, int] | None:
-        producer = self._producers.get(producer_id)
-        return None if producer is None else (producer.epoch, producer.next_sequence)
+    def _next(self, batch: Sequenced, *, any_first: bool) -> tuple[int, int] | None:
+        """The epoch and the sequence that must follow; None: any, because the log may have forgotten the producer."""
+        producer = self._producers.get(batch.producer_id)
+        if producer is not None:
+            return producer.epoch, producer.next_sequence
+        return None if any_first or batch.producer_id <= self._forgotten_to else (batch.epoch, 0)
 
     # --- after an append
 
@@ -154,7 +180,12 @@ class ProducerState:
         idle = [producer_id for producer_id, producer in self._producers.items() if producer.seen_at <= idle_since]
         for producer_id in idle:
             del self._producers[producer_id]
+            self.may_have_forgotten(producer_id)
         return len(idle)
+
+    def may_have_forgotten(self, producer_id: int = MAX_ID) -> None:
+        """Accept any first sequence of unknown producers up to this id."""
+        self._forgotten_to = max(self._forgotten_to, producer_id)
 
 
 def after(sequence: int, count: int) -> int:

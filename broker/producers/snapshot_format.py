@@ -3,6 +3,9 @@
 Kafka's own has the last batch of a producer only. Here each of the remembered ones is an entry of its own, oldest
 first: who reads an entry for each producer, as Kafka does, is left with the last one and loses nothing; and we know a
 batch again that was not the last one before a restart.
+
+The last entry has no batch. Its producer id is the largest one that the log may have forgotten (`forgotten_to`). A
+snapshot without such an entry, Kafka's for example, does not say which producers were forgotten: any may have been.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from broker.producers.producer_state import ProducerState, Written
+from broker.producers.producer_state import MAX_ID, ProducerState, Written
 
 VERSION = 1
 NO_TRANSACTION = -1  # as coordinator epoch and as first offset
+NO_BATCH = -1  # as last sequence and as last offset
+_NO_EPOCH = -1
 
 _HEAD = Struct(">hIi")  # version, CRC, number of entries
 _CRC_FROM = 6
@@ -44,6 +49,9 @@ def encode_snapshot(state: ProducerState) -> bytes:
         for producer_id, producer in state
         for written in producer.batches
     ]
+    entries.append(
+        _ENTRY.pack(state.forgotten_to, _NO_EPOCH, NO_BATCH, NO_BATCH, 0, -1, NO_TRANSACTION, NO_TRANSACTION)
+    )
     checked = _COUNT_AT.pack(len(entries)) + b"".join(entries)
     return _HEAD.pack(VERSION, crc32c(checked), len(entries)) + checked[_COUNT_AT.size :]
 
@@ -62,9 +70,14 @@ def decode_snapshot(data: bytes, now: float) -> ProducerState:
         raise CorruptSnapshot(f"{len(data)} bytes for {count} entries")
     if crc32c(data[_CRC_FROM:]) != crc:
         raise CorruptSnapshot("the CRC-32C is wrong")
-    state = ProducerState()
+    batches, forgotten_to = [], MAX_ID
     for producer_id, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
-        # An entry without a batch is what a transaction's marker leaves: the epoch alone is of no use without one.
+        # Kafka has entries without a batch, too: a transaction's marker leaves one, and its epoch is of no use here.
         if offset >= 0:
-            state.remember(producer_id, epoch, Written(sequence, offset, delta, timestamp), now)
+            batches.append((producer_id, epoch, Written(sequence, offset, delta, timestamp)))
+        elif epoch == _NO_EPOCH:
+            forgotten_to = producer_id
+    state = ProducerState(forgotten_to)
+    for producer_id, epoch, written in batches:
+        state.remember(producer_id, epoch, written, now)
     return state

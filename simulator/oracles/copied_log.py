@@ -108,6 +108,16 @@ class CopiedLog:
             if said is not None:
                 yield batch, said
 
+    def sequenced_since(self, first: int) -> Iterator[tuple[Batch, Sequenced, Sequenced | None]]:
+        """The batches of idempotent producers from the one at index `first` on, with what each says of its producer and
+        what the producer's batch before it said; None: there is none."""
+        for at in range(first, len(self.batches)):
+            said = self._sequenced[at]
+            if said is not None:
+                earlier = (self._sequenced[place] for place in range(at - 1, -1, -1))
+                before = next((each for each in earlier if each and each.producer_id == said.producer_id), None)
+                yield self.batches[at], said, before
+
     def durable_end(self, disk: SimulatedDisk) -> int:
         """Up to which offset the log would be there after a power cut, whatever the kernel does: as far as all in front
         is durable. Segments that were removed at its start are no part of it, also where nobody has followed that."""

@@ -27,6 +27,7 @@ from simulator.oracles.findings import (
     ORACLES,
     PREFIX_CHANGED,
     PRODUCERS_DIFFER,
+    SEQUENCE_GAP,
 )
 
 _ROT: Final = frozenset({Damage.SYNCED})
@@ -43,6 +44,7 @@ EXCUSED_BY: Final[Mapping[str, frozenset[Damage]]] = dict.fromkeys(ORACLES, froz
     # No CRC covers a leader epoch or a base offset.
     EPOCHS_DIFFER: _ROT,
     PRODUCERS_DIFFER: _ROT,
+    SEQUENCE_GAP: _ROT,
     # The lease ends by a clock that has missed an interval.
     LEASE_SHARED: frozenset({Damage.ELAPSED_TIME}),
 }

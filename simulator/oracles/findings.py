@@ -37,6 +37,7 @@ WOULD_COUNT: Final = "fetch-would-be-counted"
 WOULD_ANSWER: Final = "request-would-be-answered"
 WOULD_TAKE: Final = "commit-would-be-taken"
 PRODUCERS_DIFFER: Final = "producers-contradict-log"
+SEQUENCE_GAP: Final = "sequence-gap"
 OFFSETS_DIFFER: Final = "offsets-contradict-log"
 
 ORACLES: Final = (
@@ -69,6 +70,7 @@ ORACLES: Final = (
     WOULD_ANSWER,
     WOULD_TAKE,
     PRODUCERS_DIFFER,
+    SEQUENCE_GAP,
     OFFSETS_DIFFER,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""

@@ -15,10 +15,12 @@ from simulator.oracles.findings import (
     INCOMPLETE,
     LOGS_DIFFER,
     PREFIX_CHANGED,
+    SEQUENCE_GAP,
     TWO_LEADERS,
     Findings,
 )
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.sequence_rules import forgets, look_at_sequences
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 HEADER_LINES = 2
@@ -101,6 +103,8 @@ class LogRules:
             self._match(name, before, added)
             if not machine.excused(EPOCHS_DIFFER, copy.path):
                 self._epochs_of(name, log, copy.path, machine.disk, before, added)
+            if not forgets(machine) and not machine.excused(SEQUENCE_GAP, copy.path):
+                look_at_sequences(self._findings, self.topic, self.index, name, copy, len(added))
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not

@@ -15,6 +15,7 @@ from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import PRODUCERS_DIFFER
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import Replica
+from simulator.oracles.sequence_rules import forgets
 
 
 class Last(NamedTuple):
@@ -42,8 +43,10 @@ def look_at_producers(rules: LogRules, replica: Replica) -> None:
     now = (log, log.truncations, partition.role)
     if now == replica.producers_of:  # first, for this is what nearly every look comes to
         return
-    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked() or _forgets(replica):
+    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked():
         return  # where the lock is held, the log may be being cut: the next look sees what is left
+    if forgets(replica.machine):
+        return
     replica.producers_of = now
     rules.checked(PRODUCERS_DIFFER)
     first = log.segments[0].base_offset
@@ -85,9 +88,3 @@ def _said_by(copy: CopiedLog) -> dict[int, Known]:
             batches[said.producer_id] = deque(maxlen=REMEMBERED)
         batches[said.producer_id].append(Last(said.last_sequence, batch.next - 1, said.delta))
     return {producer_id: Known(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}
-
-
-def _forgets(replica: Replica) -> bool:
-    """Whether a producer may have been silent for so long that it was forgotten (K98-5)."""
-    machine = replica.machine
-    return machine.node is None or 1000 * machine.own_time >= machine.node.config.producer_id_expiration_ms

@@ -19,7 +19,7 @@ from broker.log.log_config import LogConfig
 from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.recovery_points import RecoveryPoints
 from broker.log.validation import admit
-from broker.producers.producer_state import ProducerState, Sequenced, Written
+from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState, Sequenced, Written
 from broker.protocol.records import Record, build_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.inode import Inode
@@ -234,6 +234,62 @@ async def test_a_producers_older_epoch_comes_back_when_the_newer_one_is_cut_off(
     assert log.append_as_leader(numbered(1, "c"), 0)[:2] == (1, 1)
 
 
+@pytest.mark.conforms("K98-10")
+@pytest.mark.parametrize("end", ["none", "clean", "kill", "truncation", "restart at 0"])
+@in_loop
+async def test_a_log_that_never_forgot_a_producer_refuses_a_first_sequence_other_than_0(
+    tmp_path: Path, end: str
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 10 if end == "truncation" else 2)  # two leave no snapshot
+    if end == "truncation":
+        await log.truncate_to(7)
+    elif end == "restart at 0":
+        await log.truncate_fully_and_start_at(0)
+        await log.start_leader_epoch(0)
+    elif end != "none":
+        if end == "clean":
+            await log.close()
+        log = await open_log(RealDisk(str(tmp_path)), clean=end == "clean")
+    with pytest.raises(ProtocolError) as refused:
+        log.append_as_leader(numbered(17, "b", producer=P + 1), 0)
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.append_as_leader(numbered(0, *"a" * 17, producer=P + 1), 0)
+    log.append_as_leader(numbered(17, "b", producer=P + 1), 0)
+
+
+@pytest.mark.conforms("K98-10", "K360-1")
+@pytest.mark.parametrize("clean", [True, False])
+@in_loop
+async def test_a_restart_remembers_that_a_producer_was_forgotten(tmp_path: Path, clean: bool) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    await log.start_leader_epoch(0)
+    write(log, 0, 1)
+    log.producers.expire(float("inf"))
+    log.roll()
+    if clean:
+        await log.close()
+    again = await open_log(RealDisk(str(tmp_path)), clean=clean)
+    assert again.producers.forgotten_to == P
+    assert again.append_as_leader(numbered(9, "x"), 0)[:2] == (1, 1)
+
+
+@pytest.mark.conforms("K360-1")
+@in_loop
+async def test_a_follower_of_a_compacted_log_may_have_forgotten_any_producer(tmp_path: Path) -> None:
+    """Compaction removes the batches of producers that the leader no longer knows."""
+    compacted = replace(SMALL, compacted=True)
+    leader = await open_log(RealDisk(str(tmp_path / "leader")))
+    follower = await open_log(RealDisk(str(tmp_path / "follower")), compacted)
+    await leader.start_leader_epoch(0)
+    write(leader, 0, 6)
+    await follower.replicate(leader.read(0, 1, leader.log_end_offset), 0)
+    assert follower.producers.forgotten_to == NO_ID
+    await follower.replicate(leader.read(4, 1 << 30, leader.log_end_offset), 0)
+    assert follower.producers.forgotten_to == MAX_ID
+
+
 @in_loop
 async def test_a_log_that_begins_anew_knows_nobody(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
@@ -424,7 +480,8 @@ async def test_batches_of_others_leave_no_trace(disk: RealDisk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutant", "first"), [("sequences_unchecked", 0), ("forgets_producers", 0), ("keeps_cut_producers", 0)]
+    ("mutant", "first"),
+    [("sequences_unchecked", 0), ("forgets_producers", 0), ("keeps_cut_producers", 0), ("any_first_sequence", 1)],
 )
 @in_loop
 async def test_the_mutants_break_what_they_say(disk: RealDisk, mutant: str, first: int) -> None:
@@ -436,6 +493,8 @@ async def test_the_mutants_break_what_they_say(disk: RealDisk, mutant: str, firs
     if mutant == "keeps_cut_producers":
         await log.truncate_to(1)
         assert log.append_as_leader(numbered(1, f"{1:0300d}"), 0).bytes == 0, "taken for written"
+        return
+    if mutant == "any_first_sequence":
         return
     if mutant == "forgets_producers":
         await log.close()

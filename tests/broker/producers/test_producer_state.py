@@ -7,7 +7,16 @@ from random import Random
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.producers.producer_state import MAX_SEQUENCE, REMEMBERED, ProducerState, Sequenced, Written, after
+from broker.producers.producer_state import (
+    MAX_ID,
+    MAX_SEQUENCE,
+    NO_ID,
+    REMEMBERED,
+    ProducerState,
+    Sequenced,
+    Written,
+    after,
+)
 
 P = 4711
 
@@ -15,8 +24,8 @@ P = 4711
 class Log:
     """A log that holds nothing but what its producers wrote."""
 
-    def __init__(self) -> None:
-        self.state = ProducerState()
+    def __init__(self, forgotten_to: int = NO_ID) -> None:
+        self.state = ProducerState(forgotten_to)
         self.end = 0
         self.now = 0.0
 
@@ -80,21 +89,53 @@ def test_a_gap_is_refused(sequence: int) -> None:
 
 @pytest.mark.conforms("K360-1")
 @pytest.mark.parametrize("first", [0, 17, MAX_SEQUENCE])
-def test_an_unknown_producer_may_begin_anywhere(first: int) -> None:
+@pytest.mark.parametrize("forgotten_to", [P, MAX_ID])
+def test_a_producer_that_the_log_may_have_forgotten_may_begin_anywhere(first: int, forgotten_to: int) -> None:
     """What it wrote before may have been deleted (KIP-360)."""
-    log = Log()
+    log = Log(forgotten_to)
     assert log.append(first) == 0
     assert log.append(after(first, 1)) == 1
 
 
+@pytest.mark.conforms("K98-10")
+@pytest.mark.parametrize("others", [0, 1], ids=["empty log", "log of another producer"])
+@pytest.mark.parametrize("forgotten_to", [NO_ID, P - 1])
+def test_a_producer_that_never_wrote_to_the_log_begins_at_0(others: int, forgotten_to: int) -> None:
+    """KAFKA-15591: the first of two requests in flight was refused, the second one arrives first."""
+    log = Log(forgotten_to)
+    for _ in range(others):
+        log.append(0, producer=P - 1)
+    assert log.refuses(17, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.append(0, 17) == others
+    assert log.append(17, 5) == others + 17
+
+
+@pytest.mark.conforms("K98-10")
+def test_batches_that_arrive_together_begin_at_0() -> None:
+    state = ProducerState()
+    with pytest.raises(ProtocolError):
+        state.check([Sequenced(P, 0, 5, 0), Sequenced(P, 0, 6, 0)])
+    assert state.check([Sequenced(P, 0, 0, 0), Sequenced(P, 0, 1, 0)]) is None
+
+
+@pytest.mark.conforms("K98-10", "K360-1")
+def test_a_log_that_forgot_a_producer_accepts_any_first_sequence_of_that_one_only() -> None:
+    log = Log()
+    log.append(0)
+    log.state.expire(log.now)
+    assert log.append(9) == 1
+    with pytest.raises(ProtocolError, match="next sequence is 0"):
+        log.append(9, producer=P + 1)
+
+
 @pytest.mark.conforms("K98-2")
 def test_behind_the_largest_sequence_comes_0() -> None:
-    log = Log()
+    log = Log(MAX_ID)
     assert log.append(MAX_SEQUENCE - 1, 4) == 0, "a batch may hold both"
     assert log.append(MAX_SEQUENCE - 1, 4) == 0
     assert log.refuses(0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.append(2) == 4
-    other = Log()
+    other = Log(MAX_ID)
     other.append(MAX_SEQUENCE)
     assert other.append(0) == 1
 
@@ -164,7 +205,7 @@ def test_where_the_known_ends() -> None:
 @pytest.mark.parametrize("seed", range(50))
 def test_whatever_is_sent_again_the_log_has_each_record_once_in_order(seed: int) -> None:
     rng = Random(seed)
-    log = Log()
+    log = Log(MAX_ID)
     sent: list[tuple[int, int, int]] = []
     sequence = rng.choice([0, MAX_SEQUENCE - 20, rng.randint(0, MAX_SEQUENCE)])
     for _ in range(60):

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
-from broker.producers.producer_state import ProducerState, Sequenced, Written
+from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState, Sequenced, Written
 from broker.producers.snapshot_format import CorruptSnapshot, decode_snapshot, encode_snapshot
 
 
@@ -27,7 +27,8 @@ def test_the_layout_is_kafkas() -> None:
     """ProducerSnapshot.json, version 1: version int16, crc uint32, count int32, then the entries."""
     data = encode_snapshot(state_of((Sequenced(7, 3, 10, 4), 100)))
     entry = struct.pack(">qhiqiqiq", 7, 3, 14, 104, 4, 150, -1, -1)
-    checked = struct.pack(">i", 1) + entry
+    nothing_forgotten = struct.pack(">qhiqiqiq", -1, -1, -1, -1, 0, -1, -1, -1)
+    checked = struct.pack(">i", 2) + entry + nothing_forgotten
     assert data == struct.pack(">hI", 1, crc32c(checked)) + checked
 
 
@@ -35,6 +36,7 @@ def test_who_keeps_one_entry_for_each_producer_has_the_last_batch() -> None:
     """So Kafka reads it."""
     data = encode_snapshot(state_of(*((Sequenced(7, 0, n, 0), n) for n in range(3))))
     last = {producer: offset for producer, _, _, offset, *_ in struct.iter_unpack(">qhiqiqiq", data[10:])}
+    assert last.pop(NO_ID) == -1
     assert last == {7: 2}
 
 
@@ -46,15 +48,20 @@ def test_what_was_written_is_read(seed: int) -> None:
         for _ in range(rng.randint(0, 20))
     ]
     state = state_of(*((batch, 10 * n) for n, batch in enumerate(batches)))
+    if rng.random() < 0.5:
+        state.may_have_forgotten(rng.choice([0, 17, MAX_ID]))
     read = decode_snapshot(encode_snapshot(state), 9.0)
     assert content(read) == content(state)
+    assert read.forgotten_to == state.forgotten_to
     assert all(producer.seen_at == 9.0 for _, producer in read)
 
 
 def test_an_entry_without_a_batch_is_passed_over() -> None:
     """A transaction's marker leaves such a one in Kafka's own files."""
     checked = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 7, 3, -1, -1, 0, 5, 2, -1)
-    assert len(decode_snapshot(struct.pack(">hI", 1, crc32c(checked)) + checked, 0.0)) == 0
+    read = decode_snapshot(struct.pack(">hI", 1, crc32c(checked)) + checked, 0.0)
+    assert len(read) == 0
+    assert read.forgotten_to == MAX_ID, "it does not say which producers were forgotten"
 
 
 def test_a_damaged_one_is_refused() -> None:

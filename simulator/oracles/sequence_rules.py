@@ -1,0 +1,48 @@
+"""The oracle of producers' sequences: in every log the batches of a producer's epoch number its records without a gap.
+
+A leader that accepts a batch out of sequence makes the records before it impossible to write: every retry of them is
+refused. The clients' records show that as appends of unknown outcome only.
+
+Yardsticks: the batches themselves, and the rule that an epoch begins at 0 (K98-2, K98-10). Nothing is taken from what
+the broker knows of its producers. The oracle looks at a producer's first batch only where the log has every record from
+offset 0 on, and at nothing where producers may have been forgotten (K98-5).
+"""
+
+from __future__ import annotations
+
+from broker.producers.producer_state import Sequenced
+from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.findings import SEQUENCE_GAP, Findings
+from simulator.oracles.machine_view import MachineView
+
+SEQUENCES = 1 << 31
+"""Behind the last of them comes 0."""
+
+
+def look_at_sequences(findings: Findings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
+    """Look at the last `added` batches of a replica's log."""
+    for batch, said, before in copy.sequenced_since(len(copy.batches) - added):
+        findings.compared(SEQUENCE_GAP, topic)
+        expected = _expected(said, before, whole=not copy.start)
+        if expected is not None and said.sequence != expected:
+            sentence = (
+                f"{topic}-{index}: {name} holds sequence {said.sequence} of producer {said.producer_id} in epoch "
+                f"{said.epoch} at offset {batch.base}, and {expected} is the next one"
+            )
+            of = {"node": name, "producer": said.producer_id, "sequence": said.sequence, **batch.to_json()}
+            findings.report(SEQUENCE_GAP, topic, index, sentence, of)
+            return
+
+
+def _expected(said: Sequenced, before: Sequenced | None, *, whole: bool) -> int | None:
+    """The sequence that follows a producer's last batch; None: that batch may have been removed."""
+    if before is None:
+        return 0 if whole else None
+    if before.epoch != said.epoch:
+        return 0
+    return (before.sequence + before.delta + 1) % SEQUENCES
+
+
+def forgets(machine: MachineView) -> bool:
+    """Whether a producer may have been silent for so long that it was forgotten (K98-5)."""
+    return machine.node is None or 1000 * machine.own_time >= machine.node.config.producer_id_expiration_ms
