@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,8 @@ from analysis.core.anomaly import Anomaly
 from analysis.plots.spacetime import Arrow, Mark, Spacetime, Stretch
 from analysis.plots.view import View
 from analysis.rundir import moment, node_events, node_names
-from history import INF
+from history import INF, strict_json
+from history.regular_files import open_regular
 
 FILE_NAME: Final = "messages.jsonl"
 _NS: Final = 1e9
@@ -117,8 +118,8 @@ def _marks(node: str, events: Sequence[Mapping[str, Any]], view: View, topic: st
 
 
 def _arrows(run_dir: Path, nodes: tuple[str, ...]) -> Iterator[Arrow]:
-    with (run_dir / FILE_NAME).open("rb") as file:
-        for said in map(json.loads, file):
+    with io.BufferedReader(open_regular(run_dir / FILE_NAME)) as file:
+        for said in map(strict_json.decode, file):
             source, target = (_lane(said[end], nodes) for end in ("source", "target"))
             if source == target:
                 continue

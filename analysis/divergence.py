@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from analysis.plots.replicas import Cell
 from analysis.replicafiles.log import NO_VALUE
 from history import decode_value
+from history.regular_files import require_regular
 from history.topics import folder_of
 
 AROUND: Final = 40
@@ -28,7 +29,7 @@ def logs_around(
     near = (pc.field("offset") >= first) & (pc.field("offset") <= last)
     logs: dict[str, dict[int, Cell]] = {}
     records: dict[int, set[tuple[int, int]]] = {}
-    for row in pq.ParquetFile(path).read().filter(near).to_pylist():
+    for row in pq.ParquetFile(require_regular(path)).read().filter(near).to_pylist():
         logs.setdefault(row["node"], {})[row["offset"]] = Cell(row["epoch"], _text(row["value"]))
         records.setdefault(row["offset"], set()).add((row["epoch"], row["digest"]))
     return logs, sorted(offset for offset, different in records.items() if len(different) > 1)

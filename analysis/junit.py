@@ -5,7 +5,6 @@ In the form that the common schemas of JUnit share: all attributes that one of t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,10 +13,12 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from analysis.verdict import PASS, UNKNOWN, besides
+from history.regular_files import replace_text
 from installation.visible import shortened, visible, visible_line
 
 _MOST_TEXT: Final = 20_000
 _MOST_LINE: Final = 500
+_DECLARATION: Final = "<?xml version='1.0' encoding='utf-8'?>\n"
 _NO_TIME: Final = "1970-01-01T00:00:00"
 _TAGS: Final = {PASS: "", UNKNOWN: "error"}  # anything else is a failure
 
@@ -58,9 +59,8 @@ def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     ElementTree.SubElement(suite, "system-out").text = _text(told)
     ElementTree.SubElement(suite, "system-err").text = ""
     draft = campaign_dir / "junit.xml.tmp"
-    ElementTree.ElementTree(suite).write(draft, encoding="utf-8", xml_declaration=True)
     target = campaign_dir / "junit.xml"
-    os.replace(draft, target)
+    replace_text(target, draft, _DECLARATION + ElementTree.tostring(suite, encoding="unicode"))
     return target
 
 

@@ -23,6 +23,7 @@ from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examin
 from analysis.core.owners import ALL_WHOLE, Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
+from history.regular_files import require_regular
 from history.schemas import OPERATIONS
 from history.topics import partition_of
 
@@ -63,7 +64,7 @@ def files_of(tables: Path) -> dict[Key, list[Path]]:
 
 def read(paths: Sequence[Path | str]) -> pa.Table:
     """The operations of some files, with the schema `history.OPERATIONS`."""
-    tables = [pq.ParquetFile(path).read().cast(OPERATIONS) for path in paths]
+    tables = [pq.ParquetFile(require_regular(path)).read().cast(OPERATIONS) for path in paths]
     return pa.concat_tables([OPERATIONS.empty_table(), *tables]).unify_dictionaries().combine_chunks()
 
 

@@ -36,6 +36,7 @@ from analysis.verdict import (
 )
 from analysis.viewing import fault_rows, statistics, view_of
 from history import History, read_run, seal
+from history.regular_files import remove
 
 ENGINES: Final = ("spark", "in-process")
 
@@ -80,6 +81,7 @@ def analyze(
     description = describe(run_dir)
     history = read_run(run_dir)
     if engine == "spark" and session is None:
+        remove(run_dir / "spark")  # what is there is of an analysis that was ended, or was put there
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
             return _judge(run_dir, description, history, evidence, session, pictures)

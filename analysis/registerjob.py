@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from analysis.core.registers import RegisterReport, check
 from analysis.logjob import numbered
 from history import REGISTERS
+from history.regular_files import require_regular
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,4 +49,4 @@ def check_registers(files: Sequence[Path], session: SparkSession | None) -> Regi
 
 
 def _judge(path: str) -> RegisterReport:
-    return check(pq.ParquetFile(path).read().cast(REGISTERS))
+    return check(pq.ParquetFile(require_regular(path)).read().cast(REGISTERS))

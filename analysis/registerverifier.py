@@ -8,7 +8,6 @@ happened, nor any mismatch that was told, is left out. What was refused must not
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.verifier import CertificateError
-from history import CAS, FAIL, MISMATCH, OK, READ
+from history import CAS, FAIL, MISMATCH, OK, READ, strict_json
 from history.digest import digest_of_registers
+from history.regular_files import read_bytes
 
 FIELDS: Final = frozenset({"format", "operations", "history", "sha256"})
 ENTRIES: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
@@ -47,11 +47,12 @@ def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
     """The claim and the entries, in a form in which nothing can hide."""
     data = directory / "registers.parquet"
     try:
-        claim = json.loads((directory / "registers.json").read_text(encoding="utf-8"))
+        claim = strict_json.decode(read_bytes(directory / "registers.json"))
         _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
         _demand(claim["format"] == 2, "its format is unknown to this verifier")
-        _demand(claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it is for")
-        entries = pq.read_table(data)
+        content = read_bytes(data)
+        _demand(claim["sha256"] == hashlib.sha256(content).hexdigest(), f"{data} is not the file it is for")
+        entries = pq.read_table(pa.BufferReader(content))
         _demand(entries.column_names == ENTRIES.names, "its columns are not those of an order")
         entries = entries.cast(ENTRIES)
     except (OSError, ValueError) as error:

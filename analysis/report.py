@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from analysis.standing import Standing
 from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history import INF
+from history.regular_files import read_bytes, replace_text
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
@@ -47,7 +47,7 @@ def render_run(run_dir: Path, standing: Standing | None = None) -> Path:
     verdict that was not made just now."""
     stored = Verdict.read(run_dir / "verdict.json")
     verdict = stored if standing is None else standing.believed(stored)
-    pictures = sorted((run_dir / "plots").glob("*.png"))
+    pictures = [path for path in sorted((run_dir / "plots").glob("*.png")) if path.is_file()]
     room = MOST_PAGE_BYTES
     images: dict[str, str] = {}
     for picture in pictures:
@@ -122,7 +122,7 @@ def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def data_url(picture: Path) -> str:
     """A picture as a `data:` URL, so that the page needs no other file."""
-    return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
+    return "data:image/png;base64," + base64.b64encode(read_bytes(picture)).decode()
 
 
 @cache
@@ -136,9 +136,7 @@ def _css() -> str:
 
 
 def _write(path: Path, page: str) -> Path:
-    draft = path.with_suffix(".tmp")
-    draft.write_text(page, encoding="utf-8")
-    os.replace(draft, path)
+    replace_text(path, path.with_suffix(".tmp"), page)
     return path
 
 

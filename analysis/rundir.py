@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,8 @@ from typing import Any, Final
 
 from analysis.described import Described
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
-from history import RECORD_FORMS
+from history import RECORD_FORMS, strict_json
+from history.regular_files import read_bytes, read_text
 from history.topics import is_topic
 
 LEAST_SHARE: Final = 0.5
@@ -108,7 +108,7 @@ def describe(run_dir: Path) -> RunDescription:
     it is among the description's `defects`."""
     path = run_dir / "run.toml"
     try:
-        said = Described(tomllib.loads(path.read_text(encoding="utf-8")))
+        said = Described(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>"
@@ -226,14 +226,14 @@ def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
     a file that cannot be read, and a line that no table could hold: what is shown of a run takes no proof from it.
     Where they are evidence, `traces` tells what is missing."""
     try:
-        data = (run_dir / "nodes" / node / "events.jsonl").read_bytes()
+        data = read_bytes(run_dir / "nodes" / node / "events.jsonl")
     except OSError:
         return []
     events = []
     for line in data.split(b"\n"):
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
+            event = strict_json.decode(line)
+        except ValueError:
             continue
         if isinstance(event, dict) and _can_be_shown(event):
             events.append(event | {"on": node})

@@ -24,6 +24,7 @@ from analysis.verdict import (
     digest_of_certificate,
 )
 from history import seal
+from history.regular_files import read_text
 from installation.commands import command
 
 _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
@@ -71,7 +72,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> Standing:
     """Read and examine; never raises for what is in the directory. `any_analysis`: a verdict that another version of
     the analysis made is as good."""
     try:
-        content = tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(run_dir / "run.toml"))
         description = describe(run_dir)
     except FileNotFoundError:
         return Standing(None, None, ("there is no run.toml: the run was begun and never described",))
@@ -229,7 +230,7 @@ def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_ana
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
     try:
-        there, certificate = seal.digest(run_dir), digest_of_certificate(run_dir)
+        (there, unsealed), certificate = seal.examined(run_dir), digest_of_certificate(run_dir)
     except OSError as error:
         yield f"what the verdict was made of cannot be read: {error}"
         return
@@ -237,6 +238,8 @@ def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_ana
         yield "the verdict is stale: the run's files have changed since it was made"
     if verdict.verdict != PASS:
         return
+    if verdict.evidence == there:  # the seal is no part of what it seals, and a pass was given by it
+        yield from unsealed
     # A verdict of an older analysis may not say which certificate it had.
     is_said = bool(verdict.certificate) or not any_analysis
     if is_said and verdict.certificate != certificate:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from history import strict_json
+from history.regular_files import read_bytes
+
 Event = Mapping[str, Any]
 
 FIRST_WORD: Final = "broker_started"
@@ -53,7 +56,7 @@ class Trace:
 def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
     """The trace of a node; `stopped`: the journal says that it was stopped in order."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path).split(b"\n")
     except OSError:
         return Trace(node, (), (f"{node} left no trace",))
     processes: list[list[Event]] = []
@@ -117,8 +120,8 @@ def _unexplained(node: str, torn: int) -> list[str]:
 def _event(line: bytes) -> dict[str, Any] | None:
     """The event of a line, None when it is none, or lacks what events of its name must say."""
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = strict_json.decode(line)
+    except ValueError:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from analysis.rundir import RunDirectoryError
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
+from history.regular_files import read_text, remove
 from installation.commands import command
 
 NOT_FINISHED: Final = "the analysis has not finished"
@@ -20,29 +20,22 @@ def begin(run_dir: Path) -> None:
     When even that cannot be written, such as on a full disk, the older verdict is gone all the same."""
     if not (run_dir / "run.toml").exists():
         if (run_dir / "history").is_dir():  # it was one
-            clear(run_dir / VERDICT_FILE)
+            remove(run_dir / VERDICT_FILE)
         raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>")
     again = command("analyze", str(run_dir))
     for name in (VERDICT_FILE, "verdict.tmp"):
         if (run_dir / name).is_dir():  # no file can take its place
-            clear(run_dir / name)
-    for name in ("tables", "certificate", "plots"):
-        if not (run_dir / name).is_dir():  # and no directory that of a file
-            clear(run_dir / name)
+            remove(run_dir / name)
+    for name in ("tables", "certificate"):  # made anew, whatever is there
+        remove(run_dir / name)
+    if not (run_dir / "plots").is_dir():
+        remove(run_dir / "plots")
     try:
         undecided(run_dir, f"{NOT_FINISHED}: it is under way, or was ended before; judge again with: {again}")
     except OSError:
-        clear(run_dir / VERDICT_FILE)
+        remove(run_dir / VERDICT_FILE)
         raise
-    clear(run_dir / "report.html")  # of the older verdict
-
-
-def clear(path: Path) -> None:
-    """Remove what the analysis had written there, or whatever has come to lie in its place. Raises `OSError`."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    remove(run_dir / "report.html")  # of the older verdict
 
 
 def undecided(run_dir: Path, reason: str) -> Verdict:
@@ -75,7 +68,7 @@ def undecided(run_dir: Path, reason: str) -> Verdict:
 def _said(run_dir: Path) -> dict[str, Any]:
     """What run.toml says, nothing where it is damaged."""
     try:
-        return tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(run_dir / "run.toml"))
     except (OSError, ValueError, RecursionError):
         return {}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from analysis.core.anomaly import Anomaly
+from history import strict_json
+from history.regular_files import read_bytes, replace_text
 from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
@@ -95,9 +96,8 @@ class Verdict:
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
         content = self._content()
-        draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n", encoding="utf-8")
-        os.replace(draft, path)
+        text = json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n"
+        replace_text(path, path.with_suffix(".tmp"), text)
 
     @classmethod
     def read(cls, path: Path, *, any_form: bool = False) -> Verdict:
@@ -105,11 +105,10 @@ class Verdict:
         changed since, and `OSError` when it cannot be read. `any_form`: one that another version wrote may lack fields
         and have others."""
         try:
-            raw = path.read_bytes()
-            verdict = msgspec.json.decode(raw, type=cls)
-            content = json.loads(raw)
+            content = strict_json.decode(read_bytes(path))
+            verdict = msgspec.convert(content, type=cls)
             said = content.pop("checksum", "")
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise ValueError(f"{path}: is not a verdict ({error}); {_again(path)}") from error
         if not said:
             raise ValueError(f"{path}: has no checksum, as those of older versions; {_again(path)}")
@@ -140,7 +139,7 @@ def digest_of_certificate(run_dir: Path) -> str:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        digest.update(f"{path.name} {hashlib.sha256(read_bytes(path)).hexdigest()}\n".encode())
     return digest.hexdigest() if files else ""
 
 

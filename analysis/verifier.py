@@ -10,7 +10,6 @@ record it showed and `at` of the first record it showed not to be there.
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from history import ACKS_ALL, APPEND, FAIL, INF, OK
+from history import ACKS_ALL, APPEND, FAIL, INF, OK, strict_json
 from history.digest import digest_of_operations
+from history.regular_files import read_bytes
 
 Columns = dict[str, Any]
 
@@ -74,13 +74,12 @@ def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
     """The claim and the entries, in a form in which nothing can hide."""
     data = directory / "linearization.parquet"
     try:
-        claim = json.loads((directory / "certificate.json").read_text(encoding="utf-8"))
+        claim = strict_json.decode(read_bytes(directory / "certificate.json"))
         _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
         _demand(claim["format"] == 2, "its format is unknown to this verifier")
-        _demand(
-            claim["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest(), f"{data} is not the file it was made for"
-        )
-        entries = pq.read_table(data)
+        content = read_bytes(data)
+        _demand(claim["sha256"] == hashlib.sha256(content).hexdigest(), f"{data} is not the file it was made for")
+        entries = pq.read_table(pa.BufferReader(content))
         _demand(entries.column_names == ENTRIES.names, "its columns are not those of a linearization")
         entries = entries.cast(ENTRIES)
     except (OSError, ValueError) as error:

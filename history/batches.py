@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from history.regular_files import read_bytes
+
 FLUSH_INTERVAL_NS: Final = 250_000_000
 FLUSH_ROWS: Final = 8192
 
@@ -118,7 +120,7 @@ class Stream:
 
 def read_batches(path: Path, schema: pa.Schema) -> Stream:
     """Every batch of a stream up to the first one that is torn or damaged. Raises OSError."""
-    data = path.read_bytes()
+    data = read_bytes(path)
     reading = _Reading(data, schema)
     try:
         reading.read()

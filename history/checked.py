@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from history.regular_files import read_bytes
+from history.strict_json import decode
+
 NUMBER: Final = "n"
 CHECKSUM: Final = "crc"
 
@@ -39,7 +42,7 @@ class LineWriter:
         """Creates the file; with `continues`, goes on where an existing one ends. Raises FileExistsError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if continues else os.O_EXCL)
         self._file = os.open(path, flags, 0o644)
-        before = path.read_bytes()
+        before = read_bytes(path)
         self.lines = before.count(b"\n")
         if before and not before.endswith(b"\n"):  # the next line is none of the torn one's
             os.write(self._file, b"\n")
@@ -74,7 +77,7 @@ class Lines:
 
 def read_lines(path: Path) -> Lines:
     """Every line that is what was written, in the file's order, a repeated one once. Raises OSError."""
-    *lines, tail = path.read_bytes().split(b"\n")
+    *lines, tail = read_bytes(path).split(b"\n")
     contents: list[tuple[int, dict[str, Any]]] = []
     defects: list[str] = []
     seen: set[int] = set()
@@ -104,8 +107,8 @@ def _content(line: bytes) -> dict[str, Any] | None:
     if found is None or zlib.crc32(found["text"]) != int(found["crc"]):
         return None
     try:
-        content = json.loads(found["text"] + b"}")
-    except (ValueError, RecursionError):
+        content = decode(found["text"] + b"}")
+    except ValueError:
         return None
     is_numbered = isinstance(content, dict) and type(content.get(NUMBER)) is int
     return content if is_numbered else None

@@ -19,7 +19,9 @@ import pyarrow as pa
 from history.errors import UNFINISHED
 from history.lines import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
+from history.regular_files import read_bytes
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
+from history.strict_json import decode
 from history.values import producer_of
 
 MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
@@ -103,7 +105,7 @@ class _File:
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         try:
-            *lines, tail = self._path.read_bytes().split(b"\n")
+            *lines, tail = read_bytes(self._path).split(b"\n")
         except OSError as error:
             self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
             return
@@ -232,8 +234,8 @@ class _File:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(line, object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+        content = decode(line)
+    except ValueError as error:
         raise BadLineError(
             f"not JSON ({error}): one operation as one JSON object per line; a client that was killed while it wrote "
             "and starts again begins a new file"
@@ -241,14 +243,3 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadLineError(f'not an operation but {json.dumps(content)[:40]}: a JSON object like {{"f": "read", ...}}')
     return content
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise BadLineError("a field is given twice")
-    return found
-
-
-def _no_number(name: str) -> Any:
-    raise BadLineError(f"{name} is no number")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checked import read_lines
+from history.regular_files import open_regular
 
 STREAM: Final = ".arrows"
 RESERVED: Final = ".reserved"
@@ -72,5 +73,6 @@ def _rest(name: str, client: str) -> bool:
 
 
 def sha256_of(path: Path | str) -> str:
-    with open(path, "rb", buffering=0) as file:
+    """Raises OSError, also for what is no regular file."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.left import sha256_of
+from history.regular_files import read_bytes, replace_text
+from history.strict_json import decode
 
 FILE_NAME: Final = "seal.json"
 EVIDENCE: Final = ("run.toml", "campaign.toml", "simulation.json", "history", "nodes", "clients")
@@ -30,9 +32,8 @@ Content = dict[str, dict[str, Any]]
 def seal(run_dir: Path) -> str:
     """Seal a run as it is now, atomically; its digest. Raises OSError."""
     content = content_of(run_dir)
-    draft = run_dir / "history" / _DRAFT
-    draft.write_text(json.dumps({"evidence": content}, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, run_dir / "history" / FILE_NAME)
+    history = run_dir / "history"
+    replace_text(history / FILE_NAME, history / _DRAFT, json.dumps({"evidence": content}, indent=1) + "\n")
     return _digest(content)
 
 
@@ -41,8 +42,18 @@ def digest(run_dir: Path) -> str:
     return _digest(content_of(run_dir))
 
 
+def examined(run_dir: Path) -> tuple[str, tuple[str, ...]]:
+    """The digest of a run's evidence, and how it differs from what was sealed. Raises OSError."""
+    content = content_of(run_dir)
+    return _digest(content), tuple(_complaints(run_dir, content))
+
+
 def complaints(run_dir: Path) -> Iterator[str]:
     """How the evidence differs from what was sealed, each a sentence that names the file; none when it does not."""
+    yield from _complaints(run_dir, content_of(run_dir))
+
+
+def _complaints(run_dir: Path, found: Content) -> Iterator[str]:
     path = run_dir / "history" / FILE_NAME
     try:
         sealed = _evidence_of(path)
@@ -52,7 +63,7 @@ def complaints(run_dir: Path) -> Iterator[str]:
     except (OSError, ValueError) as error:
         yield f"history/{FILE_NAME} cannot be read: {error}"
         return
-    yield from _changes(sealed, content_of(run_dir)).values()
+    yield from _changes(sealed, found).values()
 
 
 def changed(run_dir: Path) -> dict[str, str]:
@@ -115,10 +126,7 @@ def _add(name: str, path: str, content: Content) -> None:
 
 def _evidence_of(path: Path) -> Content:
     """Raises OSError, and ValueError for a file that is no seal."""
-    try:
-        content = json.loads(path.read_bytes())
-    except RecursionError as error:
-        raise ValueError("it is no seal") from error
+    content = decode(read_bytes(path))
     evidence = content.get("evidence") if isinstance(content, dict) else None
     if not isinstance(evidence, dict):
         raise ValueError("it is no seal")

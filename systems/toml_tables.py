@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from history.regular_files import read_text
 from systems.errors import InputError
 from systems.toml_lines import key_lines
 
@@ -45,9 +46,19 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Raises `InputError` when the file is missing, unreadable or not UTF-8."""
+        """A file that a user names, which may be a pipe. Raises `InputError` when it is missing, unreadable or not
+        UTF-8."""
+        return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))  # some editors begin with a BOM
+
+    @classmethod
+    def read_stored(cls, path: Path) -> Source:
+        """A file of a store, which must be a regular one. Raises as `read`."""
+        return cls._read(path, read_text)
+
+    @classmethod
+    def _read(cls, path: Path, content: Callable[[Path], str]) -> Source:
         try:
-            return cls(str(path), path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a BOM
+            return cls(str(path), content(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

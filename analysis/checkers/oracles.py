@@ -17,7 +17,9 @@ import msgspec
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history import strict_json
 from history.journal import CLIENT
+from history.regular_files import read_bytes
 
 SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"
@@ -365,10 +367,10 @@ class _UnreadableError(Exception):
 def _read(run: Run, name: str, kind: type[Read]) -> Read:
     """Raises `_UnreadableError`."""
     try:
-        return msgspec.json.decode((run.directory / name).read_bytes(), type=kind)
+        return msgspec.convert(strict_json.decode(read_bytes(run.directory / name)), type=kind)
     except FileNotFoundError:
         raise _UnreadableError(f"{name} is missing: nothing says what the oracles saw") from None
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise _UnreadableError(f"{name} cannot be read: {error}") from error
 
 

@@ -21,6 +21,7 @@ from analysis.core.rows import I64
 from analysis.core.scans import NEVER
 from analysis.core.summary import bounds
 from history.digest import digest_of_operations
+from history.regular_files import read_bytes
 
 FORMAT: Final = 2
 
@@ -90,7 +91,7 @@ def write(directory: Path | str, table: pa.Table, *, upper_bound: str, operation
         "operations": operations.num_rows,
         "history": digest_of_operations(operations),
         "lengths": dict(sorted(lengths.items())),
-        "sha256": hashlib.sha256(data.read_bytes()).hexdigest(),
+        "sha256": hashlib.sha256(read_bytes(data)).hexdigest(),
     }
     path = root / "certificate.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from history.digest import digest_of_registers
+from history.regular_files import read_bytes
 
 FORMAT: Final = 2
 
@@ -50,4 +51,4 @@ def write(directory: Path | str, orders: Mapping[str, Sequence[int]], registers:
 
 def sha256_of(path: Path) -> str:
     """The digest of a file, by which `registers.json` knows `registers.parquet`."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from analysis.replicafiles.log import ReplicaFileError
+from history.regular_files import read_text
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 
@@ -39,7 +40,10 @@ def read_properties(path: Path, separator: str) -> dict[str, str] | None:
     pairs = [line.partition(separator) for line in lines]
     if not pairs or any(not middle for _, middle, _ in pairs):
         raise ReplicaFileError(f"{path.name}: not lines of the form key{separator}value")
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    found = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(found) != len(pairs):
+        raise ReplicaFileError(f"{path.name}: a key is given twice")
+    return found
 
 
 def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
@@ -70,7 +74,7 @@ def _natural(path: Path, word: str) -> int:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_text(path)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

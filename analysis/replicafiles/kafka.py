@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import Columns, ReplicaFileError, ReplicaLog, Stop, joined
+from history.regular_files import read_bytes
 
 Key = tuple[str, int]
 T = TypeVar("T")
@@ -155,7 +156,7 @@ class _Content:
                 self.stop = Stop("damage", f"it begins at its name's offset {base}, but {before}")
             else:
                 self.expected = base
-                self._read(segment.read_bytes(), is_last=not later)
+                self._read(read_bytes(segment), is_last=not later)
         except OSError as error:
             self.stop = Stop("unread", f"it cannot be read: {error.strerror}")
         if self.stop is not None:

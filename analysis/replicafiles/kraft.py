@@ -6,7 +6,6 @@ there or cannot be understood is told as a sentence in `doubts`; nothing is rais
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 import zlib
@@ -19,6 +18,8 @@ import numpy as np
 
 from analysis.replicafiles import batches, kafka
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
+from history import strict_json
+from history.regular_files import read_bytes, read_text
 
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
@@ -97,7 +98,7 @@ def _snapshots(directory: Path) -> Iterator[re.Match[str]]:
 
 def _node_id(node: str, path: Path, doubts: list[str]) -> int | None:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError):
         doubts.append(f"{node} has no meta.properties that can be read")
         return None
@@ -136,7 +137,7 @@ def _is_replaced(directory: Path, end: int) -> bool:
     """Whether a snapshot has everything that was in front of an empty log: it ends there, and is whole itself."""
     for match in _snapshots(directory):
         if int(match[1]) == end:
-            data = (directory / match[0]).read_bytes()
+            data = read_bytes(directory / match[0])
             table, position, _, _ = batches.scan(data, 0, 0)
             return len(table) > 0 and position == len(data)
     return False
@@ -144,7 +145,7 @@ def _is_replaced(directory: Path, end: int) -> bool:
 
 def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:
     try:
-        content = json.loads(path.read_bytes())
+        content = strict_json.decode(read_bytes(path))
         leader, epoch, voted = (_integer(content[key]) for key in ("leaderId", "leaderEpoch", "votedId"))
         voters = tuple(_integer(voter["voterId"]) for voter in content.get("currentVoters") or ())
     except FileNotFoundError:
@@ -167,7 +168,7 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
     digests: dict[int, int] = {}
     digest, expected = 0, None
     for segment in sorted(directory.glob("[0-9]*.log")):
-        data, base = segment.read_bytes(), int(segment.stem)
+        data, base = read_bytes(segment), int(segment.stem)
         if expected is not None and base != expected:
             break
         table, position, expected, _ = batches.scan(data, 0, base)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
+from history.regular_files import replace_text
 from orchestrator.campaign.gate import GateResult
 
 
@@ -16,7 +16,6 @@ def write_documents(result: GateResult) -> Path:
 
     summary = result.to_json()
     draft = result.directory / "summary.json.tmp"
-    draft.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, result.directory / "summary.json")
+    replace_text(result.directory / "summary.json", draft, json.dumps(summary, indent=1) + "\n")
     junit.write(result.directory, summary)
     return render_campaign(result.directory, summary)

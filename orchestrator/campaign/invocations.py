@@ -175,7 +175,7 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
     """Raises `PlanError` for one that cannot be read, or that does not follow from its campaign."""
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     try:
-        return _read(Source.read(path).root(), Source.read(path.with_suffix(".campaign")).root(), stamp)
+        return _read(Source.read_stored(path).root(), Source.read_stored(path.with_suffix(".campaign")).root(), stamp)
     except (InputError, RecursionError) as error:
         raise PlanError(
             f"the plan of {stamp} is damaged, so nobody knows which runs belong to it: {error}; restore it, or "

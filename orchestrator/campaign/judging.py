@@ -61,10 +61,11 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
     from analysis.pipeline import analyze
     from analysis.report import render_run
     from analysis.rundir import RunDirectoryError
-    from analysis.unfinished import clear, undecided
+    from analysis.unfinished import undecided
     from history import HistoryError
+    from history.regular_files import remove
 
-    clear(run_dir / BROKEN)  # an earlier attempt's
+    remove(run_dir / BROKEN)  # an earlier attempt's
     try:
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
     except (HistoryError, RunDirectoryError) as error:

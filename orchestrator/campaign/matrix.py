@@ -12,6 +12,7 @@ from analysis.rundir import RunDescription
 from analysis.standing import Standing, standing_of
 from analysis.summary import Entry, Planned, entry
 from analysis.verdict import Expectation
+from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.invocations import (
@@ -155,7 +156,7 @@ def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_
     if plan.world not in ("", described.world):
         yield f"the run was made in the {described.world} world, and planned for the {plan.world} world"
     try:
-        if (run_dir / "campaign.toml").read_text(encoding="utf-8") != plan.text:
+        if read_text(run_dir / "campaign.toml") != plan.text:
             yield "the run's campaign.toml is not the campaign that was planned"
     except FileNotFoundError:
         pass  # a copy for the reader, of what the plan has too

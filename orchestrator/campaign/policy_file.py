@@ -77,7 +77,7 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
             f"{path}: a policy inside of the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
             "store, or give it with --policy"
         )
-    found = [read_policy(path) for path in beside if os.path.lexists(path)]
+    found = [_policy(Source.read_stored(path), path) for path in beside if os.path.lexists(path)]
     for other in found[1:]:
         if not found[0].path.samefile(other.path):
             raise UsageError(
@@ -95,7 +95,11 @@ def _inside(store: Path) -> list[Path]:
 
 def read_policy(path: Path) -> Policy:
     """Raises `InputError`, which names file, line and key."""
-    root = Source.read(path).root()
+    return _policy(Source.read(path), path)
+
+
+def _policy(source: Source, path: Path) -> Policy:
+    root = source.root()
     required, budget = root.table("require"), root.table("budget")
     policy = Policy(
         path=path,

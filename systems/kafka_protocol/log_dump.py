@@ -16,6 +16,7 @@ from broker.protocol.records import (
     read_records,
     validate_batch,
 )
+from history.regular_files import read_bytes
 from systems.errors import InputError
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -47,7 +48,7 @@ def segments(path: Path) -> Iterator[Segment]:
 
     Raises `InputError` when there is none.
     """
-    files = [path] if path.is_file() else sorted(path.glob("*.log"))
+    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: no segment files (*.log) here; give a partition's directory, such as .../log-0")
     for file in files:
@@ -56,7 +57,7 @@ def segments(path: Path) -> Iterator[Segment]:
 
 def _read(path: Path) -> Segment:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     batches: list[Batch] = []

@@ -24,6 +24,7 @@ from tests.mutations import (
     registers,
     replica_batches,
     replica_directories,
+    told_twice,
     unjudged,
 )
 from tests.mutations.mutation import Mutation
@@ -43,6 +44,7 @@ CATALOGS: Final = (
     groups.mutation,
     oracles.mutation,
     derived.mutation,
+    *told_twice.CATALOGS,
     *unjudged.CATALOGS,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)

@@ -1,0 +1,86 @@
+"""Reads files that somebody else may have put there: only regular files, and never one that could block.
+
+A named pipe blocks whoever opens it until a writer comes, a device may have no end, and opening a device may change it.
+Evidence is therefore opened without blocking, and what was opened is examined before the first byte is read: what holds
+for the descriptor cannot be exchanged afterwards, as what holds for the name can. Every reader of evidence reads
+through this module (`tests/house/test_evidence_readers.py` holds the code to it), including the workers of Spark.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final
+
+KINDS: Final = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFLNK: "a symbolic link",
+}
+"""What else than a regular file may have a name."""
+
+
+class NotAFileError(OSError):
+    """What has this name is no regular file; `strerror` says what it is."""
+
+
+def open_regular(path: Path | str) -> io.FileIO:
+    """A regular file, unbuffered, opened for reading. Raises NotAFileError for anything else that has the name, and
+    OSError as `open` does."""
+    _require_regular(path, os.stat(path).st_mode)  # to open a device may do something
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _require_regular(path, os.fstat(descriptor).st_mode)
+        return io.FileIO(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """The content of a regular file. Raises as `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
+
+
+def read_text(path: Path | str) -> str:
+    """The content of a regular file in UTF-8. Raises as `open_regular`, and UnicodeDecodeError."""
+    return read_bytes(path).decode("utf-8")
+
+
+def require_regular(path: Path | str) -> Path | str:
+    """The path, for a library that opens files by itself. Raises as `open_regular`."""
+    open_regular(path).close()
+    return path
+
+
+def remove(path: Path) -> None:
+    """Remove whatever has this name, if anything has. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, draft: Path, text: str) -> None:
+    """Write a file in UTF-8 by way of a draft: a reader sees the old content or the new one. The draft is a new file:
+    what had its name, such as a pipe or a link to somewhere else, is removed first. Raises OSError, also where a
+    directory has its name."""
+    draft.unlink(missing_ok=True)
+    with open(draft, "x", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(draft, path)
+
+
+def _require_regular(path: Path | str, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "no regular file")
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise NotAFileError(number, f"it is {kind}, not a file", str(path))

@@ -1,0 +1,88 @@
+"""Files that somebody else may have put there: regular ones are read, and nothing else blocks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from history.left import sha256_of
+from history.regular_files import NotAFileError, read_bytes, read_text, replace_text
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as each:
+        each.bind(str(path))
+
+
+def a_link_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+def a_link_to_a_device_without_an_end(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+KINDS = pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (a_pipe, "a named pipe"),
+        (a_socket, "a socket"),
+        (a_link_to_a_pipe, "a named pipe"),
+        (a_link_to_a_device_without_an_end, "a character device"),
+        (Path.mkdir, "a directory"),
+    ],
+)
+
+
+@KINDS
+@pytest.mark.parametrize("read", [read_bytes, read_text, sha256_of])
+def test_anything_else_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], None], told: str, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "it"
+    make(path)
+    with pytest.raises(NotAFileError, match=told) as refused:
+        read(path)
+    assert refused.value.filename == str(path)
+
+
+def test_a_file_is_read_also_by_way_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("é", encoding="utf-8")
+    (tmp_path / "link").symlink_to("file")
+    assert read_bytes(tmp_path / "link") == "é".encode()
+    assert read_text(tmp_path / "file") == "é"
+
+
+def test_a_file_that_is_not_there_is_told_as_by_open(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_socket, a_link_to_a_pipe, a_link_to_a_device_without_an_end])
+def test_a_draft_replaces_whatever_file_has_its_name(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "draft")
+    replace_text(tmp_path / "file", tmp_path / "draft", "said")
+    assert (tmp_path / "file").read_text() == "said"
+    assert not os.path.lexists(tmp_path / "draft")
+
+
+def test_a_draft_that_is_a_link_changes_nothing_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("theirs")
+    (tmp_path / "draft").symlink_to("elsewhere")
+    replace_text(tmp_path / "file", tmp_path / "draft", "said")
+    assert (tmp_path / "elsewhere").read_text() == "theirs"
+
+
+def test_a_draft_replaces_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        replace_text(tmp_path / "file", tmp_path / "draft", "said")

@@ -1,0 +1,60 @@
+"""What a run left is read through `history.regular_files` and `history.strict_json` only: a pipe among the evidence
+blocks no reader, and no two readers see different things in one file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ROOMS: Final = ("history", "analysis")
+METHODS: Final = frozenset({"read_bytes", "read_text", "open", "load", "loads", "fromfile", "memory_map", "OSFile"})
+"""Ways to open a file, or to read JSON or TOML, as methods or functions of a module."""
+LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
+"""Readers of a library that open a path by themselves."""
+ALLOWED: Final = frozenset(
+    {
+        ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),
+        ("history/regular_files.py", "open(draft, 'x', encoding='utf-8')"),
+        ("history/checked.py", "os.open(path, flags, 420)"),  # a writer's own file
+        ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
+        ("analysis/viewing.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
+        ("analysis/viewing.py", "json.loads(row['parameters'] or '{}')"),
+        ("analysis/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
+        ("analysis/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
+        ("analysis/revision.py", "path.read_bytes()"),  # the program itself
+        ("analysis/report.py", "(TEMPLATES / 'style.css').read_text(encoding='utf-8')"),
+    }
+)
+
+
+def readers() -> Iterator[tuple[str, str]]:
+    """The file and the text of each call that opens a file or decodes JSON in a way of its own."""
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(call, ast.Call) and is_reader(call):
+                    yield path.relative_to(ROOT).as_posix(), ast.unparse(call)
+
+
+def is_reader(call: ast.Call) -> bool:
+    text = ast.unparse(call)
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in LIBRARY:
+        return "require_regular(" not in text and "BufferReader(" not in text
+    if text.startswith(("pickle.loads(", "tomllib.loads(read_text(")):  # between workers; after a reader
+        return False
+    return call.func.attr in METHODS or text.startswith("msgspec.json.decode(")
+
+
+def test_what_a_run_left_is_read_in_one_way() -> None:
+    assert set(readers()) - ALLOWED == set()
+
+
+def test_what_is_allowed_is_there() -> None:
+    assert ALLOWED - set(readers()) == set()

@@ -1,0 +1,161 @@
+"""What blocks whoever opens it, or has no end, in the place of any file of a run: everybody answers at once.
+
+A command of this package runs in this process, so that one that blocks is interrupted by an alarm.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.verdict import PASS
+from history.seal import EVIDENCE
+from orchestrator.command.line import main
+from tests.mutations.bench import Bench, judge, seal_again
+from tests.mutations.mutation import Judgement
+
+AT_ONCE_S: Final = 60
+"""Far more than an answer takes on a busy machine; who waits for a writer waits for ever."""
+OF_ANOTHER_NODE: Final = ("nodes/n2/", "nodes/n3/")
+"""What is of n1 stands for all."""
+
+
+class BlockedError(Exception):
+    """The time is over."""
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    def over(*_: object) -> None:
+        raise BlockedError(f"no answer in {AT_ONCE_S} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(AT_ONCE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_socket(path: Path) -> None:
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as each:  # its whole path may be too long
+        each.bind(path.name)
+
+
+def a_link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+Make = Callable[[Path], None]
+KINDS: Final[tuple[Make, ...]] = (a_pipe, a_socket, a_link_to_a_device)
+
+
+def evidence(run: Path) -> list[str]:
+    """The files of a run's evidence that differ in what they are."""
+    files = [path for name in EVIDENCE for path in (run / name, *(run / name).rglob("*")) if path.is_file()]
+    names = sorted(path.relative_to(run).as_posix() for path in files)
+    return [name for name in names if not name.startswith(OF_ANOTHER_NODE) and "/__consumer_offsets" not in name]
+
+
+def put(path: Path, make: Make) -> None:
+    path.unlink()
+    make(path)
+
+
+@contextmanager
+def copied(source: Path, target: Path) -> Iterator[Path]:
+    shutil.copytree(source, target, symlinks=True)
+    try:
+        yield target
+    finally:
+        shutil.rmtree(target)
+
+
+def judged(bench: Bench, base: str, name: str, make: Make, *, sealed: bool) -> Judgement:
+    run = bench.bases[base]
+    with copied(run, bench.directory / "pipes" / run.name) as mutant:
+        put(mutant / name, make)
+        if sealed and name != "history/seal.json":
+            seal_again(mutant)
+        with at_once():
+            return judge(mutant)
+
+
+@pytest.mark.parametrize("base", ["log", "group", "register", "simulated"])
+def test_analyze_answers_unknown_whatever_file_of_the_evidence_is_a_pipe(bench: Bench, base: str) -> None:
+    for number, name in enumerate(evidence(bench.bases[base])):
+        found = judged(bench, base, name, KINDS[number % len(KINDS)], sealed=bool(number % 2))
+        assert found.verdict in ("unknown", "fail"), (name, found)
+        assert found.stored in (None, found.verdict), (name, found)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_analyze_passes_whatever_of_what_it_makes_itself_was_a_pipe(bench: Bench, make: Make) -> None:
+    run = bench.bases["log"]
+    with copied(run, bench.directory / "pipes" / run.name) as mutant:
+        for path in sorted(path for name in ("tables", "certificate") for path in (mutant / name).rglob("*.*")):
+            put(path, make)
+        for name in ("verdict.json", "verdict.tmp", "report.html", "report.tmp", "analysis-error.txt"):
+            (mutant / name).unlink(missing_ok=True)
+            make(mutant / name)
+        shutil.rmtree(mutant / "plots", ignore_errors=True)
+        make(mutant / "plots")
+        with at_once():
+            assert analyze(mutant, engine="in-process").verdict == PASS
+
+
+@pytest.fixture
+def campaign(bench: Bench, tmp_path: Path) -> Path:
+    """A copy of the campaign of the base "log"; the gate says 0."""
+    target = tmp_path / "store" / "log"
+    shutil.copytree(bench.bases["log"].parent, target, symlinks=True)
+    (run,) = (path.parent for path in target.glob("*/run.toml"))
+    judge(run)
+    assert main(["gate", str(target)]) == 0
+    return target
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_gate_and_report_answer_whatever_is_a_pipe(campaign: Path, make: Make) -> None:
+    """Of the run and of its campaign. The gate lets nothing pass of which it was asked to see the evidence."""
+    (run,) = (path.parent for path in campaign.glob("*/run.toml"))
+    made = {"report.html", "junit.xml", "summary.json", ".lock"}  # by those who answer
+    files = sorted(path for path in campaign.rglob("*") if path.is_file() and "tables" not in path.parts)
+    for path in files:
+        if path.relative_to(campaign).as_posix().removeprefix(f"{run.name}/").startswith(OF_ANOTHER_NODE):
+            continue
+        kept = path.read_bytes()
+        put(path, make)
+        with at_once():
+            code = main(["gate", str(campaign)])
+        assert code != 0 or path.name in made, path
+        for of in (campaign, run):
+            with at_once():
+                main(["report", str(of)])
+        path.unlink()
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_segment_that_is_a_pipe_is_not_dumped(bench: Bench, tmp_path: Path, make: Make) -> None:
+    target = tmp_path / "log-0"
+    shutil.copytree(bench.bases["log"] / "nodes/n1/data/log-0", target)
+    segment = next(target.glob("*.log"))
+    put(segment, make)
+    with at_once():
+        assert main(["log", "dump", str(segment)]) == 64
+        assert main(["log", "dump", str(target)]) == 64
