@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from installation.files import PROJECT_ROOT
+from installation.plain_paths import PlainPath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +87,7 @@ class SparkHandle:
         self._scratch = scratch
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
+        self._plain_scratch: PlainPath | None = None
         self.ready_after_s: float | None = None
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
@@ -121,20 +123,10 @@ class SparkHandle:
         """End the session and its JVM; safe to call twice, and while it is starting."""
         self._thread.join(60)
         session, self._session = self._session, None
-        if session is None:
-            return
-        context = session.sparkContext
-        gateway = context._gateway
-        session.stop()
-        process = getattr(gateway, "proc", None)
-        if gateway is not None:
-            gateway.shutdown()
-        if process is not None:
-            process.stdin.close()  # the JVM ends when the pipe from its driver closes
-            process.wait(30)
-        # The class remembers the gateway of the JVM that has just ended; a later session must launch its own.
-        type(context)._gateway = None
-        type(context)._jvm = None
+        if session is not None:
+            _end(session)
+        if self._plain_scratch is not None:
+            self._plain_scratch.close()
 
     def _start(self) -> None:
         began = time.monotonic()
@@ -161,10 +153,11 @@ class SparkHandle:
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
         if self._master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        os.environ["SPARK_LOCAL_DIRS"] = str(self._scratch)
+        self._plain_scratch = PlainPath(self._scratch)
+        scratch = self._plain_scratch.path
+        os.environ["SPARK_LOCAL_DIRS"] = scratch
         os.environ["PYSPARK_SUBMIT_ARGS"] = (
-            f"--driver-memory 1g "
-            f"--driver-java-options '{DRIVER_JAVA_OPTIONS} -Djava.io.tmpdir={self._scratch}' pyspark-shell"
+            f"--driver-memory 1g --driver-java-options '{DRIVER_JAVA_OPTIONS} -Djava.io.tmpdir={scratch}' pyspark-shell"
         )
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -178,6 +171,22 @@ class SparkHandle:
         with open(self._scratch / _LOG, "ab") as log:
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _end(session: SparkSession) -> None:
+    """End a session and its JVM."""
+    context = session.sparkContext
+    gateway = context._gateway
+    session.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is not None:
+        gateway.shutdown()
+    if process is not None:
+        process.stdin.close()  # the JVM ends when the pipe from its driver closes
+        process.wait(30)
+    # The class remembers the gateway of the JVM that has just ended; a later session must launch its own.
+    type(context)._gateway = None
+    type(context)._jvm = None
 
 
 def warm(session: SparkSession) -> None:

@@ -34,7 +34,7 @@ def prepare() -> None:
     """Make the streams of this process safe; called once, first of all. Under a locale whose encoding is not UTF-8 this
     process becomes another one with the same arguments and does not return."""
     _fill_gaps()
-    encoding = os.environ.pop(_ENCODING, None)
+    encoding = os.environ.get(_ENCODING)  # it stays for the process that takes our place in a sandbox
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         _become_utf8()
     sys.stdout = _safe(1, sys.stdout, encoding)

@@ -28,6 +28,7 @@ _RECORDS = frozenset(
     | {"sshd_config", "authorized_keys", "host_key", "host_key.pub"}
 )
 # What a campaign says already with tables of these names; a role's settings are a table of its own name.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = frozenset(
     {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "swarm", "system", "name"}
     | {"description", "mutants", "version", "expect"}
@@ -185,7 +186,7 @@ def _role(name: str, table: Table) -> RoleDescription:
         ports=ports,
         command=_words(table, "command"),
         prepare=_commands(table, "prepare"),
-        environment=_texts(table.table("environment")),
+        environment=_variables(table.table("environment")),
         files=_configuration(table.table("files")),
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
@@ -296,6 +297,15 @@ def _commands(table: Table, key: str) -> tuple[tuple[str, ...], ...]:
     ):
         table.refuse(f'{key}: commands are lists of texts: [["mkdir", "-p", "..."], [...]]', key)
     return tuple(tuple(words) for words in commands)
+
+
+def _variables(table: Table) -> dict[str, str]:
+    """Environment variables. A shell has to pass them on, which takes no other names."""
+    found = _texts(table)
+    for name in found:
+        if not _VARIABLE.fullmatch(name):
+            table.refuse(f"{name!r} cannot name a variable; use letters, digits and '_'", name)
+    return found
 
 
 def _texts(table: Table) -> dict[str, str]:

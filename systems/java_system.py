@@ -105,6 +105,11 @@ class JavaSystem(System):
 
     def prepare(self, on_progress: Callable[[str], None]) -> None:
         """Jars and Java must be there. The class archive is made if it can be: without it nodes only start slower."""
+        if ":" in self.files_dir:
+            raise InputError(
+                f"{self.description.title}: its files lie in {self.files_dir}, and a class path of Java cannot have a "
+                "colon in a name; move the project, or set XDG_CACHE_HOME for an installed package"
+            )
         try:
             self._cache.use(self.lock)
             java = self.java

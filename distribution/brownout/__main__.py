@@ -12,6 +12,12 @@ _HOME = str(Path(__file__).resolve().parent / "home")
 
 def main() -> NoReturn:
     """Run the command line, and end with its exit code."""
+    if os.pathsep in _HOME:
+        print(
+            f"brownout: {_HOME} has a colon in its name, which PYTHONPATH cannot have; install elsewhere",
+            file=sys.stderr,
+        )
+        sys.exit(64)
     sys.path.insert(0, _HOME)
     given = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{_HOME}{os.pathsep}{given}" if given else _HOME

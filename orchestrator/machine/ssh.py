@@ -62,7 +62,7 @@ class ScriptUnit:
     def start_script(self) -> str:
         """The pid is written with the process's start time, which makes it unmistakable; without one where it ended
         before that could be read."""
-        variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in self.environment.items())
+        variables = " ".join(shlex.quote(f"{key}={value}") for key, value in self.environment.items())
         places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
         pid_file = shlex.quote(self.pid_file)
         made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))

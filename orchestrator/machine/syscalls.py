@@ -74,13 +74,24 @@ def enter_network(namespace: int) -> None:
 
 def mount(source: str, target: str, filesystem: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(
-        source.encode(),
-        target.encode(),
+        os.fsencode(source),
+        os.fsencode(target),
         filesystem.encode() or None,
         ctypes.c_ulong(flags),
-        options.encode() or None,
+        os.fsencode(options) or None,
     )
     _check(result, f"mount {source} on {target}")
+
+
+def mount_overlay(target: str, *, lower: str, upper: str, work: str) -> None:
+    """Show the tree `lower` at `target`; what is changed there goes into `upper`. The names may have any character."""
+    places = {"lowerdir": lower, "upperdir": upper, "workdir": work}
+    mount("overlay", target, "overlay", 0, ",".join(f"{key}={_escaped(path)}" for key, path in places.items()))
+
+
+def _escaped(path: str) -> str:
+    """A path as overlayfs reads it among its options."""
+    return "".join(f"\\{character}" if character in "\\:," else character for character in path)
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> None:
@@ -92,7 +103,7 @@ def bind(source: str, target: str, *, read_only: bool = False) -> None:
 
 
 def unmount(target: str, flags: int = 0) -> None:
-    _check(_libc.umount2(target.encode(), ctypes.c_int(flags)), f"unmount {target}")
+    _check(_libc.umount2(os.fsencode(target), ctypes.c_int(flags)), f"unmount {target}")
 
 
 def pivot_root(new_root: str) -> None:

@@ -114,7 +114,8 @@ class ServicesOnHosts(ABC):
     def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
         """A preparing command, as it is run on the service's host: where the service will run, too."""
         variables = [f"{key}={value}" for key, value in service.environment.items()]
-        return ["sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, "env", *variables, *words]
+        # `env` would take a program whose path has a `=` for one more variable.
+        return ["env", *variables, "sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, *words]
 
     def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale

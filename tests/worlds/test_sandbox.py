@@ -203,3 +203,21 @@ def test_leftovers_are_reaped_and_those_in_use_are_not() -> None:
         os.close(lock)
         used.remove()
         left.remove()
+
+
+def test_trees_are_laid_over_each_other_whatever_their_names_are(tmp_path: Path) -> None:
+    lower = tmp_path / "a b'c\"d$e;f,g%h:ü\\\nx"
+    lower.mkdir()
+    (lower / "file").write_text("below", encoding="utf-8")
+    shows = (
+        "import os, sys; from orchestrator.machine import syscalls\n"
+        "for name in ('upper,:\\\\', 'work, :', 'root,'): os.makedirs('/run/' + name)\n"
+        "syscalls.mount_overlay('/run/root,', lower=sys.argv[1], upper='/run/upper,:\\\\', work='/run/work, :')\n"
+        "open('/run/root,/new', 'w').close()\n"
+        "print(open('/run/root,/file').read(), os.listdir('/run/upper,:\\\\'))"
+    )
+    sandbox = spawn_in_sandbox([sys.executable, "-c", shows, str(lower)], stdout=subprocess.PIPE)
+    assert sandbox.process.stdout is not None
+    said = sandbox.process.stdout.read()
+    assert (sandbox.wait(60), said) == (0, b"below ['new']\n")
+    assert [path.name for path in lower.iterdir()] == ["file"]

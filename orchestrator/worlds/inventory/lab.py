@@ -109,8 +109,8 @@ class InventoryLab:
             script = f"sudo -n sh -c {shlex.quote(script)}" if command else "sudo -n -i"
         return [
             *("ssh", "-p", str(each.access.port), "-l", each.access.user),
-            *(("-i", str(each.access.key_file)) if each.access.key_file else ()),
-            *("-o", f"UserKnownHostsFile={self._known_hosts}", "-o", "StrictHostKeyChecking=yes"),
+            *(("-i", _unexpanded(each.access.key_file)) if each.access.key_file else ()),
+            *("-o", f"UserKnownHostsFile={_one_file(self._known_hosts)}", "-o", "StrictHostKeyChecking=yes"),
             *(() if command else ("-t",)),
             each.access.address,
             *((script,) if script else ()),
@@ -187,6 +187,17 @@ def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost,
         raise UsageError("the inventory world needs an Ansible inventory: give --inventory FILE")
     inventory = reading.read(path, hosts.ANSIBLE_VARIABLES)
     return path, tuple(hosts.chosen(inventory, count))
+
+
+def _one_file(path: Path) -> str:
+    """A path as ssh reads it in an option that takes several files."""
+    text = _unexpanded(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _unexpanded(path: Path) -> str:
+    """A path in which ssh finds none of its tokens, such as %h."""
+    return str(path).replace("%", "%%")
 
 
 def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[str]]:

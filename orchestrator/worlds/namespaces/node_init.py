@@ -114,9 +114,7 @@ def _be_first(boot: dict[str, Any], reporter: int) -> NoReturn:
 
 def _make_root(boot: dict[str, Any]) -> None:
     root = boot["root"]
-    lower = "".join(f"\\{character}" if character in "\\:," else character for character in boot["lower"])
-    overlay = f"lowerdir={lower},upperdir={boot['upper']},workdir={boot['work']}"
-    syscalls.mount("overlay", root, "overlay", 0, overlay)
+    syscalls.mount_overlay(root, lower=boot["lower"], upper=boot["upper"], work=boot["work"])
     for directory, mode in (("/run", "755"), ("/tmp", "1777"), ("/root", "700"), ("/home", "755")):
         os.makedirs(root + directory, exist_ok=True)
         syscalls.mount("tmpfs", root + directory, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"mode={mode}")

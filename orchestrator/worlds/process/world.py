@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from installation.plain_paths import PlainPath
 from nemeses import Host, Result, Site, inflictable
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -15,6 +16,8 @@ from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
 from systems.local_ports import ADDRESS, LocalPorts, NoPortError
 from systems.service import Deployment
+
+_SCRATCH = "world"
 
 
 class ProcessWorld(ServicesOnHosts):
@@ -36,9 +39,12 @@ class ProcessWorld(ServicesOnHosts):
         self._spec = spec
         self._ports = LocalPorts(spec.run_id)
         try:
+            self._plain_run_dir = PlainPath(spec.run_dir)
             self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         except NoPortError as error:
             raise WorldError(f"{error}; end what listens there") from error
+        except OSError as error:
+            raise WorldError(f"the process world cannot be made: {error}") from error
         self._hosts: dict[str, LocalHost] = {}
         self._supervisor: Supervisor | None = None
         self._lock = RunLock(spec.run_dir)
@@ -81,6 +87,7 @@ class ProcessWorld(ServicesOnHosts):
             self._supervisor.close()
             self._supervisor = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+        self._plain_run_dir.close()
         self._ports.release()
         self._lock.release()
 
@@ -112,19 +119,20 @@ class ProcessWorld(ServicesOnHosts):
 
     @property
     def _scratch(self) -> Path:
-        return self._spec.run_dir / "world"
+        return self._spec.run_dir / _SCRATCH
 
     def _node(self, number: int) -> Node:
         name = f"n{number}"
-        records = self._spec.run_dir / "nodes" / name
+        # A system's configuration has these paths: the program that reads them must find nothing in them to parse.
+        seen = Path(self._plain_run_dir.path)
         return Node(
             name=name,
             id=number,
             address=ADDRESS,
             ports={port: self._ports.take() for port in self._spec.deployment.ports(number)},
-            data_dir=str(self._scratch / name),
-            etc_dir=str(records),
-            var_dir=str(records),
-            record_dir=records,
+            data_dir=str(seen / _SCRATCH / name),
+            etc_dir=str(seen / "nodes" / name),
+            var_dir=str(seen / "nodes" / name),
+            record_dir=self._spec.run_dir / "nodes" / name,
             files_dir=self._spec.deployment.files_dir,
         )

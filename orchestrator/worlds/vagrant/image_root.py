@@ -42,8 +42,7 @@ def _opened(image: Image, files_dir: str, files: Mapping[str, Path]) -> Iterator
         directory.mkdir(parents=True)
     mounted: list[Path] = []
     try:
-        layers = f"lowerdir={image.rootfs},upperdir={changes},workdir={work}"
-        syscalls.mount("overlay", str(root), "overlay", options=layers)
+        syscalls.mount_overlay(str(root), lower=str(image.rootfs), upper=str(changes), work=str(work))
         mounted.append(root)
         for name in _SHOWN:
             (root / name).mkdir(exist_ok=True)
