@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
+import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 from broker.mutants import MUTANTS
@@ -15,17 +20,18 @@ PAGE = ROOT / "docs" / "conformance.md"
 INTRODUCTION = """# What the broker conforms to
 
 Made by `python -m tests.house.conformance` from `docs/rules.toml`, the `@pytest.mark.conforms` marks on the tests, the
-table of mutants and the tables of breaks; a test fails when this page is out of date.
+table of mutants and the tables of breaks. A test fails when this page is out of date. `--json` prints every test,
+mutant and break of each rule.
 
-*held*: a test names the rule, and a mutant or a break of it is killed. *partly*: a test names it. *not yet*: nothing
-does.
+*held*: a test names the rule, and that test fails on a mutant or a break of the rule. *partly*: a test names the rule.
+*not yet*: no test names it. The column *killed* counts the mutants and the breaks of the rule; the tests find each of
+them.
 
-A *mutant* is a branch of the broker itself, off unless a campaign's cell or a test names it ([mutants.md](mutants.md)):
-with it a whole cluster runs that breaks the rule. A *break* is a change of one place in the source, made to a copy of
-the project and nowhere else (`tests/conformance/*.toml`, each with what is wrong then): it is killed when tests that
-name the rule, and pass on the true source, fail on the broken one. What cannot be imported, does not end, gives up
-waiting or fails for a name that is not there kills nothing. The tests try all of them, and so
-does `python -m tests.conformance`, with `--rule ID` those of one rule.
+A *mutant* is a branch in the broker that a campaign's cell or a test switches on ([mutants.md](mutants.md)): a whole
+cluster then runs without the rule. A *break* changes one place of the source in a copy of the project
+(`tests/conformance/*.toml` has each with its reason). A break is killed when a test that names the rule passes on the
+true source and fails on the broken one. A break that cannot be imported, does not end or raises a `NameError` counts as
+not killed. `python -m tests.conformance` tries all breaks, with `--rule ID` those of one rule.
 
 """
 
@@ -68,29 +74,66 @@ def conforms(decorator: ast.expr) -> list[str]:
     return [str(argument.value) for argument in decorator.args if isinstance(argument, ast.Constant)]
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What shows one rule: the tests that name it (`path::function`), its mutants by name, its breaks by name."""
+
+    id: str
+    section: str
+    text: str
+    tests: list[str]
+    mutants: list[str]
+    breaks: list[str]
+
+    @property
+    def state(self) -> str:
+        """held, partly or not yet."""
+        if not self.tests:
+            return "not yet"
+        return "held" if self.mutants or self.breaks else "partly"
+
+
+def evidence() -> list[Evidence]:
+    """All rules, in their order."""
+    named = marks()
+    return [
+        Evidence(
+            rule["id"],
+            rule["section"],
+            rule["text"],
+            named.get(rule["id"], []),
+            [mutant.name for mutant in MUTANTS.values() if mutant.rule == rule["id"]],
+            [name for name, one in breaks().items() if one.rule == rule["id"]],
+        )
+        for rule in rules()
+    ]
+
+
 def page() -> str:
     """The page as it should be."""
-    named, mutants = marks(), {mutant.rule: mutant.name for mutant in MUTANTS.values()}
-    broken: dict[str, str] = {}
-    for one in breaks().values():
-        broken.setdefault(one.rule, one.file)
-    lines, counts, section = [], {"held": 0, "partly": 0, "not yet": 0}, ""
-    for rule in rules():
-        if rule["section"] != section:
-            section = rule["section"]
-            lines += ["", f"## {section}", "| id | rule | state | shown by |", "|---|---|---|---|"]
-        tests = named.get(rule["id"], [])
-        mutant, file = mutants.get(rule["id"]), broken.get(rule["id"])
-        state = "held" if tests and (mutant or file) else "partly" if tests else "not yet"
-        counts[state] += 1
-        shown = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests[:2])
-        shown += f" and {len(tests) - 2} more" if len(tests) > 2 else ""
-        shown += f"; mutant `{mutant}`" if mutant else ""
-        shown += f"; break of `{file}`" if file else ""
-        lines.append(f"| {rule['id']} | {rule['text']} | {state} | {shown} |")
-    total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return INTRODUCTION + f"**{total}** of {sum(counts.values())} rules.\n" + "\n".join(lines) + "\n"
+    listed = evidence()
+    counts = Counter(rule.state for rule in listed)
+    total = ", ".join(f"{counts[state]} {state}" for state in ("held", "partly", "not yet"))
+    lines = [INTRODUCTION + f"**{total}** of {len(listed)} rules."]
+    for section, rules_of_section in groupby(listed, key=lambda rule: rule.section):
+        lines += ["", f"## {section}", "| id | rule | state | a test | killed |", "|---|---|---|---|---|"]
+        lines += [row(rule) for rule in rules_of_section]
+    return "\n".join(lines) + "\n"
+
+
+def row(rule: Evidence) -> str:
+    """The rule's line of the table."""
+    test = f"`{rule.tests[0]}`" if rule.tests else ""
+    return f"| {rule.id} | {rule.text} | {rule.state} | {test} | {len(rule.mutants) + len(rule.breaks)} |"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page, or print its data as JSON."""
+    if arguments == ["--json"]:
+        print(json.dumps([{**asdict(rule), "state": rule.state} for rule in evidence()], indent=1))
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    main(sys.argv[1:])

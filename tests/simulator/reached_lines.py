@@ -1,23 +1,20 @@
-"""Makes docs/reached-lines.md: which lines of the broker simulated runs reach.
+"""Measures which lines of the broker simulated runs reach, for a CI artefact.
 
-    python -m tests.simulator.reached_lines [--seeds 200] [--jobs 2] [--keep DIRECTORY] [--write]
+    python -m tests.simulator.reached_lines [--seeds 200] [--jobs 2] [--keep DIRECTORY] [--out PAGE.md]
 
-Of every campaign that the simulated world can make, the first cell whose broker is as it should be has one seed; the
-seeds that are left over are those of the campaigns whose clusters are drawn, by turns. A run that does not come to the
-verdict that is expected of it is named; one that fails is an alarm, which a broker without a mutant must never raise.
-In a directory that is kept, what an interrupted measurement has made counts, as long as the broker is what it was.
+Each campaign that the simulated world can run gets one seed, in its first cell without a mutant; the other seeds go to
+the campaigns with drawn clusters, in turn. A run that does not meet its expectation is named. A run that fails is an
+alarm, and the exit code is 1. With `--keep` an interrupted measurement continues where it stopped, as long as the
+broker is unchanged.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
@@ -28,30 +25,25 @@ from coverage import Coverage, CoverageData
 from slipcover import FileMatcher, ImportManager, Slipcover
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "reached-lines.md"
-REASONS: Final = Path(__file__).with_name("reached_lines.toml")
 CAMPAIGNS: Final = ROOT / "campaigns"
 DRAWN: Final = (CAMPAIGNS / "swarm.toml", CAMPAIGNS / "swarm-groups.toml")
 LEAST: Final = 0.9
-"""Of a module's lines: what is less has its reason in `REASONS`."""
+"""The share of a module's lines below which the page lists the module."""
 _NEVER_RUN: Final = (r"if TYPE_CHECKING:", r"^\s*\.\.\.$", r"@overload")
 """Lines that say something of types, to those who check them."""
 _DATA: Final = ".reached"
 _MADE: Final = ".made"
 """Of a run that was made: a file with what was to be said of it, empty for nothing."""
 ALARM: Final = "alarm: "
-NOT_KNOWN: Final = "**not known**"
 
-INTRODUCTION: Final = """# What simulated runs reach of the broker
+INTRODUCTION: Final = """# Lines of the broker that simulated runs reach
 
-Made by `python -m tests.simulator.reached_lines --write` ({runs} runs: a seed of each of {campaigns} campaigns, and
-{drawn} clusters that seeds drew). Lines are those that Python can execute; `__main__` is left out. A module below
-{least:.0%} has its reason: most are rooms that only a process of its own has - sockets, TLS, files that a user
-writes -, which tests with real processes reach. A test fails when a module of the broker is not on this page.
+Measured by `python -m tests.simulator.reached_lines` over {runs} runs: one seed of each of {campaigns} campaigns, and
+{drawn} clusters drawn from seeds. Only executable lines count; `__main__` is left out.
 
-Of {modules} modules {reached} have {least:.0%} or more; all together {share:.1%}.
+{reached} of {modules} modules have {least:.0%} or more of their lines reached; all modules together {share:.1%}.
 
-| module | lines | reached | why no more |
+| module | lines | reached | not reached |
 |---|---|---|---|
 """
 
@@ -160,19 +152,6 @@ def measured(directory: Path) -> list[Reached]:
     return found
 
 
-class Reasons:
-    """Why simulated runs reach less than `LEAST` of a module."""
-
-    def __init__(self) -> None:
-        self.all: dict[str, str] = tomllib.loads(REASONS.read_text(encoding="utf-8"))["reason"]
-
-    def of(self, module: str) -> str | None:
-        """The module's own, or that of the package in which it lies."""
-        while module not in self.all and "." in module:
-            module = module.rpartition(".")[0]
-        return self.all.get(module)
-
-
 def page(found: list[Reached], made: list[Run]) -> str:
     """The page, with a row for each module below `LEAST`."""
     lines, reached = sum(it.lines for it in found), sum(it.reached for it in found)
@@ -181,40 +160,19 @@ def page(found: list[Reached], made: list[Run]) -> str:
         runs=len(made), campaigns=len(made) - drawn, drawn=drawn, least=LEAST, modules=len(found),
         reached=sum(it.share >= LEAST for it in found), share=reached / lines,
     )  # fmt: skip
-    reasons = Reasons()
     for it in sorted(found, key=lambda it: it.share):
         if it.share < LEAST:
-            told += (
-                f"| `{it.module}` | {it.lines} | {it.share * 100 // 1:.0f}% | {reasons.of(it.module) or NOT_KNOWN} |\n"
-            )
-    enough = (f"`{it.module}`" for it in sorted(found, key=lambda it: it.module) if it.share >= LEAST)
-    return f"{told}\n{LEAST:.0%} or more: {', '.join(enough)}.\n"
-
-
-def modules() -> Iterator[str]:
-    """Those of the broker that have code, but its entry."""
-    for path in sorted((ROOT / "broker").rglob("*.py")):
-        code = ast.parse(path.read_text(encoding="utf-8")).body
-        if path.name != "__main__.py" and any(not isinstance(statement, ast.Expr) for statement in code):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def unexplained(told: str) -> list[str]:
-    """The modules of which a page says neither that simulated runs reach `LEAST` of them, nor why they do not."""
-    table, _, enough = told.partition(f"\n{LEAST:.0%} or more: ")
-    rows = (row.split(" | ") for row in table.splitlines() if row.startswith("| `"))
-    known = {row[0].strip("| `") for row in rows if NOT_KNOWN not in row[-1]} | set(re.findall("`([^`]+)`", enough))
-    return [module for module in modules() if module not in known]
+            told += f"| `{it.module}` | {it.lines} | {it.share * 100 // 1:.0f}% | {it.missing} |\n"
+    return told
 
 
 def main() -> int:
-    """Make the runs in processes of their own and tell what they reached; 1 when one of them raised an alarm, or a
-    module is below `LEAST` without a reason."""
+    """Run the seeds in processes of their own and print the page; 1 when a run raised an alarm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--write", action="store_true", help="the page, too")
-    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="what runs reach stays there, and counts again")
+    parser.add_argument("--out", type=Path, metavar="PAGE.md", help="write the page there instead of printing it")
+    parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep the measurements there and reuse them")
     parser.add_argument("--part", nargs=2, metavar=("N", "DIRECTORY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
@@ -236,13 +194,12 @@ def main() -> int:
             sys.exit("a process that made runs ended before all of its own were made: nothing is told of the others'")
         alarms = sum(note.read_text().startswith(ALARM) for note in notes)
         found = measured(directory)
-    reasons = Reasons()
-    below = [it for it in found if it.share < LEAST]
-    for it in below:
-        print(f"{it.share:6.1%} {it.module}: {reasons.of(it.module) or f'no reason is known: {it.missing}'}")
-    if options.write:
-        PAGE.write_text(page(found, list(islice(runs(), options.seeds))), encoding="utf-8")
-    return int(alarms > 0 or any(reasons.of(it.module) is None for it in below))
+    text = page(found, list(islice(runs(), options.seeds)))
+    if options.out:
+        options.out.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+    return int(alarms > 0)
 
 
 if __name__ == "__main__":
