@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.tester import cause_of, shortages
 from analysis.verdict import UNKNOWN
 
 if TYPE_CHECKING:
@@ -131,9 +132,9 @@ class Checker:
         return self.judge is None or run.description.judge == self.judge
 
     def judged(self, run: Run) -> Outcome:
-        """What it says of a run. Evidence that was changed behind the run's back accuses nobody, whatever it shows now:
-        what would be an anomaly by it is a doubt."""
-        outcome = self.check(run)
+        """What it says of a run. Evidence that was changed behind the run's back proves nothing, whatever it shows now:
+        what would be an anomaly by it is a doubt. So is what the tester itself may have caused."""
+        outcome = without_the_testers(self.check(run), run)
         if not outcome.anomalies:
             return outcome
         changed = [sentence for name, sentence in run.changed.items() if re.fullmatch(self.reads, name, re.DOTALL)]
@@ -142,6 +143,19 @@ class Checker:
         doubts = tuple(f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies)
         detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
+
+
+def without_the_testers(outcome: Outcome, run: Run) -> Outcome:
+    """Doubts in the place of the anomalies that the tester may have caused when it ran out of something."""
+    found = shortages(run.history.journal)
+    causes = [(each, cause_of(each, found)) for each in outcome.anomalies]
+    doubts = tuple(f"{each.name}: {each.sentence}; but {why}" for each, why in causes if why)
+    if not doubts:
+        return outcome
+    proven = tuple(each for each, why in causes if not why)
+    verdict = outcome.verdict if proven else UNKNOWN
+    detail = outcome.detail if proven else f"{len(doubts)} anomalies that the tester may have caused"
+    return Outcome(verdict, detail, proven, (*outcome.doubts, *doubts))
 
 
 def apart_from_forgotten(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.regular_files import read_bytes
+from history.reserve import Reserve
 from history.strict_json import decode
 
 NUMBER: Final = "n"
@@ -38,27 +39,45 @@ def text_of(contents: Iterable[Mapping[str, Any]]) -> bytes:
 class LineWriter:
     """Appends lines to a file. Not safe to use from several threads: its owner locks."""
 
-    def __init__(self, path: Path, *, continues: bool = False) -> None:
-        """Creates the file; with `continues`, goes on where an existing one ends. Raises FileExistsError."""
+    def __init__(self, path: Path, *, continues: bool = False, reserve: int = 0) -> None:
+        """Creates the file; with `continues`, goes on where an existing one ends. `reserve`: how many bytes of disk
+        space are kept for further lines. Raises FileExistsError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if continues else os.O_EXCL)
         self._file = os.open(path, flags, 0o644)
         before = read_bytes(path)
         self.lines = before.count(b"\n")
+        self._end = len(before)
+        self._reserve = Reserve(self._file, reserve) if reserve else None
         if before and not before.endswith(b"\n"):  # the next line is none of the torn one's
-            os.write(self._file, b"\n")
+            self._append(b"\n")
             self.lines += 1
 
     @property
     def closed(self) -> bool:
         return self._file < 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether space could be kept for further lines; true of a file that keeps none."""
+        return self._reserve is None or not self._reserve.is_short
+
     def write(self, content: Mapping[str, Any]) -> None:
+        """Raises OSError; a line that was written in part is then torn."""
         self.lines += 1
-        os.write(self._file, line_of(content, self.lines))
+        self._append(line_of(content, self.lines))
+
+    def _append(self, text: bytes) -> None:
+        self._end += len(text)
+        if self._reserve is not None:
+            self._reserve.before_write(self._end)
+        while text:  # a disk that is nearly full takes a part, and says so at the next call
+            text = text[os.write(self._file, text) :]
 
     def close(self) -> None:
         """Safe to call twice."""
         if not self.closed:
+            if self._reserve is not None:
+                self._reserve.release()
             os.close(self._file)
             self._file = -1
 

@@ -17,6 +17,7 @@ from history.journal import (
     NOT_CONVERGED,
     PHASES,
     STATUSES,
+    TESTER_SHORT,
 )
 from history.left import is_counts
 from history.schemas import INF
@@ -129,6 +130,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     FATAL_LINE: {"node": _text, "pattern": _text, "line": _text},
     CONVERGED: {"seconds": _duration},
     NOT_CONVERGED: {"bound_s": _duration, "seen": _text},
+    TESTER_SHORT: {"resource": _text, "since": _whole, "seen": _text},
 }
 """The fields that a line of each event must have; it may have others."""
 

@@ -7,7 +7,8 @@ producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoke
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the
 end {pid, start}, `stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way,
 kernel, core}, `fatal_line` {node, pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after
-everything was healed, where the campaign states a bound.
+everything was healed, where the campaign states a bound. `tester_short` {resource, since, seen}: the tester itself ran
+out of something.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from history.left import Left
 from history.services import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
+RESERVE: Final = 1 << 16
+"""Bytes of disk space that an open journal keeps for itself: it can say that the disk is full."""
+TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
 CLIENT: Final = "client"
 CLIENT_ENDED: Final = "client_ended"
@@ -56,7 +60,7 @@ class Journal:
         self._lock = threading.Lock()
         path = Path(run) / "history" / FILE_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lines = LineWriter(path, continues=True)
+        self._lines = LineWriter(path, continues=True, reserve=RESERVE)
 
     def event(self, event: str, **fields: Any) -> int:
         """Writes one line and returns its `t`; lines are in the order of their times."""
@@ -64,6 +68,11 @@ class Journal:
             t = self._clock()
             self._lines.write({"t": t, "wall": self._wall(), "event": event, **fields})
         return t
+
+    @property
+    def has_room(self) -> bool:
+        """Whether disk space could be kept for further lines."""
+        return self._lines.has_room
 
     def run_started(self, **fields: Any) -> int:
         """Ties the monotonic clock of this boot to the wall clock."""
@@ -167,6 +176,11 @@ class Journal:
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""
         return self.event(FATAL_LINE, node=node, pattern=pattern, line=line)
+
+    def tester_short(self, resource: str, *, since: int, seen: str) -> int:
+        """The tester itself ran out of a resource (disk, descriptors, memory, processes). `since`: the `t` of the last
+        look that found enough of it; `seen`: what shows it, as a sentence."""
+        return self.event(TESTER_SHORT, resource=resource, since=since, seen=seen)
 
     def converged(self, seconds: float) -> int:
         """So many seconds after everything was healed the cluster was whole and took writes everywhere."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from analysis.checking import JOURNAL, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.tester import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.services import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 
 if TYPE_CHECKING:
     from history import FatalLine, ServiceExit
+
+    D = TypeVar("D", ServiceExit, FatalLine)
 
 UNEXPECTED_EXIT: Final = AnomalyKind(
     "unexpected-exit",
@@ -38,14 +41,31 @@ _TELLING: Final = re.compile(
 def check(run: Run) -> Outcome:
     """Every deed that nobody ordered and every fatal line in the journal is a finding; one anomaly for each node."""
     exits, lines = run.history.service_exits, run.history.fatal_lines
-    anomalies = (*_exits(exits), *_fatal_lines(lines))
-    doubts = tuple(_doubts(run, {each.node for each in exits}))
+    found = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
+    anomalies = (*_exits(_proven(exits, found)), *_fatal_lines(_proven(lines, found)))
+    doubts = (*_of_the_tester(exits, lines, found), *_doubts(run, {each.node for each in exits}))
     if anomalies:
         nodes = sorted({str(anomaly.witness[0]["node"]) for anomaly in anomalies})
         return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, "not every process was seen to run to the end, and to end in order", doubts=doubts)
     return Outcome(PASS, "no process was seen to end by itself or to log a fatal line")
+
+
+def _proven(deeds: Sequence[D], found: Sequence[Shortage]) -> list[D]:
+    """Those that the tester cannot have caused."""
+    return [each for each in deeds if not cause_at(each.t, found)]
+
+
+def _of_the_tester(
+    exits: Sequence[ServiceExit], lines: Sequence[FatalLine], found: Sequence[Shortage]
+) -> Iterator[str]:
+    for each in exits:
+        if why := cause_at(each.t, found):
+            yield f"the process on {each.node} {_deed(each)}, but {why}"
+    for line in lines:
+        if why := cause_at(line.t, found):
+            yield f"the process on {line.node} logged what the system declares fatal ({line.pattern}), but {why}"
 
 
 def _doubts(run: Run, found: set[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from history.journal import Journal
@@ -47,8 +48,10 @@ class Fleet:
         *,
         scheduler: Scheduler = REAL_TIME,
         start_client: StartClient = ClientProcess,
+        on_failure: Callable[[str, Sequence[str], int | None], None] = lambda *_: None,
     ) -> None:
-        """`start_client`: how the world starts a client."""
+        """`start_client`: how the world starts a client. `on_failure`: called with the name, the complaints and the
+        exit code of a client that ended by itself."""
         workload = planned.campaign.workload
         self._planned = planned
         self._kind = KINDS[workload.kind]
@@ -61,6 +64,7 @@ class Fleet:
         self._time_scale = time_scale
         self._scheduler = scheduler
         self._start_client = start_client
+        self._on_failure = on_failure
         self._number = 0
         self._clients: list[ClientHandle] = []
         self._load: list[ClientHandle] = []
@@ -145,7 +149,7 @@ class Fleet:
         return min(times, default=None)
 
     def check(self) -> None:
-        """Raises `ClientError` when a client has ended by itself."""
+        """Raises `ClientError` when a client under load has ended by itself."""
         for client in self._load:
             if not client.alive:
                 last = f": {client.trouble[-1]}" if client.trouble else ""
@@ -192,6 +196,9 @@ class Fleet:
 
     def close(self) -> None:
         """End every client; their records are whole afterwards, and the journal says what each left."""
+        for client in self._clients:
+            if not client.alive:
+                self._on_failure(client.name, client.trouble, client.exit_code)
         self._scheduler.for_each(self._clients, lambda client: client.close())
         for client in self._clients:
             for text in client.trouble:

@@ -7,8 +7,10 @@ collect. What happens is in the journal before the loop goes on, so a run that i
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from history import seal
@@ -21,11 +23,13 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.errors import Interrupted, OverdueError, RunError, WorldError
+from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.running.autopsy import Autopsy
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
 from orchestrator.running.fleet import Fleet
 from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.own_resources import OwnResources
 from orchestrator.running.progress import Progress
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 from orchestrator.running.stepper import Stepper
@@ -44,7 +48,7 @@ READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
 TICK_S = 0.05
-_FORESEEN = (RunError, HostError, ClientError, OSError, InputError)
+_FORESEEN = (RunError, HostError, ClientError, OSError, InputError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class Run:
         self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
         observer = self._world.observe(system, members, topic)
         self._cluster = Cluster(observer, members, topic, self._scheduler)
+        places = (dependencies.directory.path, PRIVATE_ROOT, Path(tempfile.gettempdir()))  # nodes' disks may be there
+        self._own = OwnResources(places, self._journal, self._scheduler)
         self._fleet = Fleet(
             dependencies.planned,
             dependencies.directory.path,
@@ -90,6 +96,7 @@ class Run:
             self._world.time_scale,
             scheduler=self._scheduler,
             start_client=self._world.start_client,
+            on_failure=self._own.client_failed,
         )
         self._book: FaultBook | None = None
         self._first_ack_seen = False
@@ -97,7 +104,9 @@ class Run:
         self._services_started = False
         scale, hosts = self._world.time_scale, self._world.hosts
         autopsy = Autopsy(hosts, scale, self._world.kernel_words, self._scheduler)
-        self._watch = ServiceWatch(hosts, self._last_words, self._journal, scale, autopsy, self._scheduler)
+        self._watch = ServiceWatch(
+            hosts, self._last_words, self._journal, scale, autopsy, self._scheduler, before_record=self._own.look
+        )
         self._finished = False
 
     def execute(self) -> None:
@@ -106,10 +115,11 @@ class Run:
         try:
             try:
                 self._phases()
-            except (HostError, ClientError, OSError, InputError) as error:  # the last of a user's own system
-                raise RunError(str(error)) from error
+            except (HostError, ClientError, OSError, InputError, MemoryError) as error:  # InputError: a user's system
+                raise RunError(str(error) or type(error).__name__) from error
         except (RunError, Interrupted) as error:
             reason = str(error) or "it was interrupted"
+            self._own.failed(error)
             with contextlib.suppress(OSError):  # the disk may be full, which is then what is told
                 self._journal.note(f"the run was not finished: {reason}", unfinished=True)
             raise
@@ -127,6 +137,7 @@ class Run:
         self._final(reader)
 
     def _enter(self, phase: str, detail: str = "") -> None:
+        self._own.look()
         self._journal.phase(phase)
         self._progress.phase(phase, detail)
 
@@ -174,7 +185,7 @@ class Run:
 
     def _require_services(self) -> None:
         """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
-        self._watch.tick()
+        self._look()
         for name, words in self._watch.ended.items():
             raise RunError(f"{name}: the service has ended by itself; its last words: {words.splitlines()[-1]}")
 
@@ -278,12 +289,17 @@ class Run:
     def _tick(self) -> None:
         """Look after the run while waiting."""
         self._fleet.check()
-        self._watch.tick()
+        self._look()
         self._progress.counts(self._fleet.counts)
         if not self._first_ack_seen and self._fleet.first_ack_ns is not None:
             self._acknowledged(self._fleet.first_ack_ns)
         if self._first_ack_seen:
             self._fleet.complete()
+
+    def _look(self) -> None:
+        """Look at the tester's own resources, and at the services."""
+        self._own.tick()
+        self._watch.tick()
 
     def _acknowledged(self, at_ns: int) -> None:
         """Called at the first acknowledged operation; later calls do nothing."""
@@ -333,7 +349,7 @@ class Run:
                 self._all_whole,
                 "waiting for the cluster to recover after everything was healed",
                 limit_s,
-                meanwhile=self._watch.tick,
+                meanwhile=self._look,
             )
             self._journal.note("recovered", view=str(view))
             left_s = max(0.0, began_s + limit_s - self._scheduler.monotonic())
@@ -405,6 +421,7 @@ class Run:
             try:
                 step()
             except Exception as error:
+                self._own.failed(error)
                 unforeseen += [error] if not isinstance(error, _FORESEEN) else []
                 self._progress.say(f"{name}: {error}")
                 of_record = step not in (self._world.down, self._cluster.close)

@@ -46,8 +46,13 @@ class ServiceWatch:
         time_scale: float = 1.0,
         autopsy: Autopsy | None = None,
         scheduler: Scheduler = REAL_TIME,
+        *,
+        before_record: Callable[[], None] = lambda: None,
     ) -> None:
+        """`before_record`: called before the journal gets what a service did, so that the cause, where the tester has
+        it, comes first."""
         self._hosts = hosts
+        self._before_record = before_record
         self._last_words = last_words
         self._journal = journal
         self._scheduler = scheduler
@@ -156,6 +161,7 @@ class ServiceWatch:
             watched.tells_stop = True
         elif watched.under["stopped"] == 0 and watched.tells_stop:
             watched.tells_stop = False
+            self._before_record()
             self._journal.service_exit(name, None, None, self._last_words(name), way=STOOD_STILL)
 
     def _say_not_up(self, name: str) -> None:
@@ -166,6 +172,7 @@ class ServiceWatch:
             self._record(name, NOT_UP, None, status)
 
     def _record(self, name: str, way: str, pid: int | None, status: int | None = None) -> None:
+        self._before_record()
         words = self._last_words(name)
         found = self._autopsy.of(name, pid, self._autopsy.status(name, pid) if status is None else status)
         self._journal.service_exit(

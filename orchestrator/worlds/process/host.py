@@ -34,6 +34,11 @@ class Supervisor:
             start_new_session=True,
         )
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs. When it has ended, the kernel ends all services: that is no deed of theirs."""
+        return self._process.poll() is None
+
     def start(self, argv: list[str], environment: dict[str, str], directory: Path, log: Path) -> int:
         """Start a process; its pid. Raises `HostError` when it cannot be started."""
         order = {"argv": argv, "environment": environment, "directory": str(directory), "log": str(log)}
@@ -118,6 +123,8 @@ class LocalHost:
         return Result(status, output.read_text(encoding="utf-8", errors="replace"), "")
 
     def service_pid(self) -> int | None:
+        if not self._supervisor.is_running:
+            raise HostUnreachableError(f"{self.name}: the process that starts the services has ended")
         if self._started is None or _start_time(self._started[0]) != self._started[1]:
             return None
         return self._started[0]
