@@ -17,6 +17,7 @@ from orchestrator.campaign.finding import find, shortest, shown
 from orchestrator.campaign.judging import Engine
 from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.store import Store
+from orchestrator.cleanup import always
 from orchestrator.command.printing import say
 from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
@@ -141,11 +142,9 @@ def _workers(
             return
         cores = os.cpu_count() or 1
         engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
-        try:  # the session begins with the first round: what is kept may be all that was asked for
+        with always(engine.stop, shield=interrupts.shielded):
+            # The session begins with the first round: what is kept may be all that was asked for.
             yield lambda tasks: spread(_session(engine, options.master), place, tasks)
-        finally:
-            with interrupts.shielded():
-                engine.stop()
 
 
 def _session(engine: Engine, master: str | None) -> SparkSession:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from installation.commands import command
 from orchestrator.campaign.finding import shortest
+from orchestrator.cleanup import clean_up
 from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_PASS, UsageError
 
@@ -74,8 +75,7 @@ def write(directory: Path, texts: dict[str, str]) -> None:
                 made.append(directory / name)
                 file.write(text)
     except BaseException as error:
-        for path in reversed(made):
-            path.rmdir() if path.is_dir() else path.unlink()
+        clean_up(*(path.rmdir if path.is_dir() else path.unlink for path in reversed(made)), cause=error)
         if isinstance(error, OSError):
             raise UsageError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
         if isinstance(error, UnicodeEncodeError):

@@ -15,6 +15,7 @@ from typing import Any
 
 from installation.visible import visible, visible_line
 from orchestrator.campaign.model import FILESYSTEMS
+from orchestrator.cleanup import described
 from orchestrator.command import search_line
 from orchestrator.command.options import (
     EXIT_CODES,
@@ -131,13 +132,13 @@ def main(argv: list[str]) -> int:
         sys.stdout.flush()  # a disk that is full is met here, not when Python ends
         return code
     except InputError as error:
-        print(visible(f"brownout: {error}"), file=sys.stderr)
+        print(visible(f"brownout: {described(error)}"), file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("brownout: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except ClusterError as error:
-        print(visible(f"brownout: {error}"), file=sys.stderr)
+        print(visible(f"brownout: {described(error)}"), file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:
         if told := _no_path(error):

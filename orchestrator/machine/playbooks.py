@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
+from orchestrator.cleanup import always
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 
@@ -129,10 +130,8 @@ def play(
         scale = max((target.time_scale for target in targets), default=1.0)
         ssh = ssh_arguments(known_hosts, strategy, inventory, scale)
         environment = _environment(directory, scratch, strategy, ssh, scale)
-        try:
+        with always(lambda: _end_kept_connections(scratch)):
             code = _run(directory, identity, command, environment, listener.heard)
-        finally:
-            _end_kept_connections(scratch)
     listener.finish()
     if code != 0 or listener.failures:
         raise listener.error(artifacts)

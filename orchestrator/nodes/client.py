@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from installation.commands import command
 from installation.files import PROJECT_ROOT
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import RunError, UsageError
 from orchestrator.machine.programs import find_program
 from orchestrator.nodes import channel
@@ -57,22 +58,17 @@ def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
             kept = registry.create(plan)
         except OSError as error:
             raise RunError(f"the nodes cannot be recorded: {error}") from error
-        try:
+        with on_failure(kept.remove):
             process, starter = _start_holder(kept, lock)
-        except BaseException:
-            kept.remove()
-            raise
         try:
             result = _result(starter, say)
             if result is None:
                 raise RunError(f"the process that holds the nodes ended; its last words:\n{kept.last_words()}")
             return _expect(result, NodesUp)
-        except KeyboardInterrupt:
-            say("taking down what was made; once more Ctrl-C ends it at once")
-            _abandon(kept, process, starter, say)
-            raise
-        except (RunError, UsageError):
-            _abandon(kept, process, starter, say)
+        except (KeyboardInterrupt, RunError, UsageError) as error:
+            if isinstance(error, KeyboardInterrupt):
+                say("taking down what was made; once more Ctrl-C ends it at once")
+            clean_up(lambda: _abandon(kept, process, starter, say), cause=error)
             raise
         finally:
             starter.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from nemeses.ports import HostError
+from orchestrator.cleanup import clean_up
 from orchestrator.errors import UsageError
 from orchestrator.nodes.messages import NodesStatus, NodeStatus, NodesUp
 from orchestrator.nodes.registry import Kept, NodesPlan
@@ -62,11 +63,7 @@ class HeldNodes:
 
     def down(self, on_progress: Progress) -> None:
         """May be called after a failed or interrupted `up`."""
-        try:
-            if self._world is not None:
-                self._world.down()
-        finally:
-            self._lab.close()
+        clean_up(*(() if self._world is None else (self._world.down,)), self._lab.close)
         on_progress("the nodes are down")
 
     def summary(self) -> NodesUp:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from orchestrator.cleanup import always, clean_up
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine import sandbox
 from orchestrator.nodes import channel
@@ -67,15 +68,12 @@ class Holder:
         interrupts = Interrupts(
             on_first=lambda: self._say("taking the nodes down"), on_second=lambda: self._say("ending at once")
         )
-        with contextlib.suppress(Interrupted), interrupts.installed():
-            try:
-                for task in (self._attend_starter, self._attend_all):
-                    threading.Thread(target=task, daemon=True).start()
-                self._bring_up()
-                threading.Event().wait()
-            finally:
-                with interrupts.shielded():
-                    self._take_down()
+        ending = always(self._take_down, shield=interrupts.shielded)
+        with contextlib.suppress(Interrupted), interrupts.installed(), ending:
+            for task in (self._attend_starter, self._attend_all):
+                threading.Thread(target=task, daemon=True).start()
+            self._bring_up()
+            threading.Event().wait()
 
     # ---- up and down, in the main thread
 
@@ -94,6 +92,9 @@ class Holder:
     def _take_down(self) -> None:
         self._ending.set()
         self._busy.acquire(timeout=_ORDER_S)  # what is under way would only go wrong without its nodes
+        clean_up(self._take_nodes_down, self._kept.remove)
+
+    def _take_nodes_down(self) -> None:
         try:
             if self._nodes is not None:
                 self._nodes.down(self._say)
@@ -101,7 +102,6 @@ class Holder:
             _log_unexpected(error)
             for each in self._listeners:
                 each.tell(_failure(error))
-        self._kept.remove()
 
     def _say(self, text: str) -> None:
         """To the log, and to everybody who waits for the nodes to be up, or down."""

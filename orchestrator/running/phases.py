@@ -22,6 +22,7 @@ from nemeses.scheduling import Scheduler
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
+from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, OverdueError, RunError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.running.autopsy import Autopsy
@@ -112,22 +113,23 @@ class Run:
     def execute(self) -> None:
         """Make the run. Raises `RunError` when it could not be finished and `Interrupted` when the user asked to stop;
         what was recorded until then is in the store, and (without `keep`) nothing of the world is left."""
-        try:
+        with always(self._leave, shield=self._dependencies.interrupts.shielded):
             try:
                 self._phases()
-            except (HostError, ClientError, OSError, InputError, MemoryError) as error:  # InputError: a user's system
-                raise RunError(str(error) or type(error).__name__) from error
-        except (RunError, Interrupted) as error:
-            reason = str(error) or "it was interrupted"
-            self._own.failed(error)
-            with contextlib.suppress(OSError):  # the disk may be full, which is then what is told
-                self._journal.note(f"the run was not finished: {reason}", unfinished=True)
-            raise
-        else:
+            except Interrupted as error:
+                self._say_unfinished(error, "it was interrupted")
+                raise
+            except _FORESEEN as error:
+                self._say_unfinished(error, described(error))
+                if isinstance(error, RunError):
+                    raise
+                raise RunError(described(error)) from error
             self._finished = True
-        finally:
-            with self._dependencies.interrupts.shielded():
-                self._leave()
+
+    def _say_unfinished(self, error: BaseException, reason: str) -> None:
+        self._own.failed(error)
+        with contextlib.suppress(OSError):  # the disk may be full, which is then the reason
+            self._journal.note(f"the run was not finished: {reason}", unfinished=True)
 
     def _phases(self) -> None:
         self._setup()
@@ -406,7 +408,7 @@ class Run:
 
     def _leave(self) -> None:
         """Bring everything home and take the world down, whatever state the run is in and whatever fails of it. What
-        nobody foresaw is raised once that is done."""
+        nobody foresaw is raised once that is done. After an interrupt in the middle it may be called again."""
         unforeseen: list[Exception] = []
         with contextlib.suppress(OSError):
             self._enter("collect", "stopping services, collecting their logs")

@@ -32,6 +32,7 @@ from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaig
 from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
+from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
@@ -109,21 +110,22 @@ class Runner:
         lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
         lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
-        try:
+
+        def close() -> None:
+            try:
+                lab.close()
+            except (RunError, HostError, OSError) as error:
+                self._progress.say(f"taking the {lab.name} lab down: {described(error)}")
+
+        def remove_directory() -> None:
+            with contextlib.suppress(OSError):  # gone, or kept with what it has to tell
+                spec.directory.rmdir()
+
+        with always(self._take_down, close, lock.release, remove_directory, shield=self._interrupts.shielded):
             lock.take()
             self._open(lab)
             require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
             self._make_each(invocation, lab)
-        finally:
-            with self._interrupts.shielded():
-                self._take_down()
-                try:
-                    lab.close()
-                except (RunError, HostError, OSError) as error:
-                    self._progress.say(f"taking the {lab.name} lab down: {error}")
-                lock.release()
-                with contextlib.suppress(OSError):  # gone, or kept with what it has to tell
-                    spec.directory.rmdir()
 
     def _open(self, lab: Lab) -> None:
         try:
@@ -136,6 +138,7 @@ class Runner:
 
     def _make_each(self, invocation: Invocation, lab: Lab) -> None:
         for number, planned in enumerate(invocation.todo, 1):
+            self._stop_if_asked()
             self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
             self._progress.say(f"run {planned.id}")
             as_expected = self._one(planned, lab)
@@ -155,7 +158,8 @@ class Runner:
             try:
                 self._make(planned, directory, lab)
             except RunError as error:
-                self._progress.say(f"the run was not finished: {error}")
+                self._progress.say(f"the run was not finished: {described(error)}")
+            self._stop_if_asked()
             self._progress.phase("analysis", self._options.engine.kind)
             verdict = judge(directory.path, self._options.engine)
         self._progress.say(
@@ -164,6 +168,11 @@ class Runner:
         for reason in first_reasons(verdict.reasons, 5):
             self._progress.say(f"  {reason}")
         return verdict.met
+
+    def _stop_if_asked(self) -> None:
+        """Raise `Interrupted` when the user has asked to stop, wherever the interrupt itself was lost."""
+        if self._interrupts.requested:
+            raise Interrupted
 
     def _make(self, planned: PlannedRun, directory: RunDirectory, lab: Lab) -> None:
         campaign, deployed = planned.campaign, deploy(planned, repeatable=lab.repeatable)
@@ -223,7 +232,7 @@ class Runner:
         try:
             world.down()
         except (RunError, HostError, OSError) as error:
-            self._progress.say(f"taking the world down: {error}")
+            self._progress.say(f"taking the world down: {described(error)}")
 
 
 def lab_spec(

@@ -20,6 +20,7 @@ from orchestrator.campaign.file import load
 from orchestrator.campaign.model import Campaign, Cell, Expect
 from orchestrator.campaign.plan import MOST_RUNS, expand
 from orchestrator.campaign.store import Store
+from orchestrator.cleanup import always
 from orchestrator.errors import STOPPING, RunError, UsageError
 from orchestrator.machine import syscalls
 from orchestrator.running.interrupts import Interrupts
@@ -196,16 +197,14 @@ def measure(
         return
     # Processes of their own: a simulated run takes over signals, the clock and garbage collection of its process.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
-    try:
-        _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
-    except BrokenProcessPool as error:
-        raise RunError(
-            f"a process that made runs ended by itself, as where memory is short; with --jobs {jobs - 1} fewer are "
-            "made at a time"
-        ) from error
-    finally:
-        with interrupts.shielded():
-            pool.shutdown(cancel_futures=True)
+    with always(lambda: pool.shutdown(cancel_futures=True), shield=interrupts.shielded):
+        try:
+            _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
+        except BrokenProcessPool as error:
+            raise RunError(
+                f"a process that made runs ended by itself, as where memory is short; with --jobs {jobs - 1} fewer are "
+                "made at a time"
+            ) from error
 
 
 def _begin_process() -> None:

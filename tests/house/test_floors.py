@@ -28,13 +28,14 @@ MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
 # a run uses.
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "machine": {"errors"},
-    "worlds": {"errors", "machine"},
+    "cleanup": set(),
+    "machine": {"errors", "cleanup"},
+    "worlds": {"errors", "cleanup", "machine"},
     "campaign": {"errors"},
-    "running": {"errors", "machine", "worlds", "campaign"},
-    "nodes": {"errors", "machine", "worlds", "campaign", "running"},
-    "search": {"errors", "machine", "worlds", "campaign", "running"},
-    "command": {"errors", "machine", "worlds", "campaign", "running", "nodes", "search"},
+    "running": {"errors", "cleanup", "machine", "worlds", "campaign"},
+    "nodes": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
+    "search": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
+    "command": {"errors", "cleanup", "machine", "worlds", "campaign", "running", "nodes", "search"},
     "__main__": {"command"},
     "__init__": set(),
 }

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,15 @@ from typing import Any
 import nodeimage
 from installation.files import PROJECT_ROOT
 from nemeses import Fault, HostError, Nemesis
-from orchestrator.errors import WorldError
+from orchestrator.errors import Interrupted, WorldError
 from orchestrator.machine import cgroups
+from orchestrator.machine.cgroups import Cgroup
 from orchestrator.worlds import collect
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.namespaces import machine, roots
 from orchestrator.worlds.namespaces import world as namespaces
+from orchestrator.worlds.namespaces.machine import Machine
+from orchestrator.worlds.namespaces.network import BridgeNetwork
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Deployed, load_system
 from systems.service import Place, Service
@@ -308,6 +312,41 @@ def failures(run_dir: str) -> Any:
             said.append(str(error))
     left = [*cgroups.sandbox_group(os.environ["BROWNOUT_SANDBOX"]).path.glob("*/"), *Path("/run/brownout").glob("*/")]
     return {"said": said, "left": [str(path) for path in left], "links": sorted(os.listdir("/proc/sys/net/ipv4/conf"))}
+
+
+def interrupted(run_dir: str) -> Any:
+    """A world whose set-up is interrupted at each of its stages, while its cleanup raises; nothing of it is left."""
+    raised, stages = [], ((BridgeNetwork, "install"), (Cgroup, "create"), (Machine, "create"), (Machine, "power_on"))
+    remove = Cgroup.remove
+
+    def broken(group: Cgroup, timeout_s: float = 60.0) -> None:
+        remove(group, timeout_s)
+        raise OSError("the cleanup broke")
+
+    for holder, name in stages:
+        real = getattr(holder, name)
+        setattr(holder, name, _interrupt)
+        setattr(Cgroup, "remove", broken)  # noqa: B010 - a method, for mypy
+        try:
+            NamespaceWorld(specification(Path(run_dir), 2)).up()
+        except BaseException as error:
+            raised.append(f"{type(error).__name__}: {'; '.join(getattr(error, '__notes__', ()))}")
+        finally:
+            setattr(holder, name, real)
+            setattr(Cgroup, "remove", remove)  # noqa: B010 - as above
+        links, tables = os.listdir("/sys/class/net"), _tables()
+        left = [path.name for path in cgroups.sandbox_group(os.environ["BROWNOUT_SANDBOX"]).path.glob("*/")]
+        raised[-1] += f" {sorted(set(links) & {'br0'})} {tables} {left}"
+    return raised
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted
+
+
+def _tables() -> list[str]:
+    listed = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
 
 
 def _no_space(*_: object) -> None:

@@ -167,6 +167,12 @@ def test_a_world_that_cannot_come_up_says_why_and_leaves_nothing(tmp_path: Path)
     assert seen["links"] == ["all", "default", "lo"]
 
 
+def test_a_world_that_is_interrupted_while_it_is_made_leaves_nothing_though_its_cleanup_raises(tmp_path: Path) -> None:
+    for raised in play("interrupted", str(tmp_path)):
+        assert raised.startswith("Interrupted: cleaning up failed: the cleanup broke")
+        assert raised.endswith(" [] [] []"), "no bridge, no table, no group"
+
+
 def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
     assert "is in use by another run" in play("same_directory", str(tmp_path))
 

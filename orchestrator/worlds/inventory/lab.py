@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, Need, inflictable, needing
 from nodeimage import ImageError, PythonPackages, site_archive
+from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
@@ -76,10 +77,10 @@ class InventoryLab:
         except HostError as error:
             # The message of a playbook that failed says where to read the rest.
             self._keep_directory = isinstance(error, PlaybookError)
-            self.close()
-            raise error if isinstance(error, WorldError) else WorldError(str(error)) from error
-        except BaseException:
-            self.close()
+            clean_up(self.close, cause=error)
+            raise error if isinstance(error, WorldError) else WorldError(described(error)) from error
+        except BaseException as error:
+            clean_up(self.close, cause=error)
             raise
 
     def world(self, spec: WorldSpec) -> World:
@@ -88,13 +89,16 @@ class InventoryLab:
         return RemoteWorld(spec, self.name, self._machines, self.capabilities, self.limits, self.time_scale)
 
     def close(self) -> None:
-        machines, self._machines = self._machines, None
-        try:
-            if machines is not None:
-                machines.release()
-        finally:
-            if not self._keep_directory:
-                shutil.rmtree(self._spec.directory, ignore_errors=True)
+        clean_up(self._release, self._remove_directory)
+
+    def _release(self) -> None:
+        if self._machines is not None:
+            self._machines.release()
+            self._machines = None
+
+    def _remove_directory(self) -> None:
+        if not self._keep_directory:
+            shutil.rmtree(self._spec.directory, ignore_errors=True)
 
     @property
     def hosts(self) -> Mapping[str, Host]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nemeses import Need
 from nemeses.mechanisms.shell import kill_script
+from orchestrator.cleanup import clean_up
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
 from orchestrator.worlds.inventory.checks import Checked
@@ -91,14 +92,13 @@ class HostMachines:
 
     def release(self) -> None:
         """Take away what is only for campaigns, and let the hosts go; what was installed stays."""
-        try:
-            self.revive()
-        finally:
-            if self.network is not None:
-                self.network.remove(self._claims.held)
-            self._claims.release()
-            for host in self.hosts.values():
-                host.disconnect()
+        network = self.network
+        clean_up(
+            self.revive,
+            *(() if network is None else (lambda: network.remove(self._claims.held),)),
+            self._claims.release,
+            *(host.disconnect for host in self.hosts.values()),
+        )
 
     def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
         """Run a playbook on all hosts. Raises `PlaybookError`."""

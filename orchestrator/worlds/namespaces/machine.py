@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import WorldError
 from orchestrator.machine import links, syscalls
 from orchestrator.machine.cgroups import Cgroup
@@ -84,8 +86,8 @@ class Machine:
             self._attached.release()
             _await_banner(self.node)
         except (OSError, DiskError, WorldError, subprocess.TimeoutExpired) as error:
-            self.halt()
-            raise WorldError(f"{self.node.name} does not come up: {error}") from error
+            clean_up(self.halt, cause=error)
+            raise WorldError(f"{self.node.name} does not come up: {described(error)}") from error
         self.boot = Boot(pid, boot_id, namespace)
         return self.boot
 
@@ -115,23 +117,30 @@ class Machine:
                 os.close(mount)
             except OSError:
                 pass  # writing it back takes longer, that is all
-        self.halt()
-        self._disk.close()
-        self._group.remove()
+        clean_up(self.halt, self._disk.close, self._group.remove)
 
     def halt(self) -> None:
         """Kill every process, and wait until filesystem, loop device and cable are gone. Raises `WorldError`."""
         try:
-            self._group.kill()
-            self._group.freeze(False)
-            # Now, not when the kernel gets round to taking the namespace down: its name is needed again.
-            links.delete(self.link)
-            if self._attached is not None:
-                self._attached.wait_detached()
-                self._attached = None
+            clean_up(
+                self._group.kill,
+                self._thaw,
+                # Now, not when the kernel gets round to taking the namespace down: its name is needed again.
+                lambda: links.delete(self.link),
+                self._await_detached,
+            )
         except (OSError, DiskError) as error:
             raise WorldError(f"{self.node.name}: {error}") from error
         self.boot = None
+
+    def _thaw(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # the group was not made yet
+            self._group.freeze(False)
+
+    def _await_detached(self) -> None:
+        if self._attached is not None:
+            self._attached.wait_detached()
+            self._attached = None
 
     def _launch(self, boot_id: str, device: str) -> int:
         started = subprocess.run(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
 from orchestrator.machine.locks import RunLock
@@ -94,27 +95,28 @@ class NamespaceWorld(ServicesOnHosts):
         # The SSH library takes longer to import than a node to boot: it is imported meanwhile.
         threading.Thread(target=_import_fabric, name="import-fabric", daemon=True).start()
         self._group = cgroups.sandbox_group(sandbox).child(self._spec.run_id)
-        try:
-            self._build(self._group, on_progress)
-            self._oom_kills = self._group.oom_kills()
-        except OSError as error:
-            self.down()
-            raise WorldError(f"the namespace world cannot be made: {error}") from error
-        except BaseException:
-            self.down()
-            raise
+        with on_failure(self.down):
+            try:
+                self._build(self._group, on_progress)
+                self._oom_kills = self._group.oom_kills()
+            except OSError as error:
+                raise WorldError(f"the namespace world cannot be made: {error}") from error
 
     def down(self) -> None:
-        for host in self._hosts.values():
-            host.disconnect()
-        in_parallel(self._machines.values(), Machine.discard)
-        self._machines.clear()
+        clean_up(
+            *(host.disconnect for host in self._hosts.values()),
+            lambda: in_parallel(self._machines.values(), Machine.discard),
+            self._machines.clear,
+            self._remove_surroundings,
+            lambda: shutil.rmtree(self._scratch, ignore_errors=True),
+            self._lock.release,
+        )
+
+    def _remove_surroundings(self) -> None:
+        """Remove the group of all processes, and the network: only where `up` has begun to make them."""
         if self._group is not None:
-            self._group.remove()
+            clean_up(self._group.remove, self._network.remove)
             self._group = None
-            self._network.remove()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._lock.release()
 
     def dump(self, node: Node) -> bool:
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from installation.plain_paths import PlainPath
 from nemeses import Host, Result, Site, inflictable
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
@@ -67,29 +68,35 @@ class ProcessWorld(ServicesOnHosts):
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()
-        try:
-            self._supervisor = Supervisor()
-            for node in self._nodes:
-                Path(node.data_dir).mkdir(parents=True, exist_ok=True)
-                node.record_dir.mkdir(parents=True, exist_ok=True)
-                service = self.service(node)
-                keep_configuration(node.record_dir, node.etc_dir, service.files)
-                self._hosts[node.name] = LocalHost(node, service, self._supervisor)
-                on_progress(f"{node.name} is ready at {node.address}:{node.port}")
-        except BaseException as error:
-            self.down()
-            if isinstance(error, OSError):
+        with on_failure(self.down):
+            try:
+                self._supervisor = Supervisor()
+                for node in self._nodes:
+                    self._make(node, self._supervisor)
+                    on_progress(f"{node.name} is ready at {node.address}:{node.port}")
+            except OSError as error:
                 raise WorldError(f"the process world cannot be made: {error}") from error
-            raise
+
+    def _make(self, node: Node, supervisor: Supervisor) -> None:
+        Path(node.data_dir).mkdir(parents=True, exist_ok=True)
+        node.record_dir.mkdir(parents=True, exist_ok=True)
+        service = self.service(node)
+        keep_configuration(node.record_dir, node.etc_dir, service.files)
+        self._hosts[node.name] = LocalHost(node, service, supervisor)
 
     def down(self) -> None:
+        clean_up(
+            self._end_supervisor,
+            lambda: shutil.rmtree(self._scratch, ignore_errors=True),
+            self._plain_run_dir.close,
+            self._ports.release,
+            self._lock.release,
+        )
+
+    def _end_supervisor(self) -> None:
         if self._supervisor is not None:
             self._supervisor.close()
             self._supervisor = None
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._plain_run_dir.close()
-        self._ports.release()
-        self._lock.release()
 
     def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
         """Nothing of it outlives the run, however that ends."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nemeses.mechanisms.shell import kill_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
@@ -121,28 +122,29 @@ class RemoteWorld(ServicesOnHosts):
 
     def up(self, on_progress: Progress = no_progress) -> None:
         self._lock.take()
-        try:
-            self._machines.reset(on_progress)
-            for node in self._nodes:
-                node.record_dir.mkdir(parents=True, exist_ok=True)
-            in_parallel(self._nodes, self._configure)
-            self._mirror = Mirror(self._nodes, self._machines.hosts)
-            self._mirror.begin()
-        except (HostError, OSError) as error:
-            self.down()
-            raise WorldError(f"the {self.name} world cannot be made ready: {error}") from error
-        except BaseException:
-            self.down()
-            raise
+        with on_failure(self.down):
+            try:
+                self._make_ready(on_progress)
+            except (HostError, OSError) as error:
+                raise WorldError(f"the {self.name} world cannot be made ready: {error}") from error
+
+    def _make_ready(self, on_progress: Progress) -> None:
+        self._machines.reset(on_progress)
+        for node in self._nodes:
+            node.record_dir.mkdir(parents=True, exist_ok=True)
+        in_parallel(self._nodes, self._configure)
+        self._mirror = Mirror(self._nodes, self._machines.hosts)
+        self._mirror.begin()
 
     def down(self) -> None:
         if self._mirror is None and not self._lock.held:
             return
-        in_parallel(self._nodes, self._silence)
+        clean_up(lambda: in_parallel(self._nodes, self._silence), self._end_mirror, self._lock.release)
+
+    def _end_mirror(self) -> None:
         if self._mirror is not None:
             self._mirror.end()
             self._mirror = None
-        self._lock.release()
 
     def last_words(self, node: Node) -> str:
         if self._mirror is not None:

@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 
 from nemeses import Host, Site, inflictable
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
@@ -151,24 +152,26 @@ class SimulationWorld(ServicesOnHosts):
         self._lock.take()
         self._is_up, self._collects_garbage = True, gc.isenabled()
         self._began_cpu_s = time.process_time()
-        gc.disable()
-        self._guard.enter()
-        for node in self._nodes:
-            self._cluster.machines[node.name].record_to(node.record_dir)
-            keep_configuration(node.record_dir, node.etc_dir, self.service(node).files)
-            on_progress(f"{node.name} is simulated")
+        with on_failure(self.down):
+            gc.disable()
+            self._guard.enter()
+            for node in self._nodes:
+                self._cluster.machines[node.name].record_to(node.record_dir)
+                keep_configuration(node.record_dir, node.etc_dir, self.service(node).files)
+                on_progress(f"{node.name} is simulated")
 
     def down(self) -> None:
         if not self._is_up:
             return
+        clean_up(
+            lambda: self._cluster.unhandled().clear(),  # told by `collect_all`
+            self._cluster.close,
+            self._guard.leave,
+            lambda: shutil.rmtree(self._scratch, ignore_errors=True),
+            gc.enable if self._collects_garbage else lambda: None,
+            self._lock.release,
+        )
         self._is_up = False
-        self._cluster.unhandled().clear()  # told by `collect_all`
-        self._cluster.close()
-        self._guard.leave()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        if self._collects_garbage:
-            gc.enable()
-        self._lock.release()
 
     def service(self, node: Node) -> Service:
         """As everywhere; the templates are filled in once, for a simulated run is over in seconds."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, inflictable
 from nodeimage import JAVA, Image, ImageError, find
+from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
@@ -90,26 +91,31 @@ class VagrantLab:
             raise WorldError(str(error)) from error
         self._settle(driver.choose(image.directory))
         try:
-            try:
-                self._make(sandbox, image, given, on_progress)
-            except BootError as error:
-                if self._driver.emulates or self._driver.is_asked:
-                    raise
-                said = place.keep_logs(self._machines, str(error))
-                on_progress(f"machines did not come up with KVM, and are now emulated: {said}")
-                kvm.distrust(image.directory, "machines did not come up with it")
-                self.close()
-                self._settle(Driver("qemu", f"machines did not come up with KVM: {said}"))
-                self._make(sandbox, image, given, on_progress)
+            self._make_all(sandbox, image, given, on_progress)
         except (HostError, OSError) as error:
             words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
-                words = place.keep_logs(self._machines, words)
-                self.close()
+                with on_failure(self.close):
+                    words = place.keep_logs(self._machines, words)
+                clean_up(self.close, cause=error)
             raise WorldError(words) from error
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            clean_up(self.close, cause=error)
             raise
+
+    def _make_all(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
+        """Boot and provision all machines; emulated ones where KVM does not bring them up."""
+        try:
+            self._make(sandbox, image, given, on_progress)
+        except BootError as error:
+            if self._driver.emulates or self._driver.is_asked:
+                raise
+            said = place.keep_logs(self._machines, str(error))
+            on_progress(f"machines did not come up with KVM, and are now emulated: {said}")
+            kvm.distrust(image.directory, "machines did not come up with it")
+            self.close()
+            self._settle(Driver("qemu", f"machines did not come up with KVM: {said}"))
+            self._make(sandbox, image, given, on_progress)
 
     def world(self, spec: WorldSpec) -> World:
         if self._ready is None:
@@ -117,16 +123,23 @@ class VagrantLab:
         return RemoteWorld(spec, self.name, self._ready, self.capabilities, self.limits, self.time_scale)
 
     def close(self) -> None:
-        for machine in self._machines.values():
-            machine.lose_connection()
-        ready, self._ready = self._ready, None
-        if ready is not None:
-            ready.network.uninstall()
+        clean_up(
+            *(machine.lose_connection for machine in self._machines.values()),
+            self._uninstall_network,
+            self._stop_hypervisor,
+            self._machines.clear,
+            place.remove,
+        )
+
+    def _uninstall_network(self) -> None:
+        if self._ready is not None:
+            self._ready.network.uninstall()
+            self._ready = None
+
+    def _stop_hypervisor(self) -> None:
         if self._hypervisor is not None:
             self._hypervisor.stop()
             self._hypervisor = None
-        self._machines.clear()
-        place.remove()
 
     @property
     def hosts(self) -> Mapping[str, Host]:

@@ -1,0 +1,88 @@
+"""Undoing what was made, without losing the reason for it.
+
+Every chain of cleanup steps runs through this module, so that the same holds everywhere:
+- each step is tried, whatever became of the ones before it;
+- the cause (what ended the work that is cleaned up after) stays what is raised. An error of a step becomes a note of
+  it (`add_note`). Without a cause the first error of a step is raised, with the others as notes;
+- Ctrl-C wins: an interrupt that comes while a step runs is raised once all steps are done, in place of an error. The
+  step that it met is run again, since it may have stopped halfway. Steps can therefore be run twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Step = Callable[[], object]
+Shield = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def clean_up(*steps: Step, cause: BaseException | None = None) -> None:
+    """Run all steps. With a `cause`, only an interrupt is raised, and what fails becomes a note of the cause; else the
+    first failure is raised."""
+    failures, interrupt = _run(steps)
+    if interrupt is not None and not isinstance(cause, KeyboardInterrupt):
+        _note(interrupt, failures)
+        raise interrupt from cause
+    if cause is not None:
+        _note(cause, failures)
+    elif failures:
+        first, *others = failures
+        _note(first, others)
+        raise first
+
+
+@contextlib.contextmanager
+def always(*steps: Step, shield: Shield = contextlib.nullcontext) -> Iterator[None]:
+    """Run all steps behind the body, however that ends. They run within `shield`, if one is given."""
+    try:
+        yield
+    except BaseException as cause:
+        _shielded(steps, shield, cause)
+        raise
+    _shielded(steps, shield, None)
+
+
+@contextlib.contextmanager
+def on_failure(*steps: Step) -> Iterator[None]:
+    """Run all steps if the body raises anything, an interrupt included."""
+    try:
+        yield
+    except BaseException as cause:
+        clean_up(*steps, cause=cause)
+        raise
+
+
+def described(error: BaseException) -> str:
+    """An error's message with its notes, for people."""
+    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+def _shielded(steps: tuple[Step, ...], shield: Shield, cause: BaseException | None) -> None:
+    try:
+        with shield():
+            clean_up(*steps, cause=cause)
+    except KeyboardInterrupt as interrupt:  # it came behind the shield
+        raise interrupt from cause
+
+
+def _run(steps: tuple[Step, ...]) -> tuple[list[Exception], KeyboardInterrupt | None]:
+    failures: list[Exception] = []
+    interrupt: KeyboardInterrupt | None = None
+    for step in steps:
+        for _ in range(2):
+            try:
+                step()
+            except KeyboardInterrupt as error:
+                interrupt = interrupt or error
+                continue
+            except Exception as error:
+                failures.append(error)
+            break
+    return failures, interrupt
+
+
+def _note(error: BaseException, failures: list[Exception]) -> None:
+    for failure in failures:
+        error.add_note(f"cleaning up failed: {described(failure)}")
