@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from orchestrator.campaign import toml_text
-from orchestrator.campaign.file import read_expect, read_min_share, read_seeds
+from orchestrator.campaign.file import read_expect, read_seeds
 from orchestrator.campaign.model import Campaign, Expect, Topology
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import RunDirectory, locked
@@ -48,9 +49,9 @@ class StoredRun:
 class StoredPlan:
     """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
     another world than the campaign's was asked for. `world`: in which the runs are made; empty where nobody can tell,
-    of an older plan for whichever world the machine had. `min_ok`, `min_queries`, `min_share`, `required_faults`,
-    `upper_bound`, `converge_s`: what its runs must demand at least, as far as the campaign says so. `text`: the
-    campaign's."""
+    of an older plan for whichever world the machine had. `optional_faults`: those of the campaign; `left_out`: those of
+    them that the world was known to lack, None where that was not noted. `settled`: by cell, what `run.toml` has of
+    all its runs, where that follows from files of the user's. `text`: the campaign's."""
 
     stamp: str
     campaign: str
@@ -61,12 +62,9 @@ class StoredPlan:
     world: str
     runs: tuple[StoredRun, ...]
     whole: bool
-    min_ok: int
-    min_queries: int
-    min_share: float
-    required_faults: tuple[str, ...]
-    upper_bound: str | None
-    converge_s: int | None
+    optional_faults: tuple[str, ...]
+    left_out: tuple[str, ...] | None
+    settled: Mapping[str, Mapping[str, Any]]
     text: str
 
     @property
@@ -93,16 +91,20 @@ def keep_plan(
     seeds: Sequence[int],
     where: Sequence[str],
     world: str,
+    left_out: Sequence[str] | None = None,
+    settled: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bool:
     """Write the plan of a new invocation; False where its stamp is taken already. `world`: the name of the one that was
-    chosen. Raises `OSError`."""
+    chosen. `left_out`, `settled`: as of `StoredPlan`. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
         "seeds": list(seeds),
         "where": list(where),
         "world": world,
+        "left_out": None if left_out is None else list(left_out),
         "runs": [run.id for run in planned],
+        "settled": settled or {},
     }
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,7 +224,6 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
     runs = tuple(StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in asked for cell in chosen)
     if not runs or ids != tuple(run.id for run in runs):
         plan.refuse("runs: are not those that follow from the campaign, its cells and seeds", "runs")
-    checks = campaign.table("checks")
     return StoredPlan(
         stamp=stamp,
         campaign=campaign.text("name"),
@@ -233,14 +234,18 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         world=_world(plan, campaign),
         runs=runs,
         whole=len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
-        min_ok=checks.integer("min_ok", 0),
-        min_queries=checks.integer("min_queries", 0),
-        min_share=read_min_share(checks),
-        required_faults=checks.texts("required_faults", ()),
-        upper_bound=checks.text("upper_bound", "") or None,
-        converge_s=checks.integer_if_given("converge_s"),
+        optional_faults=campaign.table("nemesis").texts("optional_faults", ()),
+        left_out=plan.texts("left_out") if "left_out" in plan else None,
+        settled=_settled(plan),
         text=campaign.source.text,
     )
+
+
+def _settled(plan: Table) -> Mapping[str, Mapping[str, Any]]:
+    content = plan.raw("settled", {})
+    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
+        plan.refuse("settled: is not a table for each cell", "settled")
+    return content
 
 
 def _world(plan: Table, campaign: Table) -> str:

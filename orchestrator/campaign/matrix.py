@@ -15,6 +15,7 @@ from analysis.verdict import Expectation
 from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
+from orchestrator.campaign.as_planned import Plan
 from orchestrator.campaign.invocations import (
     PlanError,
     StoredPlan,
@@ -66,8 +67,9 @@ def read_matrix(
     absent = any(not (campaign_dir / run.id).is_dir() for plan in counted for run in plan.runs)
     resumable = open_stamp(campaign_dir) if absent else None
     entries = [
-        _entry(campaign_dir / run.id, plan, run, any_analysis, resumable=resumable)
+        _entry(campaign_dir / run.id, plan, run, as_planned, any_analysis, resumable=resumable)
         for plan in counted
+        for as_planned in (Plan(plan),)
         for run in plan.runs
         if only in (None, run.id)
     ]
@@ -110,7 +112,9 @@ def _no_plan(campaign_dir: Path) -> str:
     )
 
 
-def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool, *, resumable: str | None) -> Entry:
+def _entry(
+    run_dir: Path, plan: StoredPlan, run: StoredRun, as_planned: Plan, any_analysis: bool, *, resumable: str | None
+) -> Entry:
     """`resumable`: the stamp of the invocation that can be gone on with."""
     expected = Expectation(run.cell.expect.verdict, run.cell.expect.anomaly)
     planned = Planned(run.id, run.cell.name, run.seed, expected, run.cell.mutants)
@@ -118,7 +122,12 @@ def _entry(run_dir: Path, plan: StoredPlan, run: StoredRun, any_analysis: bool, 
         return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan, resumable),)))
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
-    return entry(planned, standing, () if described is None else tuple(_against(plan, planned, described, run_dir)))
+    if described is None:
+        return entry(planned, standing)
+    doubts = list(_another_run(plan, planned, described, run_dir))
+    # A run of an older version, as a baseline has them, need not have the description that this version writes.
+    doubts += () if any_analysis or doubts else as_planned.differences(run, run_dir)
+    return entry(planned, standing, doubts)
 
 
 def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> str:
@@ -128,8 +137,8 @@ def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> 
     return f"the run was planned and never made; {'go on' if is_open else 'make all anew'} with: {remedy}"
 
 
-def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:
-    """Where the run is another one than was planned, or asked for less."""
+def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:
+    """Where the run is another one than was planned."""
     for what, said, true in (
         ("campaign", described.campaign, plan.campaign),
         ("cell", described.cell, planned.cell),
@@ -139,20 +148,6 @@ def _against(plan: StoredPlan, planned: Planned, described: RunDescription, run_
     ):
         if said != true:
             yield f"run.toml is not what was planned: its {what} is {said!r}, not {true!r}"
-    needs = described.requirements
-    if needs.min_ok < plan.min_ok:
-        yield f"run.toml asks for {needs.min_ok} acknowledged writes, the campaign for {plan.min_ok}"
-    if needs.min_queries < plan.min_queries:
-        yield f"run.toml asks for {needs.min_queries} answered queries, the campaign for {plan.min_queries}"
-    if needs.min_share < plan.min_share:
-        yield f"run.toml asks for {needs.min_share:.0%} of the planned changes, the campaign for {plan.min_share:.0%}"
-    if plan.upper_bound is not None and needs.upper_bound != plan.upper_bound:
-        yield f"run.toml has the upper bound {needs.upper_bound!r}, the campaign {plan.upper_bound!r}"
-    if plan.converge_s is not None and (needs.converge_s is None or needs.converge_s > plan.converge_s):
-        yield f"run.toml gives the cluster {needs.converge_s} s to recover, the campaign {plan.converge_s} s"
-    absent = [kind for kind in plan.required_faults if kind not in needs.required_faults]
-    if absent:
-        yield f"the campaign requires faults that run.toml leaves out: {', '.join(absent)}"
     if plan.world not in ("", described.world):
         yield f"the run was made in the {described.world} world, and planned for the {plan.world} world"
     try:

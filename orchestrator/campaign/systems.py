@@ -28,7 +28,7 @@ def rehearse_systems(campaign: Campaign, cells: Collection[str]) -> None:
     """
     for cell in campaign.cells:
         if not cells or cell.name in cells:
-            deployed = _deployed(campaign, cell, cluster_id="rehearsal")
+            deployed = deployed_as(campaign, cell, cluster_id="rehearsal")
             if deployed.system.description.own_directory:
                 rehearse(deployed)
 
@@ -68,10 +68,11 @@ def deploy(planned: PlannedRun, *, repeatable: bool = False) -> Deployed:
     """What runs on the nodes of a run. Raises `InputError`. A cluster has its run's own name, by which what another run
     left is known; where nothing is ever left, a `repeatable` run has the same name each time."""
     name = f"{planned.cell.name}-{planned.seed}" if repeatable else planned.id
-    return _deployed(planned.campaign, planned.cell, cluster_id=f"brownout-{name}")
+    return deployed_as(planned.campaign, planned.cell, cluster_id=f"brownout-{name}")
 
 
-def _deployed(campaign: Campaign, cell: Cell, cluster_id: str) -> Deployed:
+def deployed_as(campaign: Campaign, cell: Cell, cluster_id: str) -> Deployed:
+    """What runs on the nodes of a cell, in a cluster of this name. Raises `InputError`."""
     system = system_of(campaign, cell)
     return Deployed(
         system,

@@ -79,7 +79,8 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
             raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
         invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
     else:
-        invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name)
+        able = selection.lab.capabilities
+        invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
     # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
     engine = Engine(
         engine_kind, store.root / ".spark" / invocation.stamp, pictures=not (simulated or options.no_pictures)

@@ -8,7 +8,7 @@ from pathlib import Path
 from history.journal import Journal
 from history.left import left_by
 from nemeses.scheduling import REAL_TIME, Scheduler
-from orchestrator.campaign.model import Workload
+from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError
 from workloads.command_client import probe_every_s, producers_of
@@ -21,18 +21,6 @@ READY_S = 30.0
 STOP_S = 8.0  # beyond the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
-PROBE = "probe"
-
-
-def expected_clients(workload: Workload) -> tuple[str, ...]:
-    """The clients of every run of this workload that comes to its end: those under load, the probe, and who reads all
-    that there is. The steps of a script start more readers."""
-    load = [planned.name for planned in KINDS[workload.kind].clients(workload.load)]
-    return (*load, PROBE, _reader_name(1))
-
-
-def _reader_name(number: int) -> str:
-    return f"reader-{number}"
 
 
 class Fleet:
@@ -111,7 +99,7 @@ class Fleet:
     def start_reader(self) -> ClientHandle:
         """A fresh client for complete reads."""
         self._readers += 1
-        return self._start(self._kind.reader, _reader_name(self._readers), 1.0)
+        return self._start(self._kind.reader, reader_name(self._readers), 1.0)
 
     def wait_ready(self) -> None:
         for client in self._clients:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.verdict import first_reasons
 from history.journal import Journal
@@ -16,6 +17,7 @@ from history.left import sha256_of
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
+from orchestrator.campaign.as_planned import settled_by_files
 from orchestrator.campaign.finding import shortest
 from orchestrator.campaign.invocations import (
     PlanError,
@@ -318,15 +320,20 @@ def plan_invocation(
     seeds: Sequence[int] = (),
     where: Sequence[str] = (),
     world: str,
+    capabilities: Collection[str] | None = None,
 ) -> Invocation:
-    """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen.
-    Raises `UsageError` where it cannot be recorded, or would seem to be older than what is there."""
+    """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen;
+    `capabilities`: the kinds of fault that it can inflict, as far as that is known. Raises `UsageError` where it cannot
+    be recorded, or would seem to be older than what is there."""
     campaign_dir = store.campaign_dir(campaign.name)
+    left_out = None if capabilities is None else campaign.nemesis.left_out(capabilities)
+    asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "where": where}
+    kept = settled_by_files(campaign, cells)
     while True:  # until the stamp is nobody else's: whoever begins at the same moment sees the same newest one
         stamp = newest_stamp(campaign_dir, store.new_stamp())
-        planned = expand(campaign, stamp, cells=cells, seeds=seeds, where=where)
+        planned = expand(campaign, stamp, **asked)
         try:
-            if keep_plan(campaign_dir, campaign, stamp, planned, cells=cells, seeds=seeds, where=where, world=world):
+            if keep_plan(campaign_dir, campaign, stamp, planned, **asked, world=world, left_out=left_out, settled=kept):
                 return Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
         except OSError as error:
             raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error

@@ -80,7 +80,9 @@ def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed
     """Make a run that stays in the store, with the plan that names it; of one that is interrupted nothing stays, so
     that nobody takes it for what was last begun. `maker` makes runs in that store. Raises `Interrupted`; `UsageError`
     where the store cannot be written."""
-    invocation = plan_invocation(store, campaign, cells=[cell], seeds=[seed], where=WHERE, world=SIMULATION)
+    able = lab_named(SIMULATION).capabilities
+    asked: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
+    invocation = plan_invocation(store, campaign, **asked, world=SIMULATION, capabilities=able)
     try:
         return maker.make(invocation.todo[0])
     except Interrupted:

@@ -74,6 +74,7 @@ class StoredRun:
     judge: str = "log"
     exits: tuple[tuple[str, int | None, int | None, str], ...] = ()  # node, exit code, signal, last words
     fatal_lines: tuple[tuple[str, str, str], ...] = ()  # node, pattern, line
+    described: dict[str, Any] | None = None  # what run.toml says instead, of the same cluster
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def values(self) -> list[int]:
@@ -121,12 +122,17 @@ class StoredRun:
                 "assignment": [[1, 2, 3]],
                 "record_bytes": 20,
             },
-            "plan": {"clients": ["producer-0", "reader-0"], "changes": RECORDS, "queries": 0},
+            "plan": {"clients": [*self._clients], "changes": RECORDS, "queries": 0},
             "nemesis": {"kind": "random", "faults": ["kill"]},
             "settings": {"broker": self.settings},
             "versions": {"python": "3"},
         }
-        (self.path / "run.toml").write_text(toml_text.dump(content))
+        (self.path / "run.toml").write_text(toml_text.dump(content if self.described is None else self.described))
+
+    @property
+    def _clients(self) -> tuple[str, str]:
+        """Who appends, and who reads."""
+        return ("producer-0", "reader-0") if self.described is None else ("producer-1", "reader-1")
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
@@ -140,6 +146,8 @@ class StoredRun:
                     journal.node(node, "started")
             if phase == "main":
                 self._appends(journal)
+                if self.described is not None:
+                    self._probe(journal)
                 if self.has_group:
                     self._group(journal)
                 self._processes(journal)
@@ -155,10 +163,10 @@ class StoredRun:
         journal.close()
 
     def _appends(self, journal: Journal) -> None:
-        journal.client("producer-0", process=0, role="producer", session=1, producers=(0, 1))
+        journal.client(self._clients[0], process=0, role="producer", session=1, producers=(0, 1))
         writer = OperationWriter(
             self.path / "history" / "operations",
-            client="producer-0",
+            client=self._clients[0],
             session=1,
             process=0,
             producer=0,
@@ -172,7 +180,14 @@ class StoredRun:
             if offset == self.fault_behind:
                 self._fault(journal)
         writer.close()
-        self._left(journal, "producer-0")
+        self._left(journal, self._clients[0])
+
+    def _probe(self, journal: Journal) -> None:
+        journal.client("probe", process=2, role="producer", session=1, producers=(2, 1))
+        OperationWriter(
+            self.path / "history" / "operations", client="probe", session=1, process=2, producer=2, clock=self.clock
+        ).close()
+        self._left(journal, "probe")
 
     def _left(self, journal: Journal, client: str) -> None:
         left = left_by(self.path / "history" / "operations", client)
@@ -187,7 +202,7 @@ class StoredRun:
             writer.committing(1, {0: RECORDS})
             self.clock.now += MS
             writer.committed(1, [0])
-        with GroupWriter(self.path / "history" / "operations", "reader-0", self.clock) as writer:
+        with GroupWriter(self.path / "history" / "operations", self._clients[1], self.clock) as writer:
             writer.fetched({0: RECORDS}, inv=self.clock.now)
         self._left(journal, "member-0")
 
@@ -205,9 +220,9 @@ class StoredRun:
         journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})
 
     def _final_read(self, journal: Journal) -> None:
-        journal.client("reader-0", process=1, role="reader", session=1, producers=(0, 0))
+        journal.client(self._clients[1], process=1, role="reader", session=1, producers=(0, 0))
         writer = OperationWriter(
-            self.path / "history" / "operations", client="reader-0", session=1, process=1, clock=self.clock
+            self.path / "history" / "operations", client=self._clients[1], session=1, process=1, clock=self.clock
         )
         writer.phase = PHASE_FINAL
         values = self.values()
@@ -220,7 +235,7 @@ class StoredRun:
         shown = values[self.shown_from :]
         writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=shown)
         writer.close()
-        self._left(journal, "reader-0")
+        self._left(journal, self._clients[1])
 
     def _replicas(self) -> None:
         for node in NODES:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from analysis.pipeline import analyze
+from orchestrator.campaign.description import Surroundings, described, settled
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import Store
+from orchestrator.campaign.systems import deployed_as
 from orchestrator.command.line import main
 from orchestrator.running.runner import plan_invocation
 from systems.toml_tables import Source
@@ -20,6 +24,36 @@ from tests.analysis_pipeline.stored_run import StoredRun
 
 NAME = "story"
 TWO_SEEDS = "[seeds]\ncount = 2\n"
+PAPER = """
+name = "paper"
+title = "What a test writes down"
+workloads = ["log"]
+[promises]
+replicas = "kafka"
+[roles.broker]
+ports = { client = 9092 }
+command = ["none"]
+"""
+"""A system that no run starts: of each node only files are left."""
+FITTING = """
+[system]
+path = "paper"
+[workload]
+partitions = 1
+producers = 1
+consumers = 0
+record_bytes = 20
+rate = 1
+duration_s = 40
+[nemesis]
+kind = "random"
+faults = ["kill"]
+[checks]
+upper_bound = "strict"
+min_ok = 40
+required_faults = ["kill"]
+"""
+"""What a campaign must ask for so that `StoredRun` is a run of it."""
 
 
 @dataclass
@@ -36,17 +70,35 @@ class StoredCampaign:
 
     def plan(self, **asked: Any) -> tuple[PlannedRun, ...]:
         """Begin an invocation; its runs."""
-        campaign = parse(Source("story.toml", f'name = "{NAME}"\n{self.text}'), Path("story.toml"))
+        file = self.store.parent / "campaigns" / "story.toml"
+        (file.parent / "paper").mkdir(parents=True, exist_ok=True)
+        (file.parent / "paper" / "system.toml").write_text(PAPER)
+        fitting = FITTING.split("[checks]")[0] if "[checks]" in self.text else FITTING
+        campaign = parse(Source(str(file), f'name = "{NAME}"\n{self.text}{fitting}'), file)
         invocation = plan_invocation(Store(self.store), campaign, **{"world": StoredRun.world} | asked)
         self.plans.append(invocation.stamp)
         return invocation.todo
 
-    def make(self, planned: PlannedRun, **changes: Any) -> Path:
-        """Record a run, which passes unless it is told otherwise, and judge it; its directory."""
-        expect = planned.cell.expect
-        said = {"verdict": expect.verdict} | ({"anomaly": expect.anomaly} if expect.anomaly else {})
+    def make(self, planned: PlannedRun, *, says: Mapping[str, Any] | None = None, **changes: Any) -> Path:
+        """Record a run, which passes unless it is told otherwise, and judge it; its directory. Of the changes, those
+        that run.toml has too are made there. `says`: other values of run.toml, by dotted key; None: it lacks the key.
+        """
+        world = changes.get("world", StoredRun.world)
+        content = described(
+            settled(planned.campaign, planned.cell, deployed_as(planned.campaign, planned.cell, planned.id)),
+            run=planned.id,
+            seed=planned.seed,
+            replay=planned.replay,
+            around=Surroundings(world, "it is of paper", limits=("nothing here is real",)),
+        )
+        content |= {"started": "2026-01-02T03:04:05+00:00", "versions": {"python": "3"}}
+        content |= {key: value for key, value in changes.items() if key in content}
+        for key, value in (says or {}).items():
+            *tables, last = key.split(".")
+            table = reduce(lambda inner, name: inner.setdefault(name, {}), tables, content)
+            table[last] = value
         told: dict[str, Any] = {"seed": planned.seed, "cell": planned.cell.name, "campaign": planned.campaign.text}
-        run = StoredRun(self.path / planned.id, **told | {"expect": said} | changes).write()
+        run = StoredRun(self.path / planned.id, described=content, **told | changes).write()
         analyze(run, engine="in-process", pictures=False)
         return run
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from orchestrator.errors import UsageError
 from tests.orchestrator.junit_schema import suite_of
 from tests.orchestrator.stored_campaign import NAME, Answer, StoredCampaign, ask
 
+LIMITS = ["nothing here is real", "the paper world was chosen because it is of paper"]
 LOST = """
 [[cell]]
 name = "main"
@@ -67,7 +70,7 @@ def test_a_plan_whose_runs_all_passed_lets_the_change_through(campaign: StoredCa
     answer = decided(campaign.path)
     assert (answer.code, answer.json["reason"]) == (0, "all 2 runs came to what was expected")
     assert answer.json["worlds"] == ["paper"]
-    assert answer.json["limits"] == ["nothing here is real"]
+    assert answer.json["limits"] == LIMITS
     assert answer.json["versions"] == {"python": ["3"]}
     assert answer.json["invocations"] == campaign.plans
     told = ask("gate", campaign.path).out
@@ -252,22 +255,71 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
 
 
 @pytest.mark.parametrize(
-    ("asks", "words"),
+    ("says", "words"),
     [
-        ("min_ok = 41", "run.toml asks for 40 acknowledged writes, the campaign for 41"),
-        ("min_queries = 1", "run.toml asks for 0 answered queries, the campaign for 1"),
-        ("min_share = 0.6", "run.toml asks for 50% of the planned changes, the campaign for 60%"),
-        ('upper_bound = "session"', "run.toml has the upper bound 'strict', the campaign 'session'"),
-        ("converge_s = 9", "run.toml gives the cluster None s to recover, the campaign 9 s"),
+        ({"checks.min_ok": 1}, "its checks.min_ok is 1, not 40"),
+        ({"checks.min_share": 0.1}, "its checks.min_share is 0.1, not 0.5"),
+        ({"checks.min_share": None}, "it has no checks.min_share, which is 0.5"),
+        ({"checks.upper_bound": "lower-bound-only"}, "its checks.upper_bound is 'lower-bound-only', not 'strict'"),
+        ({"checks.required_faults": []}, "its checks.required_faults is [], not ['kill']"),
+        ({"expect.verdict": "unknown"}, "its expectation is 'unknown', not 'pass'"),
+        ({"mutants": ["x"]}, "its mutants is ['x'], not []"),
+        ({"replicas.format": "none"}, "its replicas.format is 'none', not 'kafka'"),
+        ({"replicas.records": "value-first"}, "its replicas.records is 'value-first', not 'derived'"),
+        ({"metadata.traced": True}, "its metadata.traced is True, not False"),
+        ({"plan.changes": 0}, "its plan.changes is 0, not 40"),
+        ({"plan.changes": "40"}, "its plan.changes is '40', not 40"),
+        ({"plan.queries": False}, "its plan.queries is False, not 0"),
+        ({"plan.clients": ["producer-1", "reader-1"]}, "its plan.clients is ['producer-1', 'reader-1'], not"),
+        ({"workload.rate": 2}, "its workload.rate is 2, not 1.0"),
+        ({"workload.record_bytes": None}, "it has no workload.record_bytes"),
+        ({"nemesis.faults": []}, "its nemesis.faults is [], not ['kill']"),
+        ({"nemesis.left_out": ["kill"], "nemesis.faults": []}, "its nemesis.left_out is ['kill'], not []"),
+        ({"nemesis.kind": "none"}, "its nemesis.kind is 'none', not 'random'"),
+        ({"settings.broker.retention": "1"}, "it has settings.broker"),
+        ({"topology.filesystem": "xfs"}, "its topology.filesystem is 'xfs', not 'ext4'"),
+        ({"system.title": "other"}, "its system.title is 'other', not 'What a test writes down'"),
+        ({"system.roles.n3": "observer"}, "its system.roles.n3 is 'observer', not 'broker'"),
+        ({"time_scale": 9.0}, "its time_scale is 9.0"),
+        ({"time_scale": None}, "its time_scale is None"),
+        ({"limits": []}, "its limits is [], not ["),
+        ({"limits": [LIMITS[0]]}, "its limits is ['nothing here is real'], not ["),
+        ({"world_reason": "of a whim"}, "its limits is ["),
+        ({"world_reason": None}, "it does not say why its world was chosen"),
+        ({"started": "yesterday"}, "its started is 'yesterday'"),
+        ({"started": None}, "it has no started"),
+        ({"versions": {}}, "its versions is {}"),
+        ({"versions.python": 3}, "its versions is {'python': 3}"),
+        ({"replay": "./brownout run x --cell main --seed 7"}, "which does not end with --cell main --seed 1"),
+        ({"invocation": "20200101T00000000"}, "its invocation is '20200101T00000000'"),
+        ({"remark": "none"}, "it has remark = 'none', of which the plan says nothing"),
+        ({"checks.optional": True}, "it has checks.optional = True, of which the plan says nothing"),
     ],
+    ids=str,
 )
-def test_a_run_that_asks_for_less_than_its_campaign_is_unknown(tmp_path: Path, asks: str, words: str) -> None:
-    """It is whole, sealed and passes; but it is not what was planned."""
-    campaign = StoredCampaign(tmp_path, f"[checks]\n{asks}\n")
-    campaign.made()
+def test_a_run_of_another_description_than_was_planned_is_unknown(
+    tmp_path: Path, says: dict[str, object], words: str
+) -> None:
+    """It is whole, sealed, and most of these pass by themselves; but each is not what was planned."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan(capabilities=["kill"])
+    campaign.make(planned, says=says)
     answer = decided(campaign.path)
     assert answer.code == 2
     assert words in " ".join(answer.json["runs"][0]["reasons"])
+
+
+def test_what_files_of_the_users_settle_is_kept_with_the_plan(campaign: StoredCampaign) -> None:
+    """A store may be looked at where the campaign's system is not."""
+    (plan,) = (campaign.path / "plans").glob("*.toml")
+    assert tomllib.loads(plan.read_text())["settled"]["main"]["system"]["title"] == "What a test writes down"
+    away = f"{campaign.store.parent}/nowhere/story.toml"
+    plan.write_text(re.sub('^campaign = ".*"', f'campaign = "{away}"', plan.read_text(), count=1))
+    assert decided(campaign.path).code == 0
+    plan.write_text(plan.read_text().split("[settled")[0])
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "the plan's campaign cannot be read, so nothing can be compared with it: " in answer.json["reason"]
 
 
 def test_a_pass_without_the_queries_that_its_plan_needs_is_unknown(campaign: StoredCampaign) -> None:
@@ -474,8 +526,7 @@ def _plan_truncated(plan: Path) -> None:
 
 
 def _plan_thinned(plan: Path) -> None:
-    content = plan.read_text()
-    plan.write_text(content[: content.rindex(",")] + "]\n")
+    plan.write_text(re.sub(r"^(runs = .*), .*$", r"\1]", plan.read_text(), flags=re.MULTILINE))
 
 
 def _plan_of_fewer_seeds(plan: Path) -> None:

@@ -295,12 +295,12 @@ def test_a_baseline_is_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyP
     now = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
     now.made()
     then = StoredCampaign(tmp_path / "baseline", "[seeds]\ncount = 3\n")
-    for planned, changes in zip(then.plan(), ({"lost": 7}, {}, {}), strict=True):
-        then.make(planned, **changes)
+    for planned, lost in zip(then.plan(), (7, None, None), strict=True):
+        then.make(planned, lost=lost)
     (tmp_path / "gate.toml").write_text('[baseline]\npath = "baseline"\nalpha = 0.2\n')
     answer = ask("gate", now.path, "--json")
     assert answer.code == 0
-    assert "lost-acknowledged-write of the system in cell main" in answer.json["signatures"]["resolved"]
+    assert "lost-acknowledged-write of paper in cell main" in answer.json["signatures"]["resolved"]
     assert len([finding for finding in answer.json["findings"] if finding["demand"] == "baseline"]) == 2
     (tmp_path / "gate.toml").write_text('[baseline]\npath = "baseline"\nalpha = 0.001\n')
     answer = ask("gate", now.path)

@@ -1,0 +1,184 @@
+"""Is a run what was planned? Its `run.toml` is built again from the plan, and all of it is compared.
+
+What the plan cannot settle is in `FREE`, each key with its reason; of these only the form is compared. A campaign may
+name files of its user's (a system, a client), which need not be there where the gate is asked: the plan keeps what they
+settle.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from installation.commands import joined
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.description import Surroundings, chosen, described, settled
+from orchestrator.campaign.file import parse
+from orchestrator.campaign.invocations import StoredPlan, StoredRun
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.swarm import draw
+from orchestrator.campaign.systems import deployed_as
+from systems.errors import InputError
+from systems.toml_tables import Source
+
+SLOWER: Final = ("vagrant", "inventory")
+"""The worlds in which everything may take longer than on the machine itself."""
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
+_MOST_SCALE: Final = 100
+
+Content = Mapping[str, Any]
+
+
+class Plan:
+    """A stored plan as what its runs must be."""
+
+    def __init__(self, plan: StoredPlan) -> None:
+        self._plan = plan
+        self._settled: dict[tuple[str, int | None], Content] = {}
+
+    def differences(self, run: StoredRun, run_dir: Path) -> Iterator[str]:
+        """How a run's `run.toml`, which can be read, differs from what was planned, as sentences."""
+        content = tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
+        try:
+            common = self._common(run)
+        except (InputError, RecursionError) as error:
+            yield f"the plan's campaign cannot be read, so nothing can be compared with it: {error}"
+            return
+        for what in self._strange(run, content):
+            yield f"run.toml is not what was planned: {what}"
+        expected = described(
+            common, run=run.id, seed=run.seed, replay=_text(content, "replay"), around=self._around(content, common)
+        )
+        given = {key: content[key] for key in FREE if key in content}
+        for what in differing(tomllib.loads(toml_text.dump(expected)) | given, content):
+            yield f"run.toml is not what was planned: {what}"
+
+    def _common(self, run: StoredRun) -> Content:
+        """What the plan settles of a run. Raises `InputError`."""
+        kept = self._plan.settled.get(run.cell.name)
+        if kept is not None:
+            return kept
+        drawn = run.seed if self._campaign.swarm else None
+        key = run.cell.name, drawn
+        if key not in self._settled:
+            self._settled[key] = settled_of(self._campaign, run.cell.name, run.seed)
+        return self._settled[key]
+
+    @cached_property
+    def _campaign(self) -> Campaign:
+        path = Path(self._plan.path)
+        return parse(Source(str(path), self._plan.text), path)
+
+    def _around(self, content: Content, common: Content) -> Surroundings:
+        """The run's world, as far as only the run can say it."""
+        limits, left_out = _texts(content, "limits"), self._left_out(content)
+        around = Surroundings(
+            world=self._plan.world or _text(content, "world"),
+            reason=_text(content, "world_reason"),
+            time_scale=content["time_scale"] if _is_scale(content.get("time_scale")) else 1.0,
+            left_out=left_out,
+        )
+        own = len(limits) - len(chosen(around)) - len(common["limits"])
+        return Surroundings(around.world, around.reason, around.time_scale, tuple(limits[: max(0, own)]), left_out)
+
+    def _left_out(self, content: Content) -> tuple[str, ...]:
+        """The optional faults that the world lacked. Hosts of an inventory may lack more than was known before."""
+        nemesis = content.get("nemesis")
+        said = _texts(nemesis, "left_out") if isinstance(nemesis, dict) else []
+        known = self._plan.left_out
+        if known is not None and self._plan.world != "inventory":
+            return known
+        return tuple(kind for kind in self._plan.optional_faults if kind in said or kind in (known or ()))
+
+    def _strange(self, run: StoredRun, content: Content) -> Iterator[str]:
+        """What of that which only the run can say does not have the form that it has in every run."""
+        for key, (_, is_right) in FREE.items():
+            if key not in content:
+                yield f"it has no {key}"
+            elif not is_right(content[key]):
+                yield f"its {key} is {content[key]!r}"
+        scale = content.get("time_scale")
+        if not _is_scale(scale) or (scale != 1 and self._plan.world not in ("", *SLOWER)):
+            yield f"its time_scale is {scale!r}"
+        if not _text(content, "world_reason"):
+            yield "it does not say why its world was chosen"
+        tail = joined(["--cell", run.cell.name, "--seed", str(run.seed), *self._plan.where])
+        if not _text(content, "replay").endswith(f" {tail}"):
+            yield f"its replay is {content.get('replay')!r}, which does not end with {tail}"
+
+
+def settled_of(campaign: Campaign, cell_name: str, seed: int) -> dict[str, Any]:
+    """What a campaign settles of the run of a cell with a seed. Raises `InputError`."""
+    cell = next(cell for cell in campaign.cells if cell.name == cell_name)
+    drawn = draw(campaign, seed)
+    return settled(drawn, cell, deployed_as(drawn, cell, cluster_id=""))
+
+
+def settled_by_files(campaign: Campaign, cells: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    """By cell (none named: all), what a campaign settles of its runs where that follows from files of the user's, which
+    need not be there, or not as they were, when the runs are compared with it. Raises `InputError`."""
+    if campaign.system.directory is None and not campaign.client.is_given:
+        return {}
+    chosen_cells = [cell for cell in campaign.cells if not cells or cell.name in cells]
+    return {cell.name: settled_of(campaign, cell.name, campaign.seeds.first) for cell in chosen_cells}
+
+
+def differing(expected: Any, said: Any, where: str = "") -> Iterator[str]:
+    """Where two contents of a TOML file differ, each as a phrase that names the key."""
+    if isinstance(expected, dict) and isinstance(said, dict):
+        for key in dict.fromkeys((*expected, *said)):
+            at = f"{where}.{key}" if where else key
+            if key not in said:
+                yield f"it has no {at}, which is {expected[key]!r}"
+            elif key not in expected:
+                yield f"it has {at} = {said[key]!r}, of which the plan says nothing"
+            else:
+                yield from differing(expected[key], said[key], at)
+    elif not _same(expected, said):
+        yield f"its {where} is {said!r}, not {expected!r}"
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of one type: true is no number, and a text is no number. Numbers are numbers."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return type(one) is type(other) and one == other
+
+
+def _text(content: Content, key: str) -> str:
+    value = content.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(content: Content, key: str) -> list[str]:
+    value = content.get(key)
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _is_scale(value: Any) -> bool:
+    return type(value) in (int, float) and 1 <= value <= _MOST_SCALE
+
+
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, str) and _MOMENT.fullmatch(value) is not None
+
+
+def _are_versions(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(each, str) and each for each in value.values())
+
+
+FREE: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "started": ("when the run was made is known only then", _is_moment),
+    "versions": ("a run may be made later, on another machine, than it was planned", _are_versions),
+}
+"""The keys of `run.toml` of which the plan says nothing, each with the reason and its form. Besides, `world_reason` and
+the world's own `limits` depend on the machine, `time_scale` on the machines of the world, the beginning of `replay` on
+how Brownout was started, and `nemesis.left_out` on the hosts of an inventory. What follows from these is compared."""

@@ -1,0 +1,145 @@
+"""`run.toml`: one cell of the matrix as it is run, so that the run's directory explains itself.
+
+Nearly all of it follows from the plan. `settled` is that part; it needs no world, so that the gate can build it again
+from the plan's campaign and compare all of it. `Surroundings` is what the world adds. The orchestrator adds when the
+run was made, and with which versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from history import DERIVED, VALUE_FIRST
+from orchestrator.campaign.model import Campaign, Cell, Nemesis, Workload
+from orchestrator.campaign.plan import invocation_of
+from orchestrator.campaign.stake import stake_of
+from orchestrator.campaign.systems import client_nodes
+from systems import Deployed
+from workloads.kinds import KINDS
+
+PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The world of a run. `reason`: why it was chosen. `time_scale`: by which factor its times are longer. `limits`:
+    what a run there does not show, as sentences. `left_out`: the optional kinds of fault that it cannot inflict."""
+
+    world: str
+    reason: str
+    time_scale: float = 1.0
+    limits: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any]:
+    """What a campaign, as its run's seed drew it, settles for the runs of a cell. `limits` has those of the campaign
+    only, and the kinds of fault are those of a world that lacks none."""
+    promises, stake = deployed.system.description.promises, stake_of(campaign)
+    return {
+        "campaign": campaign.name,
+        "cell": cell.name,
+        "mutants": list(cell.mutants),
+        "limits": list(stake.limits),
+        "expect": {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly},
+        "checks": {
+            "upper_bound": campaign.checks.upper_bound,
+            "min_ok": stake.min_ok,
+            "min_queries": stake.min_queries,
+            "min_share": stake.min_share,
+            "required_faults": list(campaign.checks.required_faults),
+            "converge_s": campaign.checks.converge_s,
+        },
+        "topology": {
+            "nodes": campaign.topology.nodes,
+            "filesystem": campaign.topology.filesystem,
+            "inventory": campaign.topology.inventory,
+        },
+        "system": {
+            "name": deployed.system.name,
+            "title": deployed.system.description.title,
+            "version": deployed.system.version,
+            "roles": dict(zip(campaign.topology.names, deployed.roles, strict=True)),
+        },
+        "replicas": {"format": promises.replicas, "records": _records(campaign.workload)},
+        "metadata": {"format": promises.metadata, "traced": promises.events},
+        "plan": {"clients": list(expected_clients(campaign.workload)), **stake.to_toml()},
+        "workload": _workload(campaign, deployed),
+        "nemesis": _nemesis(campaign.nemesis),
+        "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
+    }
+
+
+def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, around: Surroundings) -> dict[str, Any]:
+    """The content of `run.toml`, but for when the run was made and with which versions. What is required is there as
+    the campaign has it. Optional faults that the world cannot inflict are not scheduled; the limits say so."""
+    limits = [*around.limits, *chosen(around), *settled["limits"]]
+    nemesis = dict(settled["nemesis"])
+    if nemesis["kind"] == "random":
+        nemesis["faults"] = [kind for kind in nemesis["faults"] if kind not in around.left_out]
+        nemesis["left_out"] = list(around.left_out)
+    return {
+        "run": run,
+        "invocation": invocation_of(run),
+        "seed": seed,
+        "world": around.world,
+        "world_reason": around.reason,
+        "time_scale": around.time_scale,
+        "replay": replay,
+        **settled,
+        "limits": limits,
+        "nemesis": nemesis,
+    }
+
+
+def chosen(around: Surroundings) -> list[str]:
+    """The limits that follow from which world was chosen."""
+    limits = [f"the {around.world} world was chosen because {around.reason}"]
+    if around.left_out:
+        limits.append(f"not exercised in the {around.world} world: {', '.join(sorted(around.left_out))}")
+    return limits
+
+
+def expected_clients(workload: Workload) -> tuple[str, ...]:
+    """The clients of every run of this workload that comes to its end: those under load, the probe, and the reader of
+    everything. The steps of a script start more readers."""
+    load = [planned.name for planned in KINDS[workload.kind].clients(workload.load)]
+    return (*load, PROBE, reader_name(1))
+
+
+def reader_name(number: int) -> str:
+    return f"reader-{number}"
+
+
+def _records(workload: Workload) -> str:
+    """What records are made of: our clients derive every byte, those that users bring need not."""
+    return VALUE_FIRST if KINDS[workload.kind].own_client else DERIVED
+
+
+def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
+    workload, serving = campaign.workload, client_nodes(campaign, deployed.system)
+    kind = KINDS[workload.kind]
+    content: dict[str, Any] = {"kind": kind.name, "judge": kind.judge}
+    if kind.partitioned:
+        off = workload.placement == "off-controller"
+        content |= {
+            "topic": workload.topic,
+            "partitions": workload.partitions,
+            "placement": "assigned" if workload.assignment else workload.placement,
+            "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
+        }
+    content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}
+    return content | dict(workload.parameters)
+
+
+def _nemesis(nemesis: Nemesis) -> dict[str, Any]:
+    content: dict[str, Any] = {"kind": nemesis.kind}
+    if nemesis.kind == "random":
+        content["faults"], content["left_out"] = list(nemesis.faults), []
+        content["interval_s"], content["duration_s"] = list(nemesis.interval_s), list(nemesis.duration_s)
+        content["overlap"], content["quiet_s"] = nemesis.overlap, [list(each) for each in nemesis.quiet_s]
+    if nemesis.kind == "steps":
+        content["steps"] = [step.title + (f" - {step.why}" if step.why else "") for step in nemesis.steps]
+    return content
