@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -134,7 +134,7 @@ class Checker:
     def judged(self, run: Run) -> Outcome:
         """What it says of a run. Evidence that was changed behind the run's back proves nothing, whatever it shows now:
         what would be an anomaly by it is a doubt. So is what the tester itself may have caused."""
-        outcome = without_the_testers(self.check(run), run)
+        outcome = without_the_testers(self._with_promises(self.check(run)), run)
         if not outcome.anomalies:
             return outcome
         changed = [sentence for name, sentence in run.changed.items() if re.fullmatch(self.reads, name, re.DOTALL)]
@@ -143,6 +143,11 @@ class Checker:
         doubts = tuple(f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies)
         detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
+
+    def _with_promises(self, outcome: Outcome) -> Outcome:
+        """The outcome, each anomaly with the code of its promise. Raises KeyError for an undeclared anomaly."""
+        codes = {kind.name: kind.breaks.code for kind in self.anomalies}
+        return replace(outcome, anomalies=tuple(replace(each, promise=codes[each.name]) for each in outcome.anomalies))
 
 
 def without_the_testers(outcome: Outcome, run: Run) -> Outcome:

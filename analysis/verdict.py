@@ -120,7 +120,7 @@ class Verdict:
 
     def _content(self) -> dict[str, Any]:
         """As JSON has it, without the checksum."""
-        content = asdict(self) | {"anomalies": [asdict(a) | {"class": a.klass} for a in self.anomalies]}
+        content = asdict(self)
         text = json.dumps(content, default=str, ensure_ascii=False)
         # What nodes printed may hold bytes that are not UTF-8; as halves of surrogate pairs they cannot be read back.
         written: dict[str, Any] = json.loads(text.encode("utf-8", errors="replace"))

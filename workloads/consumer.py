@@ -27,8 +27,7 @@ from workloads.control import (
     Stop,
     Stopped,
 )
-from workloads.kinds.log import END_QUERIES_SHARE
-from workloads.pacing import Pacer
+from workloads.pacing import END_QUERIES_SHARE, Pacer
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 

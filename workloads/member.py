@@ -17,7 +17,7 @@ from history import OperationWriter
 from history.groups import NO_OFFSET, GroupWriter
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
 from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, Start, Stop, Stopped
-from workloads.kinds.group import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 

@@ -8,6 +8,10 @@ from typing import Final, Protocol
 
 from workloads.settings import ClientSettings
 
+CONSUMER_SHARE: Final = 0.3
+"""The share of consumers in the operations of a load."""
+END_QUERIES_SHARE: Final = 0.2
+"""The share of end queries in the operations of a consumer."""
 _IDEMPOTENT_DEPTH: Final = 16
 
 

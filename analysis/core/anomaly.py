@@ -31,7 +31,8 @@ class Anomaly:
     has to do with one; else `topic` is empty, `partition` -1.
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
-    `count` says how many such contradictions the partition has (real-time anomalies: the worst stands for all).
+    `count`: how many such contradictions the partition has (of real-time anomalies only the worst is named). `promise`:
+    the code of the broken promise; the checker that declares the anomaly fills it (`Checker.judged`).
     """
 
     name: str
@@ -40,13 +41,7 @@ class Anomaly:
     sentence: str
     witness: tuple[dict[str, Any], ...]
     count: int = 1
-
-    @property
-    def klass(self) -> str:
-        """The code of the promise broken, as the checker that names the anomaly declares it."""
-        from analysis.core.anomalies import CLASSES  # which imports all checkers, and they this module
-
-        return CLASSES[self.name]
+    promise: str = ""
 
     @property
     def where(self) -> str:

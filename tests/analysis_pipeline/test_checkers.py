@@ -140,7 +140,7 @@ def test_a_process_that_ends_by_itself_fails_the_run(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", exits=exits)
     verdict = judged(run)
     assert verdict.verdict == "fail"
-    assert [(a.name, a.klass, a.count) for a in verdict.anomalies] == [
+    assert [(a.name, a.promise, a.count) for a in verdict.anomalies] == [
         ("unexpected-exit", "UEX", 1),
         ("unexpected-exit", "UEX", 2),
         ("unexpected-exit", "UEX", 1),
@@ -163,7 +163,7 @@ def test_a_line_that_the_system_declares_fatal_fails_the_run(tmp_path: Path) -> 
     verdict = judged(StoredRun(tmp_path / "run", fatal_lines=lines))
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
-    assert (anomaly.name, anomaly.klass, anomaly.count) == ("fatal-log-line", "FTL", 2)
+    assert (anomaly.name, anomaly.promise, anomaly.count) == ("fatal-log-line", "FTL", 2)
     assert "(^FATAL): FATAL disk is gone" in anomaly.sentence
     assert [row["line"] for row in anomaly.witness] == ["FATAL disk is gone", "FATAL still gone"]
 

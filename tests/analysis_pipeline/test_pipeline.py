@@ -45,7 +45,7 @@ def test_a_lost_acknowledged_write_fails_and_names_the_operations(tmp_path: Path
     assert verdict.verdict == "fail"
     assert not verdict.met
     lost = next(a for a in verdict.anomalies if a.name == "lost-acknowledged-write")
-    assert lost.klass == "AWL"
+    assert lost.promise == "AWL"
     assert lost.witness
     assert not (tmp_path / "run" / "certificate").exists()
     assert (tmp_path / "run" / "plots" / "anomaly-0.png").stat().st_size > 1_000

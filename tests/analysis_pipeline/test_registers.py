@@ -64,7 +64,7 @@ def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
     verdict = judged(run, pictures=True)
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
-    assert (anomaly.name, anomaly.klass, anomaly.topic) == ("stale-register-read", "SR", "k2")
+    assert (anomaly.name, anomaly.promise, anomaly.topic) == ("stale-register-read", "SR", "k2")
     assert not (run / "certificate").exists()
     assert (run / "plots" / "anomaly-0.png").stat().st_size > 1_000
     page = render_run(run).read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,8 +105,9 @@ def test_the_rule_can_fail(tmp_path: Path) -> None:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
+    """Imports in functions and for type checking count: two modules that need each other are one subject."""
     names = {module_name(path): path for room in MAY_IMPORT for path in modules(room)}
-    graph = {name: module_level_imports(path) & names.keys() - {name} for name, path in names.items()}
+    graph = {name: {target for _, target in imports(path)} & names.keys() - {name} for name, path in names.items()}
     assert cycle(graph) is None
 
 
@@ -113,26 +115,38 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def module_level_imports(path: Path) -> set[str]:
-    """All that a module needs to be understood: every import but those in functions, which wait for a call.
-
-    What is imported for type checking only counts: two modules that describe each other are one subject."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            waiting += ast.iter_child_nodes(node)
-            found |= {name for _, name in imported_by(node)}
-    return found
+MAY_LOAD_LATE = {
+    "aiokafka", "ansible_runner", "confluent_kafka", "fabric", "invoke", "jinja2", "kafka", "kazoo", "matplotlib",
+    "numba", "numpy", "pandas", "paramiko", "pyarrow", "pyspark", "rich", "uvloop",
+}  # fmt: skip
+"""Third-party packages that a function may import: they take long to load, and not every command needs them."""
 
 
-def test_imports_for_type_checking_count_and_those_in_functions_do_not(tmp_path: Path) -> None:
+def test_only_heavy_packages_load_late() -> None:
+    late = {
+        (str(path.relative_to(ROOT)), line, name.split(".")[0])
+        for room in MAY_IMPORT
+        for path in modules(room)
+        for line, name in imports_in_functions(path)
+    }
+    known = sys.stdlib_module_names | MAY_IMPORT.keys() | MAY_LOAD_LATE
+    assert sorted(entry for entry in late if entry[2] not in known) == []
+
+
+def imports_in_functions(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ast.walk(node):
+                yield from imported_by(inner)
+
+
+def test_imports_in_functions_and_for_type_checking_count(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.b import c\ndef f():\n    import d\n"
     )
-    assert module_level_imports(module) == {"typing", "typing.TYPE_CHECKING", "a.b", "a.b.c"}
+    assert {name for _, name in imports(module)} == {"typing", "typing.TYPE_CHECKING", "a.b", "a.b.c", "d"}
+    assert {name for _, name in imports_in_functions(module)} == {"d"}
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str] | None:

@@ -11,8 +11,9 @@ from workloads import command_client
 from workloads.api import LogClient
 from workloads.control import AppendResult, Control
 from workloads.kind import Kind, Role
-from workloads.kinds.log import CONSUMERS, END_QUERIES_SHARE, PRODUCERS, clients, mix, partitions
+from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, mix, partitions
 from workloads.own_process import RETRY_S, OwnProcess, place_in_log, shown_value
+from workloads.pacing import END_QUERIES_SHARE
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
 

@@ -11,19 +11,7 @@ from workloads.kinds import log
 from workloads.settings import ClientSettings
 
 COMMITS_SHARE: Final = 0.1  # of the load's operations
-FETCH_EVERY_S: Final = 2.0  # between two questions of a member for what is committed
-HEARTBEATS_PER_SESSION: Final = 10
 _SHARED: Final = tuple(parameter for parameter in log.KIND.parameters if parameter is not log.CONSUMERS)
-
-
-def group_of(settings: ClientSettings) -> str:
-    """The name of the group that reads a topic."""
-    return f"{settings.topic}-group"
-
-
-def session_ms(settings: ClientSettings) -> int:
-    """The silence after which a member is gone. It is short, so that a dead coordinator's is noticed soon, too."""
-    return int(settings.parameters["session_timeout_s"] * 1000 * settings.time_scale)
 
 
 def _member(settings: ClientSettings, control: Control) -> None:

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
+from workloads.pacing import CONSUMER_SHARE, END_QUERIES_SHARE
 from workloads.settings import ClientSettings
 
-CONSUMER_SHARE: Final = 0.3  # of the load's operations
-END_QUERIES_SHARE: Final = 0.2  # of a consumer's
 # A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
 MAX_RECORD_BYTES: Final = 1_000_000
 

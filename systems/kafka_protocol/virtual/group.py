@@ -18,7 +18,7 @@ from simulator.group_client import LEFT, GroupClient, GroupError
 from systems.kafka_protocol.virtual.control import ClockNs, VirtualControl
 from systems.kafka_protocol.virtual.log import POLL_S, RETRY_S, FinalReader, Reading, addresses
 from workloads.control import Command, Counts, ReadAll, ReadDone, Start, Stop, Stopped
-from workloads.kinds.group import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
 from workloads.settings import ClientSettings
 
 _SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})

@@ -30,8 +30,7 @@ from workloads.control import (
     Stop,
     Stopped,
 )
-from workloads.kinds.log import END_QUERIES_SHARE
-from workloads.pacing import MakePacing, Pacer, Slots, depth
+from workloads.pacing import END_QUERIES_SHARE, MakePacing, Pacer, Slots, depth
 from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
 
