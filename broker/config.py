@@ -107,6 +107,8 @@ class BrokerConfig:
     # log
     log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
+    log_flush_offset_checkpoint_interval_ms: int = _key("log.flush.offset.checkpoint.interval.ms", 1_000, minimum=1)
+    """Unlike Kafka's minute: the file is written only when a recovery point has moved."""
     log_flush_interval_messages: int = _key("log.flush.interval.messages", 0, minimum=0)
     producer_id_expiration_ms: int = _key("producer.id.expiration.ms", 86_400_000, minimum=1)
     producer_id_expiration_check_interval_ms: int = _key("producer.id.expiration.check.interval.ms", 600_000, minimum=1)

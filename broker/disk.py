@@ -4,6 +4,7 @@ The loop's thread writes to the page cache only. What has to be durable is hande
 everything that was asked for while it was busy is served together by its next call. A directory may have a thread of
 its own: a vote must not wait until a thousand new partitions are durable. Files are replaced in that thread, too: the
 file system lets no name change while it commits its journal, and the loop cannot wait for that many times a second.
+Segments that are complete have one more thread: each may have a gigabyte to write, and no leader waits for that.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class GroupCommit:
     waits for any more is not begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "group-commit") -> None:
+        self._name = name
         self._changed = threading.Condition()
         self._queue: dict[object, _Job] = {}
         self._thread: threading.Thread | None = None
@@ -99,7 +101,7 @@ class GroupCommit:
         """With the lock held, so that the thread looks at the queue only when the caller has filled it."""
         if self._thread is None:
             self._stopping = False
-            thread = threading.Thread(target=self._work, name="group-commit", daemon=True)
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             try:
                 thread.start()
             except RuntimeError as failure:
@@ -144,6 +146,7 @@ class RealFile:
     """
 
     __slots__ = (
+        "_background",
         "_changes",
         "_closed",
         "_commit",
@@ -152,13 +155,19 @@ class RealFile:
         "_fd",
         "_path",
         "_size",
+        "_syncing",
+        "_went_to_background",
         "_with_metadata",
     )
 
-    def __init__(self, path: str, fd: int, commit: GroupCommit) -> None:
+    def __init__(self, path: str, fd: int, commit: GroupCommit, background: GroupCommit) -> None:
         self._path = path
         self._fd = fd
         self._commit = commit
+        self._background = background
+        self._went_to_background = False
+        # The kernel tells of a failed write once: of two syncs at a time one would be good without the bytes.
+        self._syncing = threading.Lock()
         self._closed = False
         self._size = os.fstat(fd).st_size
         # A process that was killed may have left dirty pages: a file counts as changed until this process has synced
@@ -197,14 +206,16 @@ class RealFile:
         self._with_metadata = True
         self._size = length
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:
         self._refuse_after_failure()
         if self._closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         changes = self._changes
         if changes == self._durable_changes:
             return
-        await self._commit.run(self, self._make_durable)
+        self._went_to_background |= in_background
+        commit = self._background if in_background else self._commit
+        await commit.run(self, self._make_durable)
         self._durable_changes = max(self._durable_changes, changes)
 
     async def sync_again(self, start: int) -> None:
@@ -227,8 +238,11 @@ class RealFile:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            # Behind a sync that may be under way: it must not meet another file that got the same descriptor.
-            self._commit.later(self, self._close)
+            # Behind the syncs that may be under way: none may meet another file that got the same descriptor.
+            if self._went_to_background:
+                self._background.later(self, lambda: self._commit.later(self, self._close))
+            else:
+                self._commit.later(self, self._close)
 
     def __del__(self) -> None:
         # Nobody can use it any more, nor a sync be under way: that would hold it.
@@ -246,17 +260,18 @@ class RealFile:
             raise OSError(self._failure, reason, self._path)
 
     def _make_durable(self) -> None:
-        """In the thread of the group commit."""
-        self._refuse_after_failure()
-        with_metadata, self._with_metadata = self._with_metadata, False
-        try:
-            if with_metadata:
-                os.fsync(self._fd)
-            else:
-                os.fdatasync(self._fd)
-        except OSError as failure:
-            self._failure = failure.errno or errno.EIO
-            raise OSError(self._failure, f"sync failed: {failure.strerror}", self._path) from failure
+        """In the thread of a group commit."""
+        with self._syncing:
+            self._refuse_after_failure()
+            with_metadata, self._with_metadata = self._with_metadata, False
+            try:
+                if with_metadata:
+                    os.fsync(self._fd)
+                else:
+                    os.fdatasync(self._fd)
+            except OSError as failure:
+                self._failure = failure.errno or errno.EIO
+                raise OSError(self._failure, f"sync failed: {failure.strerror}", self._path) from failure
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> int:
         wanted = sum(map(len, buffers))
@@ -290,6 +305,7 @@ class RealDisk:
         self._root = os.path.abspath(root)
         os.makedirs(self._root, exist_ok=True)
         self._commit = GroupCommit()
+        self._background = GroupCommit("background-sync")
         self._apart = {directory: GroupCommit() for directory in apart}
         self._locks: list[int] = []
 
@@ -300,7 +316,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         fd = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        return RealFile(self._at(path), fd, self._commit_of(path))
+        return RealFile(self._at(path), fd, self._commit_of(path), self._background)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._at(path))
@@ -343,7 +359,8 @@ class RealDisk:
 
     def close(self) -> None:
         """End the group commits and release the locks."""
-        for commit in (self._commit, *self._apart.values()):
+        # The first hands to the others what it closes.
+        for commit in (self._background, self._commit, *self._apart.values()):
             commit.stop()
         while self._locks:
             os.close(self._locks.pop())

@@ -80,9 +80,10 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "replica.fetch.max.bytes": "the most that a follower takes of a partition at once",
     "replica.fetch.backoff.ms": "a follower's pause after an error",
     "replica.socket.timeout.ms": "a fetch of a follower that makes no progress for so long has failed",
-    "replica.high.watermark.checkpoint.interval.ms": "how often high watermarks and recovery points are written",
+    "replica.high.watermark.checkpoint.interval.ms": "how often high watermarks are written",
     "log.segment.bytes": "the size at which a segment of a log is complete",
     "log.index.interval.bytes": "bytes of a segment for each entry of its index",
+    "log.flush.offset.checkpoint.interval.ms": "how often it is written up to where logs are on disk",
     "log.flush.interval.messages": (
         "1: a record counts for the ISR once it is on disk; 0: once it is in the page cache (nothing "
         "else has a meaning here)"

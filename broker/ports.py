@@ -48,9 +48,10 @@ class File(Protocol):
         """Cut the file to `length`. Not durable before `sync`."""
         ...
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:
         """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not,
-        and for a file that is closed. What the metadata quorum rests on waits for no sync of a partition."""
+        and for a file that is closed. What the metadata quorum rests on waits for no sync of a partition.
+        `in_background`: a sync of another file does not wait for this one, which may take seconds."""
         ...
 
     async def sync_again(self, start: int) -> None:

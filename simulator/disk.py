@@ -72,7 +72,7 @@ class SimulatedFile:
             self._rewritten = True
         self._inode.truncate(length)
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:  # noqa: ARG002 - here all syncs take turns
         self._refuse_after_failure()
         if self._closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)

@@ -183,6 +183,7 @@ class Cleaner:
                 return True
             cleaned.finish()
             await cleaned.file.sync()
+            await cleaned.index.sync()
             if await self._replace(group, cleaned, self._truncations):
                 return True
         except Exception:  # not of a process that ends: the next start removes what that leaves

@@ -13,6 +13,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from broker.descriptors import opening
 from broker.errors import is_out_of_descriptors
 from broker.ports import Disk, File
 
@@ -123,6 +124,20 @@ class SparseIndex:
         self._crc = crc32c(data[:entries])
         self._ended = True
         return next_offset, max_timestamp
+
+    async def sync(self, *, in_background: bool = False) -> None:
+        """Return once the file, which `finish` has written, is on disk. Waits for descriptors. Nothing is done for a
+        file that was removed: the segment is read without it."""
+        file = await opening(self._opened)
+        if file is None:
+            return
+        try:
+            await file.sync(in_background=in_background)
+        finally:
+            file.close()
+
+    def _opened(self) -> File | None:
+        return self._disk.open(self._path) if self._disk.exists(self._path) else None
 
     def close(self) -> None:
         if self._file is not None:

@@ -33,10 +33,11 @@ from broker.log.intake import (
     stamp_batches,
 )
 from broker.log.log_config import LogConfig
-from broker.log.recovery import Recovered, read_again, recover, recover_producers
+from broker.log.recovery import EpochScan, Recovered, read_again, recover, recover_producers
 from broker.log.segment import Segment
 from broker.log.swaps import swap_in
 from broker.log.timestamps import TimedOffset, first_not_before, latest_below
+from broker.log.unsynced import Unsynced
 from broker.ports import Buffer, Disk, File, parent
 from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
 from broker.protocol.records import (
@@ -83,9 +84,9 @@ class PartitionLog:
         self._is_deleted = False
         self.before_cut: Callable[[int], Awaitable[None]] | None = None
         """Awaited before the log is cut to an offset, which `recovery_point` and `cleaned_to` show by then."""
-        self._unsynced: list[Segment] = [self._active]
-        self._names_changed = 0
-        self._names_durable = 0
+        self.after_roll: Callable[[], None] | None = None
+        """Called when a segment is complete; it is not on disk yet."""
+        self._unsynced = Unsynced(disk, directory, recovered.snapshots, lambda: self._active)
         self._cleaned_to = 0
         self._let_in: dict[Admit, LetIn] = {}  # see `stamp_batches`
 
@@ -150,6 +151,11 @@ class PartitionLog:
     def durable_end_offset(self) -> int:
         """Everything below is on disk. Grows by `flush`, falls by truncation."""
         return self._durable
+
+    @property
+    def complete_end(self) -> int:
+        """Where the segment begins that grows."""
+        return self._active.base_offset
 
     @property
     def recovery_point(self) -> int:
@@ -299,22 +305,25 @@ class PartitionLog:
         self._active.finish()  # if the new one cannot be opened, this one is gone on with
         segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)
         self._segments.append(segment)
-        self._unsynced.append(segment)
+        self._unsynced.add(segment)
         self._active = segment
-        self._names_changed += 1
+        self._unsynced.names_changed()
+        if self.after_roll is not None:
+            self.after_roll()
         return segment
 
     # -- durability ---------------------------------------------------------------------------------------------
 
-    async def flush(self) -> int:
+    async def flush(self, *, complete_only: bool = False) -> int:
         """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`.
 
-        Nothing more is made durable of a log that was deleted meanwhile.
+        `complete_only`: all segments but the one that grows, by syncs that no other sync waits for. Nothing more is
+        made durable of a log that was deleted meanwhile.
         """
         while not self._is_deleted:
-            target, truncations = self._end, self._truncations
+            target, truncations = self.complete_end if complete_only else self._end, self._truncations
             try:
-                await self._sync()
+                await self._unsynced.sync(complete_only=complete_only)
             except OSError:
                 if self._is_deleted:  # its files were closed, or their names removed: no failure of the disk
                     break
@@ -325,29 +334,13 @@ class PartitionLog:
                 break
         return self._durable
 
-    async def _sync(self) -> None:
-        names, active, unsynced = self._names_changed, self._active, list(self._unsynced)
-        for segment in unsynced:
-            # While others were synced, this one may have been removed and its file closed; what it held is then no
-            # part of the log. Or another flush may have finished with it.
-            if segment in self._unsynced:
-                await segment.file.sync()
-        await self._snapshots.sync()
-        if names != self._names_durable:
-            await self._disk.sync_directory(self.directory)
-            self._names_durable = max(self._names_durable, names)
-        for segment in unsynced:
-            # Only what was full when the sync began: the active segment may have grown, and been replaced, since.
-            if segment is not active and segment in self._unsynced:
-                self._unsynced.remove(segment)
-
     async def rebuild(self, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
-        """Read all batches again, make the epochs what they say and then `leader_epoch`, and flush both (KIP-704).
+        """Read the batches again, make the epochs what they say and then `leader_epoch`, and flush both (KIP-704).
 
-        False: it was no longer `wanted`, and nothing was changed. Raises `CorruptBatch` for a batch that is damaged,
-        `OSError`.
+        Complete segments in front of the recovery point are not read, as at a start. False: it was no longer `wanted`,
+        and nothing was changed. Raises `CorruptBatch` for a batch that is damaged, `OSError`.
         """
-        found = await read_again(self._segments, self._snapshots, wanted, compacted=self._config.compacted)
+        found = await read_again(self._segments, self._snapshots, wanted, scan=self._scan_again())
         if found is None:
             return False
         scan, producers = found
@@ -361,6 +354,15 @@ class PartitionLog:
         await self.start_leader_epoch(leader_epoch)
         await self.flush()
         return True
+
+    def _scan_again(self) -> EpochScan:
+        """A scan from the recovery point on; from the log's first batch on where the epochs before are not known."""
+        first = next(it for it in self._segments if it.next_offset > self.recovery_point or it is self._active)
+        known = [entry for entry in self.epochs.entries if entry.start_offset < first.base_offset]
+        if known and known[0].start_offset <= self._start:
+            return EpochScan(first.base_offset, known, compacted=self._config.compacted)
+        # The log's start may lie inside its first segment.
+        return EpochScan(self._segments[0].base_offset, compacted=self._config.compacted)
 
     # -- removing -----------------------------------------------------------------------------------------------
 
@@ -412,8 +414,8 @@ class PartitionLog:
         interval = self._config.index_interval_bytes
         self._active = await opening(lambda: Segment(self._disk, self.directory, offset, interval))
         self._segments.append(self._active)
-        self._unsynced.append(self._active)
-        self._names_changed += 1
+        self._unsynced.add(self._active)
+        self._unsynced.names_changed()
         self._start = offset
         self._cut(offset)
         await self.flush()
@@ -435,9 +437,8 @@ class PartitionLog:
         await swap_in(self._disk, self.directory, cleaned, old)
         self._segments[first : first + len(old)] = [cleaned]
         for segment in old:
-            if segment in self._unsynced:
-                self._unsynced.remove(segment)
-        self._names_changed += self._snapshots.keep([segment.base_offset for segment in self._segments])
+            self._unsynced.forget(segment)
+        self._unsynced.names_changed(self._snapshots.keep([segment.base_offset for segment in self._segments]))
         return True
 
     def roll(self) -> None:
@@ -481,7 +482,7 @@ class PartitionLog:
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
         """Have what the log's first segments say of producers in an intact snapshot, durably: they are about to go."""
         state = await self._producers_of(segments)
-        self._names_changed += self._snapshots.write(segments[-1].next_offset, state, again=True)
+        self._unsynced.names_changed(self._snapshots.write(segments[-1].next_offset, state, again=True))
         await self.flush()
 
     async def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
@@ -500,9 +501,10 @@ class PartitionLog:
     async def close(self) -> None:
         """Make everything durable, write the indexes and close the files."""
         is_new = await opening(lambda: self._snapshots.write(self._end, self.producers))
-        self._names_changed += is_new
+        self._unsynced.names_changed(is_new)
         await self.flush()
         await opening(self._active.finish)
+        await self._active.index.sync()
         for segment in self._segments:
             segment.close()
 
@@ -527,18 +529,16 @@ class PartitionLog:
         self._forget(self._segments.pop())
         if self._segments:
             self._active = self._segments[-1]
-            if self._active not in self._unsynced:
-                self._unsynced.append(self._active)
+            self._unsynced.add(self._active)
 
     def _forget(self, segment: Segment) -> None:
-        if segment in self._unsynced:
-            self._unsynced.remove(segment)
+        self._unsynced.forget(segment)
         segment.remove()
-        self._names_changed += 1
+        self._unsynced.names_changed()
 
     def _cut(self, end: int) -> None:
         self._end = end
-        self._names_changed += self._snapshots.remove_past(end)
+        self._unsynced.names_changed(self._snapshots.remove_past(end))
         self._durable = min(self._durable, end)
         self._truncations += 1
         self._cleaned_to = min(self._cleaned_to, end)

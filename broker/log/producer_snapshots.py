@@ -56,11 +56,11 @@ class ProducerSnapshots:
         self._unsynced.append(offset)
         return is_new
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:
         """Return once the content of all is on disk, but for those that another caller is at. Waits for descriptors."""
         while self._unsynced and (file := await opening(self._next_unsynced)) is not None:
             try:
-                await file.sync()
+                await file.sync(in_background=in_background)
             finally:
                 file.close()
 

@@ -187,12 +187,16 @@ def _without_snapshot(first: int, end: int, *, compacted: bool) -> ProducerState
 
 
 async def read_again(
-    segments: Sequence[Segment], snapshots: ProducerSnapshots, wanted: Callable[[], bool], *, compacted: bool
+    segments: Sequence[Segment],
+    snapshots: ProducerSnapshots,
+    wanted: Callable[[], bool],
+    *,
+    scan: EpochScan,
 ) -> tuple[EpochScan, ProducerState] | None:
     """Epochs and producers as the batches of an open log have them; None: that was no longer `wanted`.
 
-    Whoever changes the log sees to it that this is not wanted then: files may be closed, and bytes be others. Raises
-    `CorruptBatch`, `OSError`.
+    `scan` says where a segment begins from which on all are read. Whoever changes the log sees to it that this is not
+    wanted then: files may be closed, and bytes be others. Raises `CorruptBatch`, `OSError`.
     """
 
     async def pause() -> None:
@@ -203,15 +207,16 @@ async def read_again(
     async def recovered() -> ProducerState:
         if not wanted():  # this may be a while later
             raise _UnwantedError
-        return await recover_producers(segments, snapshots, compacted=compacted, pause=pause)
+        return await recover_producers(segments, snapshots, compacted=scan.compacted, pause=pause)
 
     segments = list(segments)
-    # The log's start may lie inside its first segment.
-    scan = EpochScan(segments[0].base_offset, compacted=compacted)
+    begin = scan.next_offset
     try:
         for segment in segments:
+            if segment.base_offset < begin:
+                continue
             pause_at = SCAN_BYTES
-            for position, header in segment.intact_batches(compacted=compacted):
+            for position, header in segment.intact_batches(compacted=scan.compacted):
                 scan.accept(header)
                 if position >= pause_at:
                     pause_at = position + SCAN_BYTES
@@ -387,8 +392,11 @@ async def _make_durable(disk: Disk, directory: str, result: Recovered, recovery_
 
     Of one that ended because a sync had failed they may be clean, and their next sync good without writing them: what
     lies past the recovery point is written again (fsyncgate; PostgreSQL reads it from its own log for that reason)."""
-    for segment in result.segments[:-1]:
-        segment.finish()
+    *complete, _ = result.segments
+    for segment in complete:
+        if not segment.was_taken_over:
+            segment.finish()
+            await segment.index.sync()
     for segment in result.segments:
         if segment.next_offset <= recovery_point:
             await segment.file.sync()

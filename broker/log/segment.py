@@ -47,6 +47,11 @@ class Segment:
         """Where the log's file is now."""
         return self._log_path
 
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether all of it is what its index says, and none of it what this process has read or written."""
+        return self._unread_to == self.size > 0
+
     def note(self, batches: Iterable[Batch]) -> None:
         """Batches have been written at the end."""
         ends, positions, index, position = self._ends, self._positions, self.index, self.size

@@ -151,7 +151,7 @@ class ReplicaManager:
         await self._compactor.start()
         await self._high_watermarks.forget_what_is_lost()
         await self._recovery_points.write_durably()
-        self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
+        self._every(self._config.log_flush_offset_checkpoint_interval_ms / 1000, self._recovery_points.write_durably)
         self._every(self._config.high_watermark_checkpoint_interval_ms / 1000, self._high_watermarks.write_durably)
         self._every(self._config.replica_lag_time_max_ms / 2000, self._shrink_isrs)
         self._every(self._config.log_retention_check_interval_ms / 1000, self._let_go)

@@ -20,7 +20,7 @@ from broker.log.segment import Segment
 from broker.log.validation import admit, admit_keyed
 from broker.mutants import Mutants
 from broker.protocol.records import CorruptBatch
-from broker.replica.background import Background
+from broker.replica.background import Background, end
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
@@ -78,6 +78,8 @@ class Partition:
         self._serves_while_recovering = self._mutants.active("serve_while_recovering")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._flushing: asyncio.Task[None] | None = None
+        self._flushing_segments: asyncio.Task[None] | None = None
+        log.after_roll = self._flush_segments_soon
         self._traced: tuple[int, int, int] | None = None
 
     @property
@@ -181,6 +183,7 @@ class Partition:
         """Give up the role; nobody waits any longer. The log stays open."""
         async with self.lock:
             self._leave_role()
+        await end(self._flushing_segments)  # the log's close or deletion does what is left
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
 
@@ -406,6 +409,21 @@ class Partition:
             self.fail(error)
         finally:
             self._flushing = None
+
+    def _flush_segments_soon(self) -> None:
+        """A segment is complete: have it on disk before long, so that a crash leaves it unread (LOG-2)."""
+        if self._flushing_segments is None and not self.flush_before_commit:
+            name = f"flush of complete segments of {self.topic}-{self.index}"
+            self._flushing_segments = self._background.run(self._flush_segments(), name)
+
+    async def _flush_segments(self) -> None:
+        try:
+            while self.log.durable_end_offset < self.log.complete_end:
+                await self.log.flush(complete_only=True)
+        except OSError as error:
+            self.fail(error)
+        finally:
+            self._flushing_segments = None
 
     # -- traces -------------------------------------------------------------------------------------------------
 

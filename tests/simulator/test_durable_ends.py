@@ -21,7 +21,7 @@ def _only_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     flush = PartitionLog.flush
 
     async def planted(log: PartitionLog) -> int:
-        log._unsynced[:] = [log._active]
+        log._unsynced.segments[:] = [log._active]
         return await flush(log)
 
     monkeypatch.setattr(PartitionLog, "flush", planted)

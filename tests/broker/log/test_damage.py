@@ -194,6 +194,8 @@ def test_no_power_cut_is_taken_for_damage(file_system: FileSystem, seed: int) ->
             if rng.random() < 0.5:
                 await log.flush()
             if rng.random() < 0.5:
+                await log.flush(complete_only=True)
+            if rng.random() < 0.5:
                 await points.write_durably()
             if rng.random() < 0.3:
                 target = rng.randint(0, log.log_end_offset)
@@ -201,7 +203,10 @@ def test_no_power_cut_is_taken_for_damage(file_system: FileSystem, seed: int) ->
                     await log.truncate_fully_and_start_at(target)
                 else:
                     await log.truncate_to(target)
-        for work in (log.flush(), log.truncate_to(rng.randint(0, log.log_end_offset)), points.write_durably()):
+        target = rng.randint(0, log.log_end_offset)
+        last = [log.flush(), log.flush(complete_only=True), log.truncate_to(target), points.write_durably()]
+        rng.shuffle(last)
+        for work in last:
             loop.create_task(work)
         await asyncio.sleep(rng.random() * 0.01)
 

@@ -419,7 +419,7 @@ def test_no_power_cut_makes_a_log_forget_what_its_deleted_records_said(file_syst
         loop.create_task(log.advance_start(start))
         await asyncio.sleep(rng.random() * 0.01)
 
-    for _ in range(16):
+    for _ in range(24):
         loop.run_until_complete(life())
         disk.power_loss(rng)
     assert deleted

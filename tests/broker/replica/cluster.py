@@ -80,6 +80,7 @@ class Node:
             "replica_fetch_backoff_ms": 20,
             "replica_lag_time_max_ms": 400,
             "high_watermark_checkpoint_interval_ms": 20,
+            "log_flush_offset_checkpoint_interval_ms": 20,
         }
         self.config = BrokerConfig(
             node_id=node_id,

@@ -273,7 +273,7 @@ def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
         async def fail() -> int:
             raise OSError(5, "Input/output error")
 
-        partition.log.flush = fail  # type: ignore[method-assign]
+        partition.log.flush = fail  # type: ignore[method-assign, assignment]
         appended = partition.append(bytearray(batches(0)), -1, 5.0)
         assert appended.done is not None
         assert await appended.done is ErrorCode.REQUEST_TIMED_OUT

@@ -65,7 +65,7 @@ def test_what_comes_during_a_flush_is_committed_by_the_next(tmp_path: Path) -> N
             partition.append(batch("b"), 1, 5.0)
             return durable
 
-        partition.log.flush = first_free_then_held  # type: ignore[method-assign]
+        partition.log.flush = first_free_then_held  # type: ignore[method-assign, assignment]
         assert (await node.produce("a")).error is ErrorCode.NONE
         log, seen = partition.log, values_of(node.read())
         ends = (log.log_end_offset, log.durable_end_offset, node.leader.high_watermark)

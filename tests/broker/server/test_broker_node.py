@@ -79,10 +79,10 @@ class SickFile:
     def truncate(self, length: int) -> None:
         self._file.truncate(length)
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:
         if self._disk.sick and "/topic-0/" in self.path:
             raise OSError(errno.EIO, "Input/output error", self.path)
-        await self._file.sync()
+        await self._file.sync(in_background=in_background)
 
     async def sync_again(self, start: int) -> None:
         await self._file.sync_again(start)

@@ -42,7 +42,7 @@ class MemoryFile:
     def truncate(self, length: int) -> None:
         raise NotImplementedError
 
-    async def sync(self) -> None:
+    async def sync(self, *, in_background: bool = False) -> None:
         raise NotImplementedError
 
     async def sync_again(self, start: int) -> None:
