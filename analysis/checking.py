@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UNDECIDED, Reason
 from analysis.tester import cause_of, shortages
 from analysis.verdict import UNKNOWN
 
@@ -115,7 +116,8 @@ class Checker:
     applies to runs whose workload names it so (`[workload] judge` in run.toml) and judges their operations; None: it
     judges something else, and applies to every run. `check` may raise anything: that makes the run unknown.
     `may_rest`: whether `n/a` is a lawful answer for a run of this description; everywhere else it is no answer.
-    `certify`: writes a proof of its pass and has it confirmed; called when no checker has found anything.
+    `certify`: writes a proof of its pass and has it confirmed; called when no checker has found anything. `reasons`:
+    for which it leaves a run unknown; the first is that of every doubt that names none.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Checker:
     place: int
     anomalies: tuple[AnomalyKind, ...]
     check: Callable[[Run], Outcome]
+    reasons: tuple[Reason, ...] = (UNDECIDED,)
     judge: str | None = None
     certify: Callable[[Run], Outcome] | None = None
     may_rest: Callable[[RunDescription], bool] = lambda _: False
@@ -140,7 +143,9 @@ class Checker:
         changed = [sentence for name, sentence in run.changed.items() if re.fullmatch(self.reads, name, re.DOTALL)]
         if not changed:
             return outcome
-        doubts = tuple(f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies)
+        doubts = EVIDENCE_CHANGED.say(
+            f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies
+        )
         detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
 
@@ -154,7 +159,7 @@ def without_the_testers(outcome: Outcome, run: Run) -> Outcome:
     """Doubts in the place of the anomalies that the tester may have caused when it ran out of something."""
     found = shortages(run.history.journal)
     causes = [(each, cause_of(each, found)) for each in outcome.anomalies]
-    doubts = tuple(f"{each.name}: {each.sentence}; but {why}" for each, why in causes if why)
+    doubts = TESTER_SHORT.say(f"{each.name}: {each.sentence}; but {why}" for each, why in causes if why)
     if not doubts:
         return outcome
     proven = tuple(each for each, why in causes if not why)
@@ -171,7 +176,7 @@ def apart_from_forgotten(
     if not forgetting:
         return tuple(found), ()
     why = f"the system may have forgotten it lawfully: {first_of(forgetting, ', ')}"
-    doubts = tuple(f"{each.name}: {each.sentence}; {why}" for each in found if each.name == name)
+    doubts = MAY_BE_FORGOTTEN.say(f"{each.name}: {each.sentence}; {why}" for each in found if each.name == name)
     return tuple(each for each in found if each.name != name), doubts
 
 

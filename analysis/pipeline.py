@@ -10,7 +10,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,10 @@ from analysis.checkers.faults import never_confirmed
 from analysis.checking import Outcome, Run
 from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
+from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
+from analysis.expectation import LOST_BEFORE_FAULTS, unmet
 from analysis.load import load_of, load_statistics
+from analysis.losses_before_faults import lost_before_faults
 from analysis.revision import revision
 from analysis.rundir import RunDescription, describe, events_by_node
 from analysis.spark import SparkHandle
@@ -48,19 +51,24 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    codes: set[str] = field(default_factory=set)
 
-    def run(self, name: str, checker: Callable[[Run], Outcome], run: Run) -> Outcome:
-        """Run one checker: its verdict and detail become a check; an exception makes it unknown."""
+    def run(self, name: str, checker: Callable[[Run], Outcome], run: Run, otherwise: Reason) -> Outcome:
+        """Run one checker: its verdict and detail become a check; an exception makes it unknown. `otherwise`: the
+        reason of doubts that name none."""
         began = time.monotonic()
         try:
             outcome = checker(run)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-            outcome = Outcome(UNKNOWN, f"the checker crashed: {what}")
+            outcome, otherwise = Outcome(UNKNOWN, f"the checker crashed: {what}"), CHECKER_CRASHED
         self.checks.append(Check(name, outcome.verdict, outcome.detail, round(time.monotonic() - began, 3)))
         self.anomalies += outcome.anomalies
-        self.doubts += outcome.doubts
+        self.doubts += map(str, outcome.doubts)
+        self.codes |= {code_of(doubt, otherwise) for doubt in outcome.doubts}
+        if outcome.verdict == UNKNOWN and not outcome.doubts:
+            self.codes.add(otherwise.code)
         return outcome
 
 
@@ -115,18 +123,19 @@ def _judge(
         seed=description.seed,
         verdict=verdict,
         expected=description.expected,
-        met=description.expected.met_by(verdict, findings.anomalies),
+        met=False,
         reasons=reasons,
         anomalies=tuple(findings.anomalies),
         checks=tuple(findings.checks),
         faults=tuple(fault_rows(history)),
         never_seen=tuple(f"fault {kind}" for kind in never_confirmed(run)),
-        stats=statistics(history, view) | load_statistics(description, load_of(history)),
+        stats=statistics(history, view) | load_statistics(description, load_of(history)) | _losses(run),
         upper_bound=description.requirements.upper_bound,
         world=description.world,
         limits=description.limits,
         replay=description.replay,
         doubts=doubts,
+        codes=tuple(sorted(findings.codes)),
         mutants=description.mutants,
         versions=description.versions,
         finished=True,
@@ -134,6 +143,8 @@ def _judge(
         analysis=revision(),
         certificate=digest_of_certificate(run_dir) if verdict == PASS else "",
     )
+    why = unmet(description.expected, judged)
+    judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
     if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
         from analysis.gallery import draw  # matplotlib takes half a second, and most runs are not drawn
@@ -142,14 +153,22 @@ def _judge(
     return judged
 
 
+def _losses(run: Run) -> dict[str, int]:
+    """What a log lost of that which no fault can have destroyed; nothing of a log that may forget lawfully."""
+    if run.description.judge != "log" or run.forgetting:
+        return {}
+    return {LOST_BEFORE_FAULTS: lost_before_faults(run.history)}
+
+
 def _check(run: Run, findings: Findings) -> None:
     """Run the checkers that apply, in the registry's order; where none finds anything, have passes proven."""
     checkers = [checker for checker in CHECKERS if checker.applies(run)]
     if all(checker.judge is None for checker in checkers):
         findings.doubts.append(f"no checker judges what clients did: the workload asks for {run.description.judge!r}")
-    outcomes = [(checker, findings.run(checker.name, checker.judged, run)) for checker in checkers]
+        findings.codes.add(UNJUDGED.code)
+    outcomes = [(each, findings.run(each.name, each.judged, run, each.reasons[0])) for each in checkers]
     if findings.anomalies:
         return
     for checker, outcome in outcomes:
         if checker.certify is not None and outcome.verdict == PASS:
-            findings.run(CERTIFICATE, checker.certify, run)
+            findings.run(CERTIFICATE, checker.certify, run, CERTIFICATE_REFUSED)

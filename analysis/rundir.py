@@ -133,6 +133,8 @@ def describe(run_dir: Path) -> RunDescription:
         expected=Expectation(
             verdict=said.text("expect", "verdict", otherwise=PASS, choices=(PASS, FAIL, UNKNOWN)),
             anomaly=said.text("expect", "anomaly") or None if said.has("expect", "anomaly") else None,
+            reasons=said.texts("expect", "reason") if said.has("expect", "reason") else (),
+            must_hold=said.texts("expect", "must_hold") if said.has("expect", "must_hold") else (),
         ),
         requirements=_requirements(said),
         limits=said.texts("limits"),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from analysis.checking import Checker
 from analysis.core.anomalies import CHECKERS
+from analysis.expectation import unmet
 from analysis.revision import revision
 from analysis.rundir import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
 from analysis.verdict import (
@@ -142,7 +143,7 @@ def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[s
             yield f"the verdict says {told!r} of the run's {what}, run.toml says {true!r}"
     if verdict.expected != description.expected:
         yield f"the verdict was held to {verdict.expected}, run.toml expects {description.expected}"
-    if verdict.met != verdict.expected.met_by(said, verdict.anomalies):
+    if verdict.met != (not unmet(verdict.expected, verdict)):
         yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, and that is not so"
 
 

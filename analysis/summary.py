@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from analysis.checkers.oracles import SIMULATION
+from analysis.expectation import unmet
 from analysis.standing import Standing
 from analysis.verdict import PASS, UNKNOWN, Expectation
 
@@ -79,7 +80,8 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
     )
     if verdict is None:
         return blank
-    met = expected.met_by(verdict.verdict, verdict.anomalies)
+    why = unmet(expected, verdict)
+    met = not why
     is_failure = standing.proves_failure and not met
     believed = verdict.verdict if is_failure or not all_doubts else UNKNOWN
     confirmed = Counter(str(fault.get("kind")) for fault in verdict.faults if fault.get("status") == "confirmed")
@@ -89,7 +91,8 @@ def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> E
         for name, value in verdict.stats.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
     }
-    reasons = (*verdict.reasons, *all_doubts) if is_failure else (*all_doubts, *verdict.reasons)
+    told = (*(why if verdict.verdict == expected.verdict else ()), *verdict.reasons)
+    reasons = (*told, *all_doubts) if is_failure else (*all_doubts, *told)
     return replace(
         blank,
         verdict=believed,

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.doubt import ANALYSIS_NOT_FINISHED, Reason
 from analysis.rundir import RunDirectoryError
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
 from history.regular_files import read_text, remove
@@ -38,8 +39,8 @@ def begin(run_dir: Path) -> None:
     remove(run_dir / "report.html")  # of the older verdict
 
 
-def undecided(run_dir: Path, reason: str) -> Verdict:
-    """Write and return a verdict that says only why there is none."""
+def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) -> Verdict:
+    """Write and return a verdict that says only why there is none. `kind`: which of docs/anomalies.md it is."""
     said = _said(run_dir)
     verdict = Verdict(
         run=run_dir.name,
@@ -60,6 +61,8 @@ def undecided(run_dir: Path, reason: str) -> Verdict:
         limits=(),
         replay=_text(said, "replay"),
         doubts=(reason,),
+        codes=(kind.code,),
+        unmet=(reason,),
     )
     verdict.write(run_dir / VERDICT_FILE)
     return verdict

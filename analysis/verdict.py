@@ -43,18 +43,27 @@ class Check:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a cell of a campaign must come to: a verdict, and for a mutant the anomaly that must be named."""
+    """What a cell of a campaign must come to; `analysis.expectation` decides whether a run did.
+
+    `verdict`; for *fail* the `anomaly` that must be named, and in `must_hold` what must hold in spite of it; for
+    *unknown* the codes of the `reasons`, one at least of which the run must have, and no other.
+    """
 
     verdict: str = PASS
     anomaly: str | None = None
-
-    def met_by(self, verdict: str, anomalies: Sequence[Anomaly]) -> bool:
-        """A mutant counts as killed only by the anomaly that is expected of it."""
-        named = self.anomaly is None or any(anomaly.name == self.anomaly for anomaly in anomalies)
-        return verdict == self.verdict and named
+    reasons: tuple[str, ...] = ()
+    must_hold: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.verdict + (f" ({self.anomaly})" if self.anomaly else "")
+        named = (*((self.anomaly,) if self.anomaly else ()), *self.reasons)
+        held = f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
+        return self.verdict + (f" ({' or '.join(named)}{held})" if named or held else "")
+
+    def to_toml(self) -> dict[str, Any]:
+        """As run.toml and campaigns have it; keys without a value are left out."""
+        content = {"verdict": self.verdict, "anomaly": self.anomaly}
+        lists = {"reason": list(self.reasons), "must_hold": list(self.must_hold)}
+        return {key: value for key, value in {**content, **lists}.items() if value}
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,8 @@ class Verdict:
 
     `reasons`: why it is what it is; of a failed run the proofs, and behind them whatever is undecided, marked by
     `BESIDES`. `doubts`: what is undecided alone, unmarked; empty for a pass.
+    `codes`: of the doubts' reasons, sorted (docs/anomalies.md has them). `unmet`: why the expectation is not met, as
+    sentences; empty where it is `met`.
     `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
     `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them, `certificate`: of
     the proof of a pass, empty where there is none.
@@ -86,6 +97,8 @@ class Verdict:
     limits: tuple[str, ...]
     replay: str
     doubts: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
     mutants: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False

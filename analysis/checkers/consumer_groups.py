@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run, apart_from_forgotten, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ ANOMALIES: Final = (
     AnomalyKind("phantom-commit", COMMIT_STAYS, "A fetch of a group's offset shows one that nobody committed."),
     SKIPPED,
 )
+
+UNDECIDED: Final = Reason("group-record-not-whole", "What members of a group did is not on record as a whole.")
 
 
 def check(run: Run) -> Outcome:
@@ -115,6 +118,7 @@ CHECKER: Final = Checker(
     20,
     ANOMALIES,
     check,
+    (UNDECIDED,),
     may_rest=lambda description: description.kind != GROUP,
     reads="|".join((PLAN, JOURNAL, "history/groups(/.*)?")),
 )

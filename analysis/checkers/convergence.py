@@ -12,6 +12,7 @@ from typing import Any, Final
 from analysis.checkers.replicas import RECOVERS
 from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.journal import CONVERGED, NOT_CONVERGED
 
@@ -21,6 +22,8 @@ LIVENESS: Final = AnomalyKind(
     "Everything was healed, and after the bound some partition had no leader, lacked in-sync replicas or "
     "took no writes.",
 )
+
+NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery, and nothing shows whether it came.")
 
 
 def check(run: Run) -> Outcome:
@@ -57,6 +60,7 @@ CHECKER: Final = Checker(
     35,
     (LIVENESS,),
     check,
+    (NOT_SEEN,),
     may_rest=lambda description: description.requirements.converge_s is None,
     reads="|".join((PLAN, JOURNAL)),
 )

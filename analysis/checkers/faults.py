@@ -11,9 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from analysis.checking import Checker, Outcome, Run
+from analysis.doubt import Reason
 from analysis.faultproof import contradictions
 from analysis.verdict import PASS, UNKNOWN
 
+UNDECIDED: Final = Reason("fault-record-damaged", "The journal contradicts itself about a fault, or says too little.")
+NOT_CONFIRMED: Final = Reason("fault-not-confirmed", "Nothing proves that a fault took effect, or a kind never came.")
+NOT_HEALED: Final = Reason("fault-not-healed", "Nothing proves that a fault, or everything in the end, was healed.")
+NOT_DONE: Final = Reason("script-not-done", "A step of the script was not done.")
 CONFIRMED: Final = "confirmed"
 Line = Mapping[str, Any]
 
@@ -48,13 +53,15 @@ def check(run: Run) -> Outcome:
     """Judge every fault, and the plan of them."""
     faults = _faults(run.history.journal)
     finished = "done" in run.history.phases["name"].to_pylist()
-    doubts = [f"fault {kind} was required and never confirmed" for kind in never_confirmed(run)]
-    doubts += _not_inflicted(run, faults)
+    doubts: list[str] = list(
+        NOT_CONFIRMED.say(f"fault {kind} was required and never confirmed" for kind in never_confirmed(run))
+    )
+    doubts += NOT_CONFIRMED.say(_not_inflicted(run, faults))
     for each in faults:
         doubts += _doubts(each, finished)
     if finished:
-        doubts += _unhealed(run.history.journal, run.plan.nodes)
-        doubts += _undone(run)
+        doubts += NOT_HEALED.say(_unhealed(run.history.journal, run.plan.nodes))
+        doubts += NOT_DONE.say(_undone(run))
     if doubts:
         return Outcome(UNKNOWN, f"not all of {len(faults)} faults is as it must be", doubts=tuple(doubts))
     if not faults:
@@ -108,14 +115,16 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
         if len(lines) > 1:
             yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
     if injected is None:
-        yield f"{fault.name} was begun, and what came of it is not on record"
+        yield NOT_CONFIRMED.says(f"{fault.name} was begun, and what came of it is not on record")
         return
     if fault.status != CONFIRMED:
-        yield f"{fault.name} is {fault.status}: no proof that it took effect{_because(injected, fault.one('healed'))}"
+        why = _because(injected, fault.one("healed"))
+        yield NOT_CONFIRMED.says(f"{fault.name} is {fault.status}: no proof that it took effect{why}")
     else:
-        yield from _disbelieved(fault, invoked, "seen", injected.get("evidence"), "is called confirmed")
+        seen = injected.get("evidence")
+        yield from NOT_CONFIRMED.say(_disbelieved(fault, invoked, "seen", seen, "is called confirmed"))
     if finished:
-        yield from _not_healed(fault, invoked)
+        yield from NOT_HEALED.say(_not_healed(fault, invoked))
 
 
 def _because(injected: Line, healed: Line | None) -> str:
@@ -198,4 +207,11 @@ def _brief(evidence: Any) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-CHECKER: Final = Checker("faults", "Were the planned faults inflicted, proven and healed?", 25, (), check)
+CHECKER: Final = Checker(
+    "faults",
+    "Were the planned faults inflicted, proven and healed?",
+    25,
+    (),
+    check,
+    (UNDECIDED, NOT_CONFIRMED, NOT_HEALED, NOT_DONE),
+)

@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from analysis.checking import Checker, Outcome, Run
+from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
 
 if TYPE_CHECKING:
     from analysis.load import Load
 
+FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged than min_ok asks for.")
+FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries asks for.")
+SMALL_SHARE: Final = Reason("too-small-share", "Less than min_share of the planned changes was acknowledged.")
+NO_LOAD: Final = Reason("faults-met-no-load", "No operation was under way at the first fault or after it.")
 _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
 
 
@@ -22,14 +27,17 @@ def check(run: Run) -> Outcome:
     changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
     doubts = []
     if load.changes < needs.min_ok:
-        doubts.append(f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}")
+        told = f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}"
+        doubts.append(FEW_CHANGES.says(told))
     if load.queries_under_load < needs.min_queries:
-        doubts.append(f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed")
+        told = f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed"
+        doubts.append(FEW_QUERIES.says(told))
     planned = run.description.planned_changes
     if load.changes_under_load < needs.min_share * planned:
         share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
-        doubts.append(f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}")
-    doubts += _of_faults(run)
+        told = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
+        doubts.append(SMALL_SHARE.says(told))
+    doubts += NO_LOAD.say(_of_faults(run))
     counts = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}"
     detail = f"{counts}{_of_plan(run, load)}{load.weak_words}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
@@ -56,4 +64,6 @@ def _of_plan(run: Run, load: Load) -> str:
     return f"; under load {load.changes_under_load / planned:.0%} of the planned {planned:,} changes"
 
 
-CHECKER: Final = Checker("load", "Was there enough at stake?", 15, (), check)
+CHECKER: Final = Checker(
+    "load", "Was there enough at stake?", 15, (), check, (FEW_CHANGES, FEW_QUERIES, SMALL_SHARE, NO_LOAD)
+)

@@ -12,6 +12,7 @@ from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
 from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
 
@@ -56,6 +57,8 @@ FILES: Final = (
 
 CLOCK_SLACK_NS: Final = 500_000_000
 """By how much less two readings of two clocks may seem to differ because the machine was busy between them."""
+
+UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or cannot be read.")
 
 
 def check(run: Run) -> Outcome:
@@ -219,6 +222,7 @@ CHECKER: Final = Checker(
     25,
     ANOMALIES,
     check,
+    (UNDECIDED,),
     may_rest=lambda description: description.metadata_format == NONE or not description.metadata_traced,
     reads="|".join((PLAN, JOURNAL, FILES)),
 )

@@ -16,6 +16,7 @@ import msgspec
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import strict_json
 from history.journal import CLIENT
@@ -321,6 +322,9 @@ class _Record(_Simulated):
 
 Read = TypeVar("Read", bound=_Simulated)
 
+UNREAD: Final = Reason("oracles-unread", "The record of the oracles is missing, not whole or of another run.")
+IDLE: Final = Reason("oracle-idle", "An oracle compared nothing in a run in which it has to.")
+
 
 def check(run: Run) -> Outcome:
     """Read the oracles' record, and take over what they found: when it is this run's, and whole."""
@@ -338,7 +342,7 @@ def check(run: Run) -> Outcome:
         return Outcome(UNKNOWN, str(error), doubts=(str(error),))
     if doubts:
         return Outcome(UNKNOWN, "the oracles' record is not whole", doubts=doubts)
-    anomalies, resting = tuple(map(_anomaly, record.findings)), tuple(_resting(run, record))
+    anomalies, resting = tuple(map(_anomaly, record.findings)), IDLE.say(_resting(run, record))
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} oracles failed, each for a log", anomalies, resting)
     if resting:
@@ -410,6 +414,7 @@ CHECKER: Final = Checker(
     27,
     ANOMALIES,
     check,
+    (UNREAD, IDLE),
     may_rest=lambda description: description.world != SIMULATION,
     reads="|".join(map(re.escape, (RECORD, SUMMARY))),
 )

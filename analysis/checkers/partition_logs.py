@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
 ORDER: Final = Promise("SR", "reads and order respect real time")
-PHANTOM: Final = Promise("PH", "only what was written is read")
+PHANTOM: Final = Promise("PH", "only what was written is read", stands_alone=True)
 WATERMARK: Final = Promise("HWR", "the high watermark does not go back")
 OFFSET: Final = Promise("OFR", "an offset names one record")
 DUPLICATE: Final = Promise("DUP", "a record has one offset")
@@ -43,6 +44,9 @@ ANOMALIES: Final = (
     ),
 )
 
+UNDECIDED: Final = Reason("log-undecided", "What clients saw of a partition can neither be explained nor refuted.")
+NOT_READ: Final = Reason("final-read-missing", "A partition or a register was not read to its end after the heal.")
+
 
 def check(run: Run) -> Outcome:
     """Judge all partitions under the upper bounds that the campaign names."""
@@ -64,7 +68,7 @@ def check(run: Run) -> Outcome:
     doubts = [
         *forgotten,
         *report.undecided,
-        *(f"{topic}-{partition} was not read to its end after healing" for topic, partition in unread),
+        *NOT_READ.say(f"{topic}-{partition} was not read to its end after healing" for topic, partition in unread),
     ]
     records = sum(each.length for each in report.partitions.values())
     size = f"{records:,} records in {len(report.partitions)} partitions"
@@ -108,6 +112,7 @@ CHECKER: Final = Checker(
     10,
     ANOMALIES,
     check,
+    (UNDECIDED, NOT_READ),
     judge="log",
     certify=certify,
     reads="|".join((PLAN, JOURNAL, OPERATIONS)),

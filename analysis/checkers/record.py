@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checking import Checker, Outcome, Run
 from analysis.chronology import out_of_life, out_of_order
+from analysis.doubt import EVIDENCE_CHANGED, Reason
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.left import sha256_of
@@ -21,12 +22,16 @@ SLACK_NS: Final = 60_000_000_000
 DATA: Final = "data"
 SERVICE_LOG: Final = "service.log"
 
+NOT_WHOLE: Final = Reason("record-not-whole", "Something that the plan or the journal names has no whole evidence.")
+NOT_FINISHED: Final = Reason("run-not-finished", "The run did not come to its end.")
+PLAN_UNCLEAR: Final = Reason("plan-unclear", "run.toml lacks something, contradicts itself or contradicts the journal.")
+
 
 def check(run: Run) -> Outcome:
     """Look for everything that the plan names."""
     doubts = [
-        *_unfinished(run),  # by its own words, and so the cause of most that is missing
-        *run.plan.doubts,
+        *NOT_FINISHED.say(_unfinished(run)),  # by its own words, and so the cause of most that is missing
+        *PLAN_UNCLEAR.say(run.plan.doubts),
         *_phases(run),
         *run.history.journal_defects,
         *_order(run),
@@ -35,7 +40,7 @@ def check(run: Run) -> Outcome:
         *_clients(run),
         *_operations(run),
         *_unjudged(run),
-        *_seal(run),
+        *EVIDENCE_CHANGED.say(_seal(run)),
     ]
     if doubts:
         return Outcome(UNKNOWN, f"not whole in {len(doubts)} respects", doubts=tuple(dict.fromkeys(doubts)))
@@ -49,10 +54,10 @@ def _phases(run: Run) -> Iterator[str]:
     """Each phase of the plan began, in order, and the last one was the last."""
     names = run.history.phases["name"].to_pylist()
     if not names:
-        yield "the run never began"
+        yield NOT_FINISHED.says("the run never began")
         return
     if names[-1] != DONE:
-        yield f"the run ended in phase {names[-1]}, not by its plan"
+        yield NOT_FINISHED.says(f"the run ended in phase {names[-1]}, not by its plan")
         return
     missing = [name for name in run.plan.phases if name not in names]
     for name in missing:
@@ -173,5 +178,10 @@ def _seal(run: Run) -> Iterator[str]:
 
 
 CHECKER: Final = Checker(
-    "record", "Is the record of the run whole, by its plan, and as it was when the run ended?", 5, (), check
+    "record",
+    "Is the record of the run whole, by its plan, and as it was when the run ended?",
+    5,
+    (),
+    check,
+    (NOT_WHOLE, NOT_FINISHED, PLAN_UNCLEAR),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.checkers.partition_logs import ORDER, PHANTOM
+from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
 from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.keys import key_name
 
@@ -27,6 +28,9 @@ ANOMALIES: Final = (
     ),
     AnomalyKind(UNEXPLAINED, EXPLAINED, "No order of the operations on a key explains all of their answers."),
 )
+
+UNDECIDED: Final = Reason("register-undecided", "What clients saw of a key can neither be explained nor refuted.")
+NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned register has no operation.")
 
 
 def check(run: Run) -> Outcome:
@@ -77,17 +81,18 @@ def _may_be_explained(run: Run, anomaly: Anomaly) -> bool:
 def _doubts(run: Run, report: RegisterReport) -> list[str]:
     """What speaks against believing a pass."""
     stats = report.stats
-    doubts = []
+    doubts: list[str] = []
     if not stats["reads"]:
-        doubts.append("no read of a register was answered: nothing was checked")
+        doubts.append(NOTHING_READ.says("no read of a register was answered: nothing was checked"))
     planned = (key_name(number) for number in range(run.description.keys))
     if untouched := [key for key in planned if key not in report.keys]:
-        doubts.append(f"there is no operation on registers that were planned: {first_of(untouched, ', ')}")
-    doubts += [
+        told = f"there is no operation on registers that were planned: {first_of(untouched, ', ')}"
+        doubts.append(NOTHING_READ.says(told))
+    doubts += NOT_READ.say(
         f"register {key} was not read after healing"
         for key, counts in sorted(report.keys.items())
         if not counts["final_reads"]
-    ]
+    )
     return doubts
 
 
@@ -112,6 +117,7 @@ CHECKER: Final = Checker(
     10,
     ANOMALIES,
     check,
+    (UNDECIDED, NOTHING_READ, NOT_READ),
     judge="register",
     certify=certify,
     reads="|".join((PLAN, JOURNAL, OPERATIONS)),

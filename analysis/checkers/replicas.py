@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
 if TYPE_CHECKING:
     from analysis.core.replica_evidence import Circumstances, ReplicaReport
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
-RECOVERS: Final = Promise("STK", "the cluster recovers")
-INTACT: Final = Promise("COR", "a record keeps its bytes")
+RECOVERS: Final = Promise("STK", "the cluster recovers", stands_alone=True)
+INTACT: Final = Promise("COR", "a record keeps its bytes", stands_alone=True)
 
 ANOMALIES: Final = (
     LOST,
@@ -46,6 +47,8 @@ FILES: Final = (
     r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?"
 )
 """What of the nodes' files is read: not the indexes, nor the system's own topics."""
+
+UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, cannot be read or prove nothing.")
 
 
 def check(run: Run) -> Outcome:
@@ -161,6 +164,7 @@ CHECKER: Final = Checker(
     20,
     ANOMALIES,
     check,
+    (UNDECIDED,),
     may_rest=lambda description: description.replica_format == "none",
     reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

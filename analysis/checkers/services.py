@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from analysis.checking import JOURNAL, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.doubt import TESTER_SHORT, Reason
 from analysis.tester import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.services import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 UNEXPECTED_EXIT: Final = AnomalyKind(
     "unexpected-exit",
-    Promise("UEX", "a process of the system runs until something is done to it"),
+    Promise("UEX", "a process of the system runs until something is done to it", stands_alone=True),
     "A process of the system ended, restarted or stood still though nobody had ordered it, or did not end in order.",
 )
 FATAL_LOG_LINE: Final = AnomalyKind(
     "fatal-log-line",
-    Promise("FTL", "the system does not report a state that it calls fatal"),
+    Promise("FTL", "the system does not report a state that it calls fatal", stands_alone=True),
     "A process of the system logged a line that the system declares fatal.",
 )
+NOT_SEEN: Final = Reason("process-not-seen", "A process was not seen to run to the end, or not how it ended.")
 # What runtimes of many languages say when they give up; what follows it is mostly where, not why.
 _TELLING: Final = re.compile(
     r"assert(ion)?\b.*(fail|error)|AssertionError|panic:|OutOfMemoryError|Segmentation fault|core dumped", re.IGNORECASE
@@ -43,7 +45,7 @@ def check(run: Run) -> Outcome:
     exits, lines = run.history.service_exits, run.history.fatal_lines
     found = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
     anomalies = (*_exits(_proven(exits, found)), *_fatal_lines(_proven(lines, found)))
-    doubts = (*_of_the_tester(exits, lines, found), *_doubts(run, {each.node for each in exits}))
+    doubts = (*TESTER_SHORT.say(_of_the_tester(exits, lines, found)), *_doubts(run, {each.node for each in exits}))
     if anomalies:
         nodes = sorted({str(anomaly.witness[0]["node"]) for anomaly in anomalies})
         return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies, doubts)
@@ -140,5 +142,6 @@ CHECKER: Final = Checker(
     30,
     (UNEXPECTED_EXIT, FATAL_LOG_LINE),
     check,
+    (NOT_SEEN,),
     reads=JOURNAL,
 )

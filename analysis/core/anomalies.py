@@ -9,6 +9,7 @@ from typing import Final
 
 from analysis import checkers
 from analysis.checking import Checker
+from analysis.doubt import COMMON, Reason
 
 
 def discover() -> tuple[Checker, ...]:
@@ -35,5 +36,22 @@ def classes_of(found: Iterable[Checker]) -> dict[str, str]:
     return kinds
 
 
+def reasons_of(found: Iterable[Checker]) -> dict[str, Reason]:
+    """By its code, each reason for which a run can be unknown.
+
+    Raises ValueError when two mean different things by one code: a campaign could not name it.
+    """
+    reasons: dict[str, Reason] = {}
+    for reason in (*COMMON, *(each for checker in found for each in checker.reasons)):
+        if reasons.setdefault(reason.code, reason) != reason:
+            raise ValueError(f"the code {reason.code} stands for two reasons: {reason.meaning}")
+    return reasons
+
+
 CHECKERS: Final = discover()
 CLASSES: Final[Mapping[str, str]] = classes_of(CHECKERS)
+REASONS: Final[Mapping[str, Reason]] = reasons_of(CHECKERS)
+STANDING_ALONE: Final = frozenset(
+    kind.breaks.code for checker in CHECKERS for kind in checker.anomalies if kind.breaks.stands_alone
+)
+"""The classes whose breach is no consequence of another breach."""

@@ -8,10 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Promise:
-    """A class of promise that a system can break: its code, as reports show it, and the promise in a few words."""
+    """A class of promise that a system can break: its code, as reports show it, and the promise in a few words.
+
+    `stands_alone`: no breach of another promise brings about a breach of this one. A cell that expects an anomaly of
+    another class does not tolerate one of this class beside it.
+    """
 
     code: str
     text: str
+    stands_alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
         "cell": cell.name,
         "mutants": list(cell.mutants),
         "limits": list(stake.limits),
-        "expect": {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly},
+        "expect": cell.expect.to_toml(),
         "checks": {
             "upper_bound": campaign.checks.upper_bound,
             "min_ok": stake.min_ok,

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from analysis.core.anomalies import CLASSES as ANOMALIES
 from analysis.rundir import LEAST_SHARE
 from history.damage import Damage
 from nemeses import KINDS, ScheduleError, plan_schedule
+from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_NODES,
@@ -22,12 +22,10 @@ from orchestrator.campaign.model import (
     SIMULATION,
     STRICT,
     UPPER_BOUNDS,
-    VERDICTS,
     WORLDS,
     Campaign,
     Cell,
     Checks,
-    Expect,
     Nemesis,
     Seeds,
     Swarm,
@@ -529,19 +527,7 @@ def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workloa
     mutants = table.texts("mutants", (), choices=system.mutants.keys())
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)
-    cell = Cell(name, mutants, settings, version, read_expect(table.table("expect")), options)
+    expect = read_expect(table.table("expect"), WORKLOADS[workload.kind].judge)
+    cell = Cell(name, mutants, settings, version, expect, options)
     table.done()
     return cell
-
-
-def read_expect(table: Table) -> Expect:
-    verdict = table.text("verdict", "pass", choices=VERDICTS)
-    anomaly = table.text("anomaly", "") or None
-    if anomaly is not None and anomaly not in ANOMALIES:
-        table.refuse(f"anomaly: {anomaly!r} is not known; {suggestion(anomaly, ANOMALIES)}", "anomaly")
-    if anomaly is not None and verdict != "fail":
-        table.refuse(f'anomaly: only verdict = "fail" comes with an anomaly, and it is {verdict!r}', "anomaly")
-    if verdict == "fail" and anomaly is None:
-        table.refuse("anomaly is missing; a cell that must fail says how", "verdict")
-    table.done()
-    return Expect(verdict, anomaly)

@@ -14,9 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from analysis.verdict import Expectation
 from orchestrator.campaign import toml_text
-from orchestrator.campaign.file import read_expect, read_seeds
-from orchestrator.campaign.model import Campaign, Expect, Topology
+from orchestrator.campaign.expect_table import read_expect
+from orchestrator.campaign.file import read_seeds
+from orchestrator.campaign.model import Campaign, Topology
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import RunDirectory, locked
 from orchestrator.errors import UsageError
@@ -33,7 +35,7 @@ class PlannedCell:
 
     name: str
     mutants: tuple[str, ...]
-    expect: Expect
+    expect: Expectation
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ def _cells(campaign: Table) -> tuple[PlannedCell, ...]:
         PlannedCell(table.text("name"), table.texts("mutants", ()), read_expect(table.table("expect")))
         for table in campaign.tables("cell")
     )
-    return found or (PlannedCell("main", (), Expect()),)
+    return found or (PlannedCell("main", (), Expectation()),)
 
 
 def _has_all(seeds: Sequence[int], wanted: range) -> bool:

@@ -58,6 +58,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
     """Analyze a run and render its report. Whatever is wrong with its record, and an analysis that breaks, make the
     verdict unknown with the reason; the whole text of the latter is in `BROKEN`. Raises `OSError` when not even that
     can be written."""
+    from analysis.doubt import RECORD_UNREADABLE
     from analysis.pipeline import analyze
     from analysis.report import render_run
     from analysis.rundir import RunDirectoryError
@@ -69,7 +70,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
     try:
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
     except (HistoryError, RunDirectoryError) as error:
-        verdict = undecided(run_dir, f"the run's record is damaged: {error}")
+        verdict = undecided(run_dir, f"the run's record is damaged: {error}", RECORD_UNREADABLE)
     except Exception as error:
         verdict = _broken(run_dir, error)
     try:
@@ -81,6 +82,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
 
 def _broken(run_dir: Path, error: Exception) -> Verdict:
     """What remains to be said when the analysis broke: what it had concluded by then, or unknown."""
+    from analysis.doubt import ANALYSIS_BROKEN
     from analysis.unfinished import undecided
     from analysis.verdict import VERDICT_FILE, Verdict
 
@@ -92,7 +94,9 @@ def _broken(run_dir: Path, error: Exception) -> Verdict:
     again = command("analyze", str(run_dir))
     what = f"{type(error).__name__}: {error}"
     return undecided(
-        run_dir, f"the analysis broke: {what} (whole text: {run_dir / BROKEN}); once that is repaired: {again}"
+        run_dir,
+        f"the analysis broke: {what} (whole text: {run_dir / BROKEN}); once that is repaired: {again}",
+        ANALYSIS_BROKEN,
     )
 
 

@@ -116,8 +116,7 @@ def _entry(
     run_dir: Path, plan: StoredPlan, run: StoredRun, as_planned: Plan, any_analysis: bool, *, resumable: str | None
 ) -> Entry:
     """`resumable`: the stamp of the invocation that can be gone on with."""
-    expected = Expectation(run.cell.expect.verdict, run.cell.expect.anomaly)
-    planned = Planned(run.id, run.cell.name, run.seed, expected, run.cell.mutants)
+    planned = Planned(run.id, run.cell.name, run.seed, run.cell.expect, run.cell.mutants)
     if not run_dir.is_dir():
         return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan, resumable),)))
     standing = standing_of(run_dir, any_analysis=any_analysis)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.rundir import LEAST_SHARE
+from analysis.verdict import Expectation
 from orchestrator.campaign.steps import Step
 from systems import RoleSettings
 from workloads.kind import Load
@@ -161,17 +162,6 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Expect:
-    """What a cell's verdict must be; for `fail`, the anomaly that must be among those found."""
-
-    verdict: str = "pass"
-    anomaly: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.verdict} ({self.anomaly})" if self.anomaly else self.verdict
-
-
-@dataclass(frozen=True)
 class Cell:
     """One column of the matrix: the campaign with these mutants, settings, version (None: the campaign's) and options
     of the client that the user brings."""
@@ -180,7 +170,7 @@ class Cell:
     mutants: tuple[str, ...] = ()
     settings: RoleSettings = field(default_factory=dict)
     version: str | None = None
-    expect: Expect = field(default_factory=Expect)
+    expect: Expectation = field(default_factory=Expectation)
     client_options: Mapping[str, str] = field(default_factory=dict)
 
 

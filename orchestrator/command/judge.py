@@ -83,6 +83,8 @@ def _print_verdict(run: RunDirectory) -> None:
 
     verdict = Verdict.read(run.path / "verdict.json")
     verdict_line(verdict.verdict, f"{run.id}, expected {verdict.expected}{'' if verdict.met else ': NOT met'}")
+    for why in (*verdict.unmet, *([f"codes: {', '.join(verdict.codes)}"] if verdict.codes else [])):
+        say(f"  {why}")
     for reason in verdict.reasons:
         say(f"  {reason}")
     page = run.path / "report.html"

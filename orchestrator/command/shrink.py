@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.verdict import Expectation
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.finding import shortest, shown
-from orchestrator.campaign.model import SIMULATION, STRICT, Campaign, Expect
+from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.printing import say
@@ -108,7 +109,7 @@ def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> D
         steps = tomllib.loads(plan.campaign.text)["nemesis"]["step"]
     else:
         steps = steps_of(inflictions_of(directory.path), plan.campaign.topology.names)
-    cell = replace(plan.cell, expect=Expect("fail", anomaly))
+    cell = replace(plan.cell, expect=Expectation("fail", anomaly))
     description = f"What is left of {directory.id} when all is taken away that {anomaly} does not need"
     return document_of(plan.campaign, cell, plan.seed, steps, suffix=SUFFIX, description=description)
 

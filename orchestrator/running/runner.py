@@ -167,7 +167,7 @@ class Runner:
         self._progress.say(
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
         )
-        for reason in first_reasons(verdict.reasons, 5):
+        for reason in (*verdict.unmet, *first_reasons(verdict.reasons, 5)):
             self._progress.say(f"  {reason}")
         return verdict.met
 

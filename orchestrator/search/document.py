@@ -85,7 +85,6 @@ def document_of(
     if data.pop("swarm", None) is not None:
         data |= _drawn_tables(drawn, data)
     before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
-    expect = {"verdict": cell.expect.verdict, "anomaly": cell.expect.anomaly}
     checks = data.get("checks", {})
     stem = campaign.name[: _MOST_OF_A_NAME - len(suffix) - 1 - _DIGITS]
     head = {"name": f"{stem}{suffix}", "description": description}
@@ -102,7 +101,7 @@ def document_of(
             "nemesis": {"kind": "steps", "step": list(steps)},
             "checks": demands,
             "seeds": {"first": seed, "count": 1},
-            "cell": [{**before, "expect": {key: value for key, value in expect.items() if value}}],
+            "cell": [{**before, "expect": cell.expect.to_toml()}],
         }
     )
 

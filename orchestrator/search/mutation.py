@@ -15,9 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.verdict import PASS, UNKNOWN, first_reasons
+from analysis.verdict import PASS, UNKNOWN, Expectation, first_reasons
 from orchestrator.campaign.file import load
-from orchestrator.campaign.model import Campaign, Cell, Expect
+from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import MOST_RUNS, expand
 from orchestrator.campaign.store import Store
 from orchestrator.cleanup import always
@@ -168,7 +168,7 @@ def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[C
             and cell.expect.verdict != PASS
             and (cell.mutants == (mutant,) or set(cell.mutants) - {mutant} in harmless)
         ]
-    expect = Expect("fail", expected[0]) if expected else Expect("pass")
+    expect = Expectation("fail", expected[0]) if expected else Expectation("pass")
     return [Cell(mutant.replace("_", "-"), (mutant,), expect=expect)]
 
 

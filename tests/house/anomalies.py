@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.checking import Checker
 from analysis.core.anomalies import CHECKERS
+from analysis.doubt import COMMON, Reason
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anomalies.md"
 INTRODUCTION = """# What the analysis can find
 
 Made by `python -m tests.house.anomalies` from what the files in `analysis/checkers/` declare; a test fails when this
-page is out of date. A campaign's cell names an anomaly in `expect`; reports show it with its class.
+page is out of date. A campaign's cell names an anomaly, or the codes of reasons for *unknown*, in `expect`
+([campaigns](campaigns.md)); reports show an anomaly with its class. A class marked * stands alone: no breach of another
+promise brings about a breach of this one, and a cell that expects an anomaly of another class does not tolerate it.
 """
 
 
 def page() -> str:
     """The page as it should be."""
-    return INTRODUCTION + "".join(_section(checker) for checker in CHECKERS)
+    common = ["", "## every checker, and the analysis itself", *_reasons(COMMON)]
+    return INTRODUCTION + "".join(_section(checker) for checker in CHECKERS) + "\n".join(common) + "\n"
 
 
 def _section(checker: Checker) -> str:
@@ -25,14 +30,22 @@ def _section(checker: Checker) -> str:
     where = f"`analysis/checkers/{checker.check.__module__.rpartition('.')[2]}.py`"
     lines = ["", f"## {checker.name}", checker.question, f"It applies to {judged}: {where}.", ""]
     if not checker.anomalies:
-        return "\n".join([*lines, "It names no anomaly: what it misses makes a run *unknown*."]) + "\n"
+        lines.append("It names no anomaly: what it misses makes a run *unknown*.")
+        return "\n".join(lines + _reasons(checker.reasons)) + "\n"
     guards = any(kind.guards for kind in checker.anomalies)
     columns = ["anomaly", "class", "the promise", "what was found", *(["rules"] if guards else [])]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for kind in checker.anomalies:
         rules = [", ".join(kind.guards)] if guards else []
-        lines.append(f"| {' | '.join([f'`{kind.name}`', kind.breaks.code, kind.breaks.text, kind.meaning, *rules])} |")
-    return "\n".join(lines) + "\n"
+        klass = kind.breaks.code + (" *" if kind.breaks.stands_alone else "")
+        lines.append(f"| {' | '.join([f'`{kind.name}`', klass, kind.breaks.text, kind.meaning, *rules])} |")
+    return "\n".join(lines + _reasons(checker.reasons)) + "\n"
+
+
+def _reasons(reasons: Sequence[Reason]) -> list[str]:
+    """The table of reasons for *unknown*, as lines."""
+    rows = [f"| `{reason.code}` | {reason.meaning} |" for reason in reasons]
+    return ["", "| reason for *unknown* | what it says |", "|---|---|", *rows]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from analysis import checkers
-from analysis.core.anomalies import CHECKERS, CLASSES, classes_of, discover
+from analysis.core.anomalies import CHECKERS, CLASSES, REASONS, classes_of, discover, reasons_of
 from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
 from tests.house.anomalies import PAGE, page
 
 
@@ -36,6 +38,15 @@ def test_one_name_means_one_thing(kind: AnomalyKind, complaint: str) -> None:
     other = replace(CHECKERS[0], name="other", anomalies=(kind,))
     with pytest.raises(ValueError, match=complaint):
         classes_of([*CHECKERS, other])
+
+
+def test_every_reason_has_a_code_and_a_sentence_and_one_code_means_one_thing() -> None:
+    assert [code for code in REASONS if re.fullmatch("[a-z]+(-[a-z]+)*", code) is None] == []
+    assert [reason for reason in REASONS.values() if not reason.meaning.endswith(".")] == []
+    assert all(checker.reasons for checker in CHECKERS)
+    other = replace(CHECKERS[0], name="other", reasons=(Reason("too-few-changes", "Another."),))
+    with pytest.raises(ValueError, match="the code too-few-changes stands for two reasons: Another"):
+        reasons_of([*CHECKERS, other])
 
 
 NEW = """

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from analysis.verdict import Expectation
 from orchestrator.campaign.file import load
-from orchestrator.campaign.model import Campaign, Expect
+from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
 from systems import merge
 from systems.errors import InputError
@@ -29,7 +30,7 @@ def test_what_is_left_out_has_a_default() -> None:
     assert isinstance(read, Campaign)
     assert read.topology.names == ("n1", "n2", "n3")
     assert [cell.name for cell in read.cells] == ["main"]
-    assert read.cells[0].expect == Expect("pass")
+    assert read.cells[0].expect == Expectation("pass")
     assert read.nemesis.kind == "none"
 
 
@@ -211,6 +212,28 @@ WRONG = {
         "c.toml:4: [cell] mutants: 'truncate_to_wh' is not known; did you mean 'truncate_to_hw'?"
     ),
     '[[cell]]\nname = "a"\n[[cell]]\nname = "a"': "c.toml:5: [cell] name: two cells are called 'a'",
+    '[[cell]]\nname = "a"\nexpect = { verdict = "unknown" }': (
+        "c.toml:4: [cell.expect] reason is missing; a cell that must be unknown says why: a code of docs/anomalies.md"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "unknown", reason = "too-few-change" }': (
+        "c.toml:4: [cell.expect] reason: 'too-few-change' is not known; did you mean 'too-few-changes'?"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "pass", reason = "too-few-changes" }': (
+        "c.toml:4: [cell.expect] reason: only verdict = \"unknown\" comes with it, and it is 'pass'; leave it out"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "pass", must_hold = ["AWL"] }': (
+        "c.toml:4: [cell.expect] must_hold: only verdict = \"fail\" comes with it, and it is 'pass'; leave it out"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", must_hold = ["before-fault"] }': (
+        "c.toml:4: [cell.expect] must_hold: 'before-fault' is not known; did you mean 'before-faults'?"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", must_hold = ["DUP"] }': (
+        "c.toml:4: [cell.expect] must_hold: 'DUP' cannot hold where duplicate is expected; leave it out"
+    ),
+    '[system]\nname = "etcd"\n[workload]\nkind = "register"\n[[cell]]\nname = "a"\n'
+    'expect = { verdict = "fail", anomaly = "stale-register-read", must_hold = ["before-faults"] }': (
+        "c.toml:8: [cell.expect] must_hold: 'before-faults' is judged of logs only; leave it out"
+    ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail says how"
     ),

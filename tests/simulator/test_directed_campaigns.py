@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.verdict import Expectation
 from broker.mutants import BENIGN, MUTANTS
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find
-from orchestrator.campaign.model import Cell, Expect
+from orchestrator.campaign.model import Cell
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.search.mutation import Measured, Schedule, measure, schedules
 
@@ -125,7 +126,7 @@ def tried(wanted: Sequence[Schedule], scratch: Path, seed: int = SEED) -> Measur
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
-    cell = Cell("mutated", (mutant,), expect=Expect("fail", oracle))
+    cell = Cell("mutated", (mutant,), expect=Expectation("fail", oracle))
     named = tuple(part.strip() for part in MUTANTS[mutant].anomaly.split(","))
     result = tried([Schedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)], tmp_path)
     assert oracle in result.trials[0].killed_by

@@ -1,0 +1,107 @@
+"""Whether a run came to what its campaign's cell expects.
+
+Theory of operation. A cell expects a verdict. For *unknown* it names the reasons that it accepts: the run must have one
+of them and no other. For *fail* it names an anomaly, and what must hold besides, so that a second bug cannot hide
+behind the first one:
+
+- `before-faults`: what was acknowledged before the first fault is in the log in the end;
+- `no-other-anomaly`: no anomaly of another name;
+- `no-` and an anomaly's name: not this anomaly;
+- a class of docs/anomalies.md: no anomaly of this class.
+
+Whatever the cell says, it does not tolerate another anomaly whose promise stands alone (`Promise.stands_alone`): such
+an anomaly is no consequence of the expected one. It tolerates all others: replicas, oracles and readers may show the
+same loss. Invariant: what must hold and was not judged does not hold. All is decided from what the verdict says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.checkers.partition_logs import CHECKER as PARTITION_LOGS
+from analysis.checkers.partition_logs import NOT_READ
+from analysis.core.anomalies import CHECKERS, CLASSES, STANDING_ALONE
+from analysis.doubt import CHECKER_CRASHED
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
+
+BEFORE_FAULTS: Final = "before-faults"
+NO_OTHER: Final = "no-other-anomaly"
+NO: Final = "no-"
+LOST_BEFORE_FAULTS: Final = "lost_before_faults"
+"""The statistic of a verdict from which `before-faults` is decided; see `analysis.losses_before_faults`."""
+DEMANDS: Final = (BEFORE_FAULTS, NO_OTHER, *(f"{NO}{name}" for name in CLASSES), *sorted(set(CLASSES.values())))
+"""What a cell can say that must hold."""
+
+
+def contradicts(demand: str, anomaly: str | None) -> bool:
+    """Whether the anomaly that a cell expects breaks what it demands."""
+    return anomaly is not None and demand in (f"{NO}{anomaly}", CLASSES.get(anomaly))
+
+
+def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
+    """What the run did not come to, or did not keep, as sentences; empty where the expectation is met."""
+    if verdict.verdict != expected.verdict:
+        return (f"the verdict is {verdict.verdict}, and {expected} was expected",)
+    if verdict.verdict == UNKNOWN:
+        return tuple(_other_reasons(expected, verdict))
+    if verdict.verdict != FAIL:
+        return ()
+    names = {anomaly.name for anomaly in verdict.anomalies}
+    if expected.anomaly not in (None, *names):
+        return (f"the expected anomaly {expected.anomaly} was not found",)
+    broken = (sentence for demand in expected.must_hold for sentence in _broken(demand, expected, verdict))
+    return tuple(dict.fromkeys((*broken, *_standing_alone(expected, names))))
+
+
+def _other_reasons(expected: Expectation, verdict: Verdict) -> Iterator[str]:
+    if not expected.reasons:
+        yield "the run is unknown, and its expectation names no reason for that"
+    elif not set(verdict.codes) & set(expected.reasons):
+        yield f"the run is unknown for none of the expected reasons, but for {', '.join(verdict.codes) or 'no reason'}"
+    elif others := [code for code in verdict.codes if code not in expected.reasons]:
+        yield f"the run is unknown for other reasons besides: {', '.join(others)}"
+
+
+def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
+    if expected.anomaly is None:
+        return
+    for name in sorted(names):
+        klass = CLASSES[name]
+        if klass in STANDING_ALONE and klass != CLASSES[expected.anomaly]:
+            yield f"{name} was found, which is no consequence of {expected.anomaly}"
+
+
+def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[str]:
+    """Why what was demanded does not hold."""
+    if demand == BEFORE_FAULTS:
+        yield from _lost_before_faults(verdict)
+        return
+    if demand == NO_OTHER:
+        forbidden = set(CLASSES) - {expected.anomaly}
+    else:
+        forbidden = {name for name, klass in CLASSES.items() if demand in (f"{NO}{name}", klass)}
+    if not forbidden:
+        yield f"{demand} is not known, so whether it holds is not either"
+    found = sorted(forbidden & {anomaly.name for anomaly in verdict.anomalies})
+    if found:
+        yield f"{demand} must hold, and {', '.join(found)} was found"
+    elif open_checks := _undecided(forbidden, verdict):
+        yield f"{demand} must hold, and that is not known: {', '.join(open_checks)} could not decide"
+
+
+def _undecided(names: set[str], verdict: Verdict) -> list[str]:
+    """The checkers of this run that look for one of these anomalies and came to no decision."""
+    said = {check.name: check.verdict for check in verdict.checks}
+    looking = [checker.name for checker in CHECKERS if names & {kind.name for kind in checker.anomalies}]
+    return [name for name in looking if said.get(name, NOT_APPLICABLE) not in (PASS, FAIL, NOT_APPLICABLE)]
+
+
+def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
+    said = {check.name: check.verdict for check in verdict.checks}
+    lost = verdict.stats.get(LOST_BEFORE_FAULTS)
+    is_read = said.get(PARTITION_LOGS.name) in (PASS, FAIL) and NOT_READ.code not in verdict.codes
+    if not is_read or type(lost) is not int or CHECKER_CRASHED.code in verdict.codes:
+        yield f"{BEFORE_FAULTS} must hold, and that is not known: the log was not read whole in the end"
+    elif lost:
+        yield f"{BEFORE_FAULTS} must hold, and {lost:,} records acknowledged before the first fault are not in the log"

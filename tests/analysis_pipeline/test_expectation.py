@@ -1,0 +1,130 @@
+"""What a cell expects: a reason for *unknown*; beside an expected failure, what must hold in spite of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.core.anomalies import CLASSES, REASONS
+from analysis.expectation import DEMANDS
+from analysis.pipeline import analyze
+from analysis.standing import standing_of
+from analysis.verdict import Verdict
+from tests.analysis_pipeline.stored_registers import StoredRegisters
+from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
+
+LOST = "lost-acknowledged-write"
+FAULT_BEHIND = RECORDS // 2
+
+
+def judged(path: Path, expect: dict[str, Any], **changes: Any) -> Verdict:
+    """The verdict, whose own words about its expectation are believed."""
+    run = StoredRun(path, expect=expect, **changes).write()
+    verdict = analyze(run, engine="in-process", pictures=False)
+    assert standing_of(run).doubts == ()
+    assert verdict.met == (verdict.unmet == ())
+    return verdict
+
+
+def failing(*must_hold: str, anomaly: str = LOST) -> dict[str, Any]:
+    return {"verdict": "fail", "anomaly": anomaly, "must_hold": list(must_hold)}
+
+
+def unknown(*codes: str) -> dict[str, Any]:
+    return {"verdict": "unknown", "reason": list(codes)}
+
+
+@pytest.mark.parametrize(
+    ("codes", "changes", "unmet"),
+    [
+        (["too-few-changes"], {"min_ok": RECORDS + 1}, ""),
+        (["fault-not-confirmed"], {"fault_status": "mismatch"}, ""),
+        (["fault-not-confirmed"], {"min_ok": RECORDS + 1}, "for none of the expected reasons, but for too-few-changes"),
+        (
+            ["too-few-changes"],
+            {"min_ok": RECORDS + 1, "fault_status": "mismatch"},
+            "for other reasons besides: fault-not-confirmed",
+        ),
+        (["too-few-changes", "fault-not-confirmed"], {"min_ok": RECORDS + 1, "fault_status": "mismatch"}, ""),
+        (["too-few-changes", "fault-not-confirmed"], {"min_ok": RECORDS + 1}, ""),
+        (["final-read-missing"], {"final_read": False}, "for other reasons besides"),
+        ([], {"min_ok": RECORDS + 1}, "its expectation names no reason"),
+        (["too-few-changes"], {}, "the verdict is pass, and unknown (too-few-changes) was expected"),
+    ],
+)
+def test_an_expected_unknown_is_met_by_its_reasons_and_no_other(
+    tmp_path: Path, codes: list[str], changes: dict[str, Any], unmet: str
+) -> None:
+    verdict = judged(tmp_path / "run", unknown(*codes), **changes)
+    assert bool(unmet) == bool(verdict.unmet), verdict.unmet
+    assert unmet in "".join(verdict.unmet)
+
+
+def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path / "run", unknown("x"), min_ok=RECORDS + 1, final_read=False, phases=("setup", "main"))
+    assert set(verdict.codes) <= REASONS.keys()
+    assert {"run-not-finished", "final-read-missing", "too-few-changes"} <= set(verdict.codes)
+
+
+@pytest.mark.parametrize(
+    ("must_hold", "changes", "unmet"),
+    [
+        # The record was acknowledged under the fault: that loss is the expected one.
+        (["before-faults"], {"lost": FAULT_BEHIND + 5}, ""),
+        # The same anomaly, of a record that no fault can have destroyed: another bug.
+        (["before-faults"], {"lost": 7}, "1 records acknowledged before the first fault are not in the log"),
+        ([], {"lost": 7}, ""),
+        (["before-faults"], {"lost": FAULT_BEHIND + 5, "final_read": False}, "was not read whole"),
+        (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5}, ""),
+        (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "replica-divergence was found"),
+        (["DIV"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "DIV must hold, and "),
+        (["no-other-anomaly"], {"lost": RECORDS - 1, "diverging": "n3"}, "no-other-anomaly must hold, and "),
+        # A record that nobody sent, as the diverging replica has, comes from no loss.
+        ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is no consequence"),
+        (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
+        (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not known"),
+    ],
+)
+def test_what_must_hold_beside_an_expected_loss_does(
+    tmp_path: Path, must_hold: list[str], changes: dict[str, Any], unmet: str
+) -> None:
+    verdict = judged(tmp_path / "run", failing(*must_hold), **changes)
+    assert verdict.verdict == "fail"
+    assert bool(unmet) == bool(verdict.unmet), verdict.unmet
+    assert unmet in "".join(verdict.unmet)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"exits": (("n3", 1, None, "panic: index out of range"),)}, "unexpected-exit"),
+        ({"fatal_lines": (("n3", "FATAL", "FATAL: lost"),)}, "fatal-log-line"),
+        ({"corrupt": "n3"}, "corrupt-record"),
+    ],
+)
+def test_what_no_loss_brings_about_is_never_tolerated_beside_one(
+    tmp_path: Path, changes: dict[str, Any], name: str
+) -> None:
+    verdict = judged(tmp_path / "run", failing(), lost=FAULT_BEHIND + 5, **changes)
+    assert verdict.unmet == (f"{name} was found, which is no consequence of {LOST}",)
+
+
+def test_an_anomaly_that_stands_alone_can_be_expected(tmp_path: Path) -> None:
+    exits = (("n3", 1, None, "panic: index out of range"),)
+    assert judged(tmp_path / "a", failing(anomaly="unexpected-exit"), exits=exits).met
+    assert judged(tmp_path / "b", failing("no-other-anomaly", anomaly="unexpected-exit"), exits=exits).met
+    both = judged(tmp_path / "c", failing("AWL", anomaly="unexpected-exit"), exits=exits, lost=7)
+    assert both.unmet == (f"AWL must hold, and {LOST} was found",)
+
+
+def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:
+    verdict = analyze(StoredRegisters(tmp_path / "run").write(), engine="in-process", pictures=False)
+    assert "lost_before_faults" not in verdict.stats
+
+
+def test_there_is_a_word_for_each_anomaly_and_each_class() -> None:
+    assert {f"no-{name}" for name in CLASSES} | set(CLASSES.values()) | {"before-faults", "no-other-anomaly"} == set(
+        DEMANDS
+    )
