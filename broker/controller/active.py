@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from broker.config import BrokerConfig
+from broker.controller.activation import Activation, Key
 from broker.controller.controller import Controller, caught_up, registered
 from broker.controller.image import Changes, MetadataImage
 from broker.controller.log_comparison import LogComparison
@@ -65,6 +67,7 @@ ELECTED_AT_ONCE = 1_000  # partitions; their records are far from what one opera
 REFUSED_PAUSE_S = 1.0  # before an election that was refused is tried again
 
 T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 class _Term:
@@ -115,6 +118,7 @@ class ActiveController:
         self._node_id = config.node_id
         self._tracer = tracer
         self._rules = Controller(config, rng, mutants)
+        self._activation = Activation(image)
         self._session_timeout_ms = config.broker_session_timeout_ms
         self._lease_ms = config.broker_lease_ms
         self._refused_is_dead = mutants.active("refused_is_dead")
@@ -139,6 +143,7 @@ class ActiveController:
         gave lasts no longer than the metadata log says.
         """
         self._end_term()
+        self._activation.look_again()
         if epoch is None:
             return
         now = asyncio.get_running_loop().time()
@@ -178,6 +183,7 @@ class ActiveController:
         self._schedule(term)
         term.comparison.look_at(changes.partitions)
         term.operations.image_advanced()
+        self._activation.look_again()
 
     def _outlive(self, term: _Term) -> None:
         """No lease of an earlier controller lasts any more, by nobody's clock."""
@@ -194,6 +200,10 @@ class ActiveController:
             return
         term.sessions.end_with_lease(broker_id)
         self._schedule(term)
+
+    def broker_acts(self, broker_id: int, broker_epoch: int, metadata_offset: int) -> None:
+        """This registration of a broker acts on the metadata log up to an offset."""
+        self._activation.heard(broker_id, broker_epoch, metadata_offset)
 
     async def stop(self) -> None:
         """End the term and wait for its task. What was asked and not committed is answered with an error."""
@@ -254,7 +264,14 @@ class ActiveController:
     # --- requests of clients
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
-        return await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
+        """The answer comes when the leaders of the new topics lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        begun = asyncio.get_running_loop().time()
+        answer = await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
+        if not request.validate_only:
+            created = {it.name: it for it in answer.topics if it.error_code == ErrorCode.NONE}
+            for it, why in await self._not_led(created, dict.fromkeys(created, 0), begun, request.timeout_ms):
+                it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
+        return answer
 
     async def handle_delete_topics(self, request: DeleteTopicsRequest, _version: int) -> DeleteTopicsResponse:
         return await self._answer(request, partial(self._rules.delete_topics, request=request), request.timeout_ms)
@@ -271,7 +288,35 @@ class ActiveController:
     async def handle_create_partitions(
         self, request: CreatePartitionsRequest, _version: int
     ) -> CreatePartitionsResponse:
-        return await self._answer(request, partial(self._rules.create_partitions, request=request), request.timeout_ms)
+        """The answer comes when the leaders of the new partitions lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        begun = asyncio.get_running_loop().time()
+        before = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
+        decide = partial(self._rules.create_partitions, request=request)
+        answer = await self._answer(request, decide, request.timeout_ms)
+        if not request.validate_only:
+            enlarged = {it.name: it for it in answer.results if it.error_code == ErrorCode.NONE}
+            for it, why in await self._not_led(enlarged, before, begun, request.timeout_ms):
+                it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
+        return answer
+
+    async def _not_led(
+        self, results: dict[str, Made], before: Mapping[str, int], begun: float, timeout_ms: int
+    ) -> list[tuple[Made, str]]:
+        """Wait until the leaders of new partitions lead; the results of the topics where not all do in time, and why.
+
+        `before`: how many partitions a topic had before.
+        """
+        keys: list[Key] = []
+        for name in results:
+            topic = self._image.topics.get(name)
+            there = range(before.get(name, 0), len(topic.partitions) if topic is not None else 0)
+            keys += [(name, index) for index in there]
+        deadline = begun + max(0, timeout_ms) / 1000
+        late: dict[str, list[int]] = {}
+        for name, index in await self._activation.until_led(keys, deadline, lambda: self.is_active):
+            late.setdefault(name, []).append(index)
+        why = f"created, but within {timeout_ms} ms there was no leader that leads of partition"
+        return [(results[name], f"{why} {', '.join(map(str, indexes))}") for name, indexes in late.items()]
 
     async def handle_alter_configs(
         self, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, _version: int
@@ -334,6 +379,7 @@ class ActiveController:
     async def _heartbeat(self, term: _Term, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Renew a session at once; whatever changes the broker's state waits its turn among the operations."""
         broker = registered(self._image, request.broker_id, request.broker_epoch)
+        self.broker_acts(broker.id, broker.epoch, request.current_metadata_offset)
         leaves = request.want_fence or request.want_shut_down
         if leaves:
             term.sessions.close(broker.id)

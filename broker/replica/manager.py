@@ -97,6 +97,7 @@ class ReplicaManager:
         self._tracer = tracer
         self._incarnation_id = incarnation_id
         self._lease_valid = lease_valid
+        self._roles_taken = 0
         self._on_disk_failure = on_disk_failure
         self._background = Background(on_defect)
         self._mutants = mutants
@@ -218,6 +219,11 @@ class ReplicaManager:
 
     # -- metadata -----------------------------------------------------------------------------------------------
 
+    @property
+    def roles_taken(self) -> int:
+        """How often a replica here has become a leader or a follower."""
+        return self._roles_taken
+
     async def apply(self, image: MetadataImage, changed: set[Key]) -> None:
         """Bring the partitions that changed to where the committed metadata has them; returns once they are there."""
         self._image = image
@@ -283,6 +289,7 @@ class ReplicaManager:
             partition.trace("metadata_behind_log", leader_epoch=state.leader_epoch, latest_epoch=latest)
             return
         self._unfollow(partition)
+        self._roles_taken += 1
         if state.leader == self._config.node_id:
             await partition.lead(state, min_insync)
             self._recovery.begin(partition)

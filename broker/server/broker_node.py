@@ -370,11 +370,14 @@ class BrokerNode:
             await self._applied.wait()
             self._applied.clear()
             reached, changed, self._changed = self.image.offset, self._changed, set()
+            roles = self.replicas.roles_taken
             if self.image.cluster_id is not None:
                 await self._directory.remember_cluster(self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
             self.groups.apply(self.image)
             self._published = reached
+            if self.replicas.roles_taken != roles:
+                self.lifecycle.tell_soon()
             if 0 <= self.lifecycle.broker_epoch <= reached and not self._caught_up.is_set():
                 self._caught_up.set()
                 for each in self.overruled:

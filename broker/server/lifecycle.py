@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
@@ -71,6 +72,7 @@ class BrokerLifecycle:
         self._lease = lease
         self._leave_under_lease = mutants.active("leave_under_lease")
         self._retry = RETRY_MIN
+        self._news = asyncio.Event()
 
     @property
     def epoch_of_logs(self) -> int:
@@ -83,6 +85,11 @@ class BrokerLifecycle:
         while True:
             await self._register()
             await self._keep_registration()
+
+    def tell_soon(self) -> None:
+        """This broker acts on metadata that gave it another role: the controller waits to be told (`activation`,
+        `handovers`). The next heartbeat goes out at once."""
+        self._news.set()
 
     async def leave(self, timeout: float) -> None:
         """Ask the controller to move leaders away and to count on this broker no more; at most `timeout` seconds."""
@@ -147,6 +154,7 @@ class BrokerLifecycle:
         loop = asyncio.get_running_loop()
         while True:
             sent_at = loop.time()
+            self._news.clear()
             response = await self._ask_controller(self._heartbeat(), HEARTBEAT_VERSION)
             error = response.error_code if isinstance(response, BrokerHeartbeatResponse) else None
             if error in _GONE:
@@ -161,7 +169,9 @@ class BrokerLifecycle:
                 continue
             self._retry = RETRY_MIN
             self._lease.renew(sent_at + response.lease_ms / 1000)
-            await asyncio.sleep(max(0.0, sent_at + interval - loop.time()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(sent_at + interval):
+                    await self._news.wait()
 
     def _heartbeat(self, *, want_shut_down: bool = False) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(

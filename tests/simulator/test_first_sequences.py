@@ -71,6 +71,33 @@ def test_several_requests_in_flight_at_the_moment_of_creation_lose_nothing(seed:
     assert unwritten == 0
 
 
+@pytest.mark.conforms("TOP-1")
+@pytest.mark.parametrize("seed", range(3))
+def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(seed: int) -> None:
+    """Also where the leader's disk is slow, and after a restart of all brokers."""
+    with SimulatedCluster(seed, properties=PROPERTIES) as cluster:
+
+        async def story() -> None:
+            client = await _ready(cluster)
+            for number, slow in enumerate((0.0, 0.1, 0.1)):
+                if number == 2:
+                    for name in cluster.machines:
+                        await cluster.stop(name)
+                    cluster.start()
+                    await cluster.ready()
+                for machine in cluster.machines.values():
+                    machine.disk.faults.slow_s = slow
+                topic = f"t{number}"
+                await _create(cluster, topic)
+                for machine in cluster.machines.values():
+                    machine.disk.faults.slow_s = 0.0
+                code, _ = await client.append(topic, 0, [b"first"], acks=1, timeout=5.0)
+                assert code == ErrorCode.NONE
+            client.close()
+
+        cluster.run(story())
+
+
 @pytest.mark.kills("any_first_sequence")
 def test_a_leader_that_accepts_any_first_sequence_loses_what_was_refused() -> None:
     found = [_written_at_creation(seed, ("any_first_sequence",)) for seed in range(4)]

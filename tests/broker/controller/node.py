@@ -79,6 +79,8 @@ class Node:
         self.image = MetadataImage()
         self.quorum = FakeQuorum(self._apply)
         self.asked: list[int] = []
+        self.behind: set[int] = set()
+        """Brokers that do not act on what is committed until their next heartbeat; all others act at once."""
         self.log_ends: dict[int, tuple[int, int]] = {}
         self.controller = ActiveController(
             config=configuration(broker_session_timeout_ms=int(session * 1000), broker_lease_ms=int(lease * 1000)),
@@ -109,6 +111,9 @@ class Node:
 
     def _apply(self, base: int, records: list[bytes]) -> None:
         self.controller.metadata_applied(self.image.apply_committed(base, records))
+        for broker in self.image.brokers.values():
+            if broker.id not in self.behind:
+                self.controller.broker_acts(broker.id, broker.epoch, self.image.offset)
 
     def lead(self, epoch: int = 1) -> None:
         self.controller.leadership_changed(epoch)
