@@ -148,6 +148,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage},
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
+    CLIENT: {"seed": _whole},
     CLIENT_ENDED: {"killed": _whole},
     "note": {"dumped": _texts},
     SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},

@@ -89,10 +89,22 @@ class Journal:
         created."""
         return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
 
-    def client(self, client: str, *, process: int, role: str, session: int, producers: tuple[int, int]) -> int:
+    def client(
+        self,
+        client: str,
+        *,
+        process: int,
+        role: str,
+        session: int,
+        producers: tuple[int, int],
+        seed: int | None = None,
+    ) -> int:
         """A client process is started. `producers`: the first number of a producer that its values may have, and how
-        many such numbers there are; 0 when it never writes."""
-        return self.event(CLIENT, client=client, process=process, role=role, session=session, producers=list(producers))
+        many such numbers there are; 0 when it never writes. `seed`: of what it draws."""
+        more = {} if seed is None else {"seed": seed}
+        return self.event(
+            CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **more
+        )
 
     def client_ended(self, client: str, *, exit_code: int | None, left: Left, killed: int = 0) -> int:
         """A client process has ended, and left this. `killed`: how many programs it had to kill that it had started."""

@@ -171,6 +171,11 @@ class System:
         del node, cluster_id
         return {}
 
+    def identity(self, cluster_id: str) -> str | None:
+        """The cluster.id in the meta.properties of its nodes' disks; None where that is not known before."""
+        del cluster_id
+        return None
+
     def shown(self) -> tuple[str, ...]:
         """The directories of this machine that local nodes must see, beside those that the roles name."""
         return (self.files_dir,) if self.files_dir else ()
@@ -198,6 +203,13 @@ class Deployed:
 
     def ports(self, number: int) -> Mapping[str, int]:
         return self.role(number).ports
+
+    @property
+    def identity(self) -> str | None:
+        """As of `System`; None where a campaign's settings give the cluster another name."""
+        given = [keys for each in self.settings.values() for keys in (each.common, *each.per_node.values())]
+        is_given = any("cluster.id" in keys for keys in given)
+        return None if is_given else self.system.identity(self.cluster_id)
 
     @property
     def collected(self) -> tuple[str, tuple[str, ...]]:

@@ -19,9 +19,11 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.description import Surroundings, chosen, described, settled
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.invocations import StoredPlan, StoredRun
-from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
+from orchestrator.campaign.own_evidence import foreign
+from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.swarm import draw
-from orchestrator.campaign.systems import deployed_as
+from orchestrator.campaign.systems import deploy, deployed_as
 from systems.errors import InputError
 from systems.toml_tables import Source
 
@@ -54,8 +56,11 @@ class Plan:
             common, run=run.id, seed=run.seed, replay=_text(content, "replay"), around=self._around(content, common)
         )
         given = {key: content[key] for key in FREE if key in content}
-        for what in differing(tomllib.loads(toml_text.dump(expected)) | given, content):
-            yield f"run.toml is not what was planned: {what}"
+        written = tomllib.loads(toml_text.dump(expected)) | given
+        others = list(differing(written, content))
+        yield from (f"run.toml is not what was planned: {what}" for what in others)
+        if not others:
+            yield from foreign(run, written, run_dir, self._identity(run))
 
     def _common(self, run: StoredRun) -> Content:
         """What the plan settles of a run. Raises `InputError`."""
@@ -67,6 +72,14 @@ class Plan:
         if key not in self._settled:
             self._settled[key] = settled_of(self._campaign, run.cell.name, run.seed)
         return self._settled[key]
+
+    def _identity(self, run: StoredRun) -> str | None:
+        """How the nodes of a run call their cluster on their disks; None where the plan does not settle that."""
+        if run.cell.name in self._plan.settled:
+            return None
+        cell = next(cell for cell in self._campaign.cells if cell.name == run.cell.name)
+        planned = PlannedRun(run.id, self._campaign, cell, run.seed)
+        return deploy(planned, repeatable=self._plan.world == SIMULATION).identity
 
     @cached_property
     def _campaign(self) -> Campaign:

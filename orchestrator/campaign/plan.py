@@ -31,8 +31,7 @@ class PlannedRun:
 
     def derived_seed(self, purpose: str) -> int:
         """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
-        digest = hashlib.sha256(f"{self.seed}/{purpose}".encode()).digest()
-        return int.from_bytes(digest[:6], "big")
+        return derived_seed(self.seed, purpose)
 
     @property
     def client(self) -> OwnClient:
@@ -45,6 +44,12 @@ class PlannedRun:
         """The one command that makes this run again."""
         which = ("--cell", self.cell.name, "--seed", str(self.seed))
         return command("run", shown(self.campaign.path), *which, *self.where)
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """Of a run's seed, a seed for one purpose."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
 
 
 def expand(

@@ -234,6 +234,7 @@ class Fleet:
             process=settings.process,
             role=role,
             session=settings.session,
+            seed=settings.seed,
             producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
         client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")

@@ -16,9 +16,10 @@ from typing import Any
 from history import seal
 from history.journal import Journal
 from history.services import STARTED
-from nemeses import HostError, Nemesis, plan_schedule
+from nemeses import HostError, Nemesis
 from nemeses.mechanisms.shell import kill_script
 from nemeses.scheduling import Scheduler
+from orchestrator.campaign.own_evidence import schedule_of
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.stake import LONGEST_LOAD
 from orchestrator.campaign.store import RunDirectory
@@ -229,15 +230,15 @@ class Run:
         if not nemesis.steps:
             self._progress.ends(ends_s)
         if nemesis.kind == "random":
-            kinds = nemesis.scheduled(self._world.capabilities)
-            schedule = plan_schedule(
-                self._dependencies.planned.derived_seed("nemesis"),
-                kinds,
+            schedule = schedule_of(
+                self._dependencies.planned.seed,
+                nemesis.scheduled(self._world.capabilities),
                 total_s=workload.duration_s,
                 interval_s=nemesis.interval_s,
                 duration_s=nemesis.duration_s,
                 overlap=nemesis.overlap,
-            ).without(nemesis.quiet_s)
+                quiet_s=nemesis.quiet_s,
+            )
             follow = follow_overlapping if nemesis.overlap else follow_schedule
             follow(
                 schedule,

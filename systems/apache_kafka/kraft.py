@@ -80,6 +80,9 @@ class Kraft(JavaSystem):
     def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
         return {**super().variables(node, cluster_id), "kraft_cluster_id": kraft_cluster_id(cluster_id)}
 
+    def identity(self, cluster_id: str) -> str | None:
+        return kraft_cluster_id(cluster_id)
+
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> KafkaObserver:
         brokers = [member for member in members if member.role == _BROKER]
         controllers = [member for member in members if member.role != _BROKER]

@@ -65,6 +65,9 @@ class Brownout(System):
         """Where everything takes longer all timeouts have to, those that nobody has set as well."""
         return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
 
+    def identity(self, cluster_id: str) -> str | None:
+        return cluster_id
+
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
         return tuple(argument for name in mutants for argument in ("--mutant", name))
 

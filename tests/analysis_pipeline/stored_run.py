@@ -13,6 +13,7 @@ from history.left import left_by
 from history.schemas import PHASE_FINAL
 from history.seal import seal
 from orchestrator.campaign import toml_text
+from orchestrator.campaign.plan import derived_seed
 from tests.analysis.message_files import message, messages, wrapper
 from tests.analysis.segment_files import (
     batch,
@@ -57,6 +58,7 @@ class StoredRun:
     required: tuple[str, ...] = ("kill",)
     fault_behind: int = RECORDS // 2  # it comes when the append at this offset has been acknowledged
     fault_status: str = "confirmed"
+    fault_parameters: dict[str, Any] = field(default_factory=dict)
     fault_shows: str = "gone"  # the state of the node that it hit, as its evidence has it
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
     diverging: str | None = None  # this node has another record at the last offset
@@ -163,7 +165,7 @@ class StoredRun:
         journal.close()
 
     def _appends(self, journal: Journal) -> None:
-        journal.client(self._clients[0], process=0, role="producer", session=1, producers=(0, 1))
+        self._client(journal, self._clients[0], process=0, role="producer", producers=(0, 1))
         writer = OperationWriter(
             self.path / "history" / "operations",
             client=self._clients[0],
@@ -183,11 +185,15 @@ class StoredRun:
         self._left(journal, self._clients[0])
 
     def _probe(self, journal: Journal) -> None:
-        journal.client("probe", process=2, role="producer", session=1, producers=(2, 1))
+        self._client(journal, "probe", process=2, role="producer", producers=(2, 1))
         OperationWriter(
             self.path / "history" / "operations", client="probe", session=1, process=2, producer=2, clock=self.clock
         ).close()
         self._left(journal, "probe")
+
+    def _client(self, journal: Journal, name: str, *, process: int, role: str, producers: tuple[int, int]) -> None:
+        seed = derived_seed(self.seed, f"client/{name}")
+        journal.client(name, process=process, role=role, session=1, producers=producers, seed=seed)
 
     def _left(self, journal: Journal, client: str) -> None:
         left = left_by(self.path / "history" / "operations", client)
@@ -214,13 +220,14 @@ class StoredRun:
 
     def _fault(self, journal: Journal) -> None:
         must = {"seen": [{"key": "state", "values": ["gone"]}], "healed": [{"key": "port", "values": ["open"]}]}
-        journal.fault_invoked("f1", "kill", ["n2"], sentence="the service on n2 is killed", must_show=must)
+        told = {"sentence": "the service on n2 is killed", "must_show": must}
+        journal.fault_invoked("f1", "kill", ["n2"], self.fault_parameters, **told)  # type: ignore[arg-type]
         journal.fault_injected("f1", self.fault_status, {"n2": {"state": self.fault_shows}}, proof="n2: process gone")
         self.clock.now += 50 * MS
         journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})
 
     def _final_read(self, journal: Journal) -> None:
-        journal.client(self._clients[1], process=1, role="reader", session=1, producers=(0, 0))
+        self._client(journal, self._clients[1], process=1, role="reader", producers=(0, 0))
         writer = OperationWriter(
             self.path / "history" / "operations", client=self._clients[1], session=1, process=1, clock=self.clock
         )

@@ -12,6 +12,8 @@ import pytest
 
 from analysis.verdict import Verdict
 from history.left import sha256_of
+from orchestrator.campaign.gate import gate
+from orchestrator.campaign.plan import derived_seed
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN
 from tests.mutations.bench import Bench, judge, seal_again
@@ -152,6 +154,54 @@ def test_a_run_that_was_made_by_another_plan_is_not(
     judge(run.path)
     assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
     assert words in capsys.readouterr().out
+
+
+def renamed(campaign: Path, *, clients: bool) -> None:
+    """The plan asks for seed 2, and the run of seed 1 is called so: in its description and in its journal; `clients`:
+    in what the journal says of their seeds, too."""
+    run = the_run(campaign)
+    old, new = run.path.name, run.path.name[:-1] + "2"
+    (plan,) = (campaign / "plans").glob("*.toml")
+    plan.write_text(plan.read_text().replace("seeds = []", "seeds = [2]").replace(old, new))
+    forged = Stored(run.path.rename(campaign / new))
+    forged.text("run.toml", old, new)
+    forged.plan(r"^seed = 1$", "seed = 2")
+    forged.plan(r"--seed 1", "--seed 2")
+    forged.change_lines(
+        event("run_started"), lambda line: line.update(run=new, seed=2, plan=sha256_of(forged / "run.toml"))
+    )
+    for name in ("simulation.json", "history/oracles.json"):
+        if (forged / name).exists():
+            forged.text(name, old, new)
+    if clients:
+        forged.change_lines(event("client"), lambda line: line.update(seed=derived_seed(2, f"client/{line['client']}")))
+    seal_again(forged.path)
+    assert judge(forged.path).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("base", "clients", "words"),
+    [
+        ("simulated", False, "the client producer-1 drew from"),
+        ("simulated", True, "simulation.json is of a world with the seed"),
+        ("simulated", True, "of the cluster brownout-main-1, not of brownout-main-2"),
+        ("log", False, "the client producer-1 drew from"),
+        ("log", True, "nodes/n1/data/meta.properties is of the cluster brownout-"),
+        ("group", True, "is not the one that the seed has drawn at that place"),
+        ("register", True, "is not the one that the seed has drawn at that place"),
+    ],
+)
+def test_a_run_of_another_seed_under_the_name_of_the_planned_one_is_not(
+    bench: Bench, tmp_path: Path, base: str, *, clients: bool, words: str
+) -> None:
+    source = bench.bases[base].parent
+    ignored = shutil.ignore_patterns("plots", "tables", "spark")
+    campaign = Path(shutil.copytree(source, tmp_path / "store" / source.name, ignore=ignored))
+    assert main(["gate", str(campaign)]) == EXIT_PASS
+    renamed(campaign, clients=clients)
+    (entry,) = gate(campaign).entries
+    assert entry.verdict == "unknown"
+    assert words in " ".join(entry.reasons)
 
 
 def test_a_campaign_in_a_directory_that_is_called_as_the_link_to_the_latest_run_counts(campaign: Path) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.pipeline import analyze
+from nemeses import Schedule
 from orchestrator.campaign.description import Surroundings, described, settled
 from orchestrator.campaign.file import parse
+from orchestrator.campaign.own_evidence import schedule_of
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import deployed_as
@@ -97,7 +99,14 @@ class StoredCampaign:
             *tables, last = key.split(".")
             table = reduce(lambda inner, name: inner.setdefault(name, {}), tables, content)
             table[last] = value
-        told: dict[str, Any] = {"seed": planned.seed, "cell": planned.cell.name, "campaign": planned.campaign.text}
+        fault = next(iter(drawn_faults(planned)))
+        drawn = {"duration_s": fault.duration_s, "aim": fault.aim, **fault.parameters}
+        told: dict[str, Any] = {
+            "fault_parameters": drawn,
+            "seed": planned.seed,
+            "cell": planned.cell.name,
+            "campaign": planned.campaign.text,
+        }
         run = StoredRun(self.path / planned.id, described=content, **told | changes).write()
         analyze(run, engine="in-process", pictures=False)
         return run
@@ -105,6 +114,19 @@ class StoredCampaign:
     def made(self, **asked: Any) -> list[Path]:
         """A whole invocation whose runs all came to what was expected."""
         return [self.make(planned) for planned in self.plan(**asked)]
+
+
+def drawn_faults(planned: PlannedRun) -> Schedule:
+    nemesis, workload = planned.campaign.nemesis, planned.campaign.workload
+    return schedule_of(
+        planned.seed,
+        nemesis.faults,
+        total_s=workload.duration_s,
+        interval_s=nemesis.interval_s,
+        duration_s=nemesis.duration_s,
+        overlap=nemesis.overlap,
+        quiet_s=nemesis.quiet_s,
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -304,6 +305,26 @@ def test_a_run_of_another_description_than_was_planned_is_unknown(
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan(capabilities=["kill"])
     campaign.make(planned, says=says)
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert words in " ".join(answer.json["runs"][0]["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"seed": 2}, "the journal is that of another run: its seed is 2, not 1"),
+        ({"fault_parameters": {}}, "the fault f1 (kill) is not the one that the seed has drawn at that place"),
+        ({"fault_parameters": {"duration_s": 2.5, "aim": "any"}}, "the fault f1 (kill) is not the one that the seed"),
+        ({"seed": 2, "says": {"seed": 1}}, "the client producer-1 drew from"),
+    ],
+    ids=str,
+)
+def test_a_run_of_another_seed_is_unknown(tmp_path: Path, made: dict[str, Any], words: str) -> None:
+    """Its description names the seed that was planned, and it passes by itself."""
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    campaign.make(planned, **({"says": {"seed": 1}} | made))
     answer = decided(campaign.path)
     assert answer.code == 2
     assert words in " ".join(answer.json["runs"][0]["reasons"])

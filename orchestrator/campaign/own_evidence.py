@@ -1,0 +1,146 @@
+"""Was a run made under the name and with the seed that its plan gives it, by its evidence?
+
+A copy of another run may be renamed, in `run.toml` too. What a seed has drawn cannot be renamed: the faults of a random
+schedule, the seeds of clients, the seed of a simulated world. Nor can the cluster's name on the nodes' disks, which is
+that of the run wherever something of one run could be left for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from history.checked import read_lines
+from nemeses import Schedule, plan_schedule
+from orchestrator.campaign.invocations import StoredRun
+from orchestrator.campaign.model import SIMULATION
+from orchestrator.campaign.plan import derived_seed
+
+_SIMULATED: Final = ("simulation.json", "history/oracles.json")
+_IDENTITIES: Final = ("data/meta.properties", "earlier/meta.properties")
+
+Content = Mapping[str, Any]
+
+
+def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str | None) -> Iterator[str]:
+    """What of a run's evidence is that of another run, as sentences. `description`: what its `run.toml` must say;
+    `identity`: how its nodes must call their cluster, None where that is not known."""
+    try:
+        journal = [line for _, line in read_lines(run_dir / "history" / "journal.jsonl").contents]
+    except OSError as error:
+        yield f"history/journal.jsonl cannot be read: {error.strerror}"
+        return
+    yield from _begun(description, journal)
+    yield from _clients(run.seed, journal)
+    # A run that was not finished lacks what comes late; what it lacks, its own verdict says.
+    finished = any((line.get("event"), line.get("name")) == ("phase", "done") for line in journal)
+    if description["nemesis"]["kind"] == "random":
+        yield from _faults(_schedule(run.seed, description), journal, finished=finished)
+    if description["world"] == SIMULATION and finished:
+        yield from _simulated(run, run_dir)
+    if identity is not None:
+        yield from _identities(identity, description["system"]["roles"], run_dir)
+
+
+def schedule_of(
+    seed: int,
+    kinds: Sequence[str],
+    *,
+    total_s: float,
+    interval_s: tuple[float, float],
+    duration_s: tuple[float, float],
+    overlap: bool,
+    quiet_s: Sequence[tuple[float, float]],
+) -> Schedule:
+    """The faults of a run of this seed. Raises `ScheduleError`, as `plan_schedule` does."""
+    drawn = plan_schedule(
+        derived_seed(seed, "nemesis"),
+        kinds,
+        total_s=total_s,
+        interval_s=interval_s,
+        duration_s=duration_s,
+        overlap=overlap,
+    )
+    return drawn.without(quiet_s)
+
+
+def _schedule(seed: int, description: Content) -> Schedule:
+    nemesis = description["nemesis"]
+    low, high = nemesis["interval_s"]
+    shortest, longest = nemesis["duration_s"]
+    return schedule_of(
+        seed,
+        nemesis["faults"],
+        total_s=description["workload"]["duration_s"],
+        interval_s=(low, high),
+        duration_s=(shortest, longest),
+        overlap=nemesis["overlap"],
+        quiet_s=[(start, end) for start, end in nemesis["quiet_s"]],
+    )
+
+
+def _begun(description: Content, journal: Sequence[Content]) -> Iterator[str]:
+    for line in journal:
+        if line.get("event") != "run_started":
+            continue
+        for key in ("run", "cell", "seed", "world"):
+            if line.get(key) != description[key]:
+                yield f"the journal is that of another run: its {key} is {line.get(key)!r}, not {description[key]!r}"
+
+
+def _clients(seed: int, journal: Sequence[Content]) -> Iterator[str]:
+    for line in journal:
+        if line.get("event") == "client" and line.get("seed") != derived_seed(seed, f"client/{line.get('client')}"):
+            yield f"the client {line.get('client')} drew from {line.get('seed')!r}, and not from the seed {seed}"
+
+
+def _faults(schedule: Schedule, journal: Sequence[Content], *, finished: bool) -> Iterator[str]:
+    """Faults come in the order of the schedule. For lack of time some are left out, but never the first of a kind."""
+    left = list(schedule)
+    due = dict.fromkeys(plan.kind for plan in left)
+    for line in journal:
+        if line.get("event") != "fault_invoked":
+            continue
+        kind, parameters = str(line.get("kind")), line.get("parameters")
+        drawn = [{"duration_s": plan.duration_s, "aim": plan.aim, **plan.parameters} for plan in left]
+        at = next((n for n, plan in enumerate(left) if plan.kind == kind and drawn[n] == parameters), None)
+        if at is None:
+            yield f"the fault {line.get('id')} ({kind}) is not the one that the seed has drawn at that place"
+            return
+        due.pop(kind, None)
+        left = left[at + 1 :]
+    if due and finished:
+        yield f"faults that the seed has drawn are not in the journal: {', '.join(due)}"
+
+
+def _simulated(run: StoredRun, run_dir: Path) -> Iterator[str]:
+    seed = derived_seed(run.seed, "world")
+    for name in _SIMULATED:
+        try:
+            content = json.loads((run_dir / name).read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            yield f"{name}, by which the seed of a simulated run is seen, cannot be read: {error}"
+            continue
+        said = content if isinstance(content, dict) else {}
+        if said.get("run") != run.id:
+            yield f"{name} is that of another run: {said.get('run')!r}"
+        if said.get("seed") != seed:
+            yield f"{name} is of a world with the seed {said.get('seed')!r}, and the seed {run.seed} gives {seed}"
+
+
+def _identities(identity: str, nodes: Content, run_dir: Path) -> Iterator[str]:
+    for node in nodes:
+        for name in _IDENTITIES:
+            path = run_dir / "nodes" / node / name
+            try:
+                lines = path.read_text(encoding="utf-8").splitlines()
+            except FileNotFoundError:
+                continue  # a disk may be wiped, and a node may be off when the others are dumped
+            except (OSError, UnicodeDecodeError) as error:
+                yield f"nodes/{node}/{name} cannot be read: {error}"
+                continue
+            said = [line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id=")]
+            if [each for each in said if each != identity]:
+                yield f"nodes/{node}/{name} is of the cluster {', '.join(said)}, not of {identity}"
