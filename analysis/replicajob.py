@@ -17,8 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
-from analysis.core.replica_evidence import Circumstances, ReplicaReport, appends_of, client_orders
-from analysis.core.replicas import check_partition
+from analysis.core.replica_evidence import (
+    Circumstances,
+    ReplicaReport,
+    acknowledged_before,
+    appends_of,
+    client_orders,
+)
+from analysis.core.replicas import check_partition, missing_below
+from analysis.earlier import Demanded
 from analysis.logjob import numbered, read
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
@@ -42,13 +49,16 @@ REPLICAS: Final = pa.schema(
 )
 EPOCHS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("start_offset", pa.int64())])
 
+NO_DUMPS: Final = Demanded()
+
 
 @dataclass(frozen=True)
 class Task:
     """One partition: in which format and where its replicas' files lie, and what its clients recorded.
 
     `replicas`, `earlier`: by node, its data directory as it was collected, and as it was dumped before. `missing`: the
-    nodes that should have a replica and have none; `strays`: those that should not and have one.
+    nodes that should have a replica and have none; `strays`: those that should not and have one. `undumped`: the nodes
+    in whose earlier dump a replica is missing. `dumps`: what is demanded of earlier dumps.
     """
 
     key: Key
@@ -57,6 +67,8 @@ class Task:
     earlier: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
     strays: tuple[str, ...]
+    undumped: tuple[str, ...]
+    dumps: Demanded
     operations: tuple[str, ...]
     tables: str
     around: Circumstances
@@ -68,6 +80,7 @@ def tasks_of(
     operations: Mapping[Key, Sequence[Path]],
     assigned: Mapping[Key, Sequence[str]],
     around: Circumstances,
+    dumps: Demanded = NO_DUMPS,
     *,
     format: str,
     preallocates: bool = False,
@@ -78,14 +91,16 @@ def tasks_of(
     tables = str((run_dir / "tables").resolve())
     tasks = []
     for key in sorted({*found, *assigned}):
-        nodes, here = assigned.get(key, ()), found.get(key, {})
+        nodes, here, before = assigned.get(key, ()), found.get(key, {}), earlier.get(key, {})
         task = Task(
             key,
             format,
             replicas=tuple((node, data) for node, data in here.items() if node in nodes),
-            earlier=tuple((node, data) for node, data in earlier.get(key, {}).items() if node in nodes),
+            earlier=tuple((node, data) for node, data in before.items() if node in nodes),
             missing=tuple(node for node in nodes if node not in here),
             strays=tuple(node for node in here if node not in nodes),
+            undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*before, *dumps.lost}),
+            dumps=dumps,
             operations=tuple(str(path.resolve()) for path in operations.get(key, ())),
             tables=tables,
             around=around,
@@ -109,6 +124,9 @@ def judge(task: Task) -> ReplicaReport:
     name = f"{task.key[0]}-{task.key[1]}"
     undecided = [f"{node} holds no replica of {name}, which was assigned to it" for node in task.missing]
     undecided += [f"{node} holds a replica of {name}, which was not assigned to it" for node in task.strays]
+    undecided += [
+        f"the earlier dump of {node} has no replica of {name}, which was assigned to it" for node in task.undumped
+    ]
     report = ReplicaReport(undecided=tuple(undecided))
     if not task.replicas:
         return report
@@ -124,7 +142,24 @@ def _compare(task: Task) -> ReplicaReport:
     _write_tables(Path(task.tables), task.key, logs)
     operations = read(task.operations)
     order, appends = client_orders(operations).get(task.key), appends_of(operations).get(task.key)
-    return check_partition(logs, order, appends, task.around, earlier)
+    report = check_partition(logs, order, appends, task.around, earlier)
+    return report.merge(ReplicaReport(undecided=tuple(_undumped(task, earlier, operations))))
+
+
+def _undumped(task: Task, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
+    """What of this partition is missing from its earlier dumps."""
+    around = replace(task.around, quiet=False)
+    for log in earlier:
+        if log.node not in task.dumps.lost:
+            yield from missing_below(log, around, may_be_short=log.node in task.dumps.shortened)
+    may_be_gone = task.dumps.lost | task.dumps.shortened
+    whole = set(task.dumps.nodes) - may_be_gone
+    if task.replicas and {node for node, _ in task.replicas} <= whole and not around.deletes:
+        known = acknowledged_before(operations, task.dumps.at)
+        longest = max((log.end for log in earlier), default=0)
+        if known >= longest:
+            name = f"{task.key[0]}-{task.key[1]}"
+            yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
 
 
 def _read(task: Task, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:

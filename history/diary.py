@@ -150,7 +150,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_healed": _OF_FAULTS,
     CLIENT: {"seed": _whole},
     CLIENT_ENDED: {"killed": _whole},
-    "note": {"dumped": _texts},
+    "note": {"dumped": _texts, "undumped": _text},
     SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
 }
 

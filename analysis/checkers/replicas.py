@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
@@ -12,7 +12,10 @@ from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from analysis.core.replica_evidence import Circumstances, ReplicaReport
+    from analysis.earlier import Demanded
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
 RECOVERS: Final = Promise("STK", "the cluster recovers", stands_alone=True)
@@ -53,6 +56,7 @@ UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, 
 
 def check(run: Run) -> Outcome:
     """Read and compare the files of all nodes."""
+    from analysis.earlier import demanded
     from analysis.logjob import files_of
     from analysis.replicafiles.formats import FORMATS, NONE
     from analysis.replicajob import DATA, EARLIER, check_replicas, tasks_of
@@ -67,21 +71,27 @@ def check(run: Run) -> Outcome:
         )
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
     around = _circumstances(run, any(map(format.may_delete, settings)), any(map(format.compacts, settings)))
+    dumps = demanded(run.history.journal, plan.nodes, description.world)
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),
         plan.replicas,
         around,
+        dumps,
         format=description.replica_format,
         preallocates=any(map(format.preallocates, settings)),
     )
     report = check_replicas(tasks, run.spark)
-    dumped = {node for line in run.history.journal for node in line.get("dumped", ())}
+    collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}
     doubts = (
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),
         *(() if report.records else ("no record was compared",)),
-        *format.survey({node: run.directory / "nodes" / node / DATA for node in plan.nodes}),
-        *_earlier(sorted(node for node in dumped if not (run.directory / "nodes" / node / EARLIER).is_dir())),
+        *format.survey(collected[DATA]),
+        *_earlier(dumps, collected[EARLIER]),
+        *format.survey_earlier(
+            {node: collected[EARLIER][node] for node in plan.nodes if node in dumps.nodes and node not in dumps.lost},
+            collected[DATA],
+        ),
         *report.undecided,
     )
     return _outcome(run, around, report, doubts or tuple(_told_more(run, report)))
@@ -127,8 +137,14 @@ def _all_sent(run: Run) -> bool:
     return is_told and {each.client for each in records} >= set(run.plan.clients)
 
 
-def _earlier(missing: Sequence[str]) -> tuple[str, ...]:
-    return (f"the earlier dumps of {', '.join(missing)} are missing",) if missing else ()
+def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
+    """Whether there is a dump of each node of which the journal says so, and of no other."""
+    yield from dumps.doubts
+    if missing := [node for node in dumps.nodes if node in places and not places[node].is_dir()]:
+        yield f"the earlier dumps of {', '.join(missing)} are missing"
+    strange = [node for node, place in places.items() if node not in dumps.nodes and place.exists()]
+    if strange and not dumps.failed:
+        yield f"there are earlier dumps of {', '.join(strange)}, and the journal does not say that they were dumped"
 
 
 def _outcome(run: Run, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:

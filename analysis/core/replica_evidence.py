@@ -14,7 +14,7 @@ from analysis.core.evidence import ACK, NONE, gather, lay_out
 from analysis.core.explain import Key, name_of
 from analysis.core.rows import I64, Bools, rows_of
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
-from history import DERIVED, FAIL
+from history import ACKS_ALL, APPEND, DERIVED, FAIL, OK
 
 Record = dict[str, Any]
 
@@ -132,6 +132,15 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
             end=int(queries.lo[last]) if last >= 0 else -1,
         )
     return found
+
+
+def acknowledged_before(operations: pa.Table, at: int) -> int:
+    """The highest offset of a partition that all in-sync replicas had acknowledged before a moment; -1 without one."""
+    if not operations.num_rows:
+        return -1
+    f, type_, acks, ret, offset = (operations[name].to_numpy() for name in ("f", "type", "acks", "ret", "offset"))
+    mine = (f == APPEND) & (type_ == OK) & (acks == ACKS_ALL) & (ret < at)
+    return int(offset[mine].max(initial=-1))
 
 
 def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:

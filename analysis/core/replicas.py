@@ -139,6 +139,26 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
     yield from (f"{name} {doubt}" for doubt in log.doubts)
 
 
+def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool) -> Iterator[str]:
+    """What of an earlier dump of a log keeps D7 from being judged: all below its high watermark must be there. Behind
+    that, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end.
+    """
+    name = f"the earlier dump of {log_name(log)}"
+    mark = log.high_watermark
+    if log.unread:
+        yield f"{name} could not be read to its end: {log.unread}"
+    elif log.end < mark and not may_be_short:
+        yield f"{name} ends at {log.end}, before its high watermark {mark}{f': {log.damage}' if log.damage else ''}"
+    if log.start and not around.deletes:
+        yield f"{name} begins at offset {log.start}, though nothing may delete what was before"
+    if records := sum(min(behind, mark) - first for first, behind in log.opaque if first < mark):
+        yield f"{name} has {records} records in compressed sets that are not opened"
+    for first, behind in (*(() if around.compacts else log.gaps), *log.absent):
+        if first < mark:
+            yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
+    yield from (f"{name} {doubt}" for doubt in log.doubts)
+
+
 def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ...]:
     names = {(f"{log.topic}-{log.partition}", number) for log in replicas for number in log.formats if number < 2}
     return tuple(sorted(names))

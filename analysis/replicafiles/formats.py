@@ -30,7 +30,8 @@ class ReplicaFormat:
     """How to read replicas from a node's collected data directory.
 
     `partitions`: those of which it holds a replica. `read`: a node's replica of one of them. `survey`: what speaks
-    against the directories as a whole, as sentences, by the nodes' names in the order of their numbers. `may_delete`,
+    against the directories as a whole, as sentences, by the nodes' names in the order of their numbers.
+    `survey_earlier`: what speaks against earlier dumps of the directories, given with those of the end. `may_delete`,
     `compacts`, `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run
     lasts, may remove records that later ones of their keys replace, and may leave zeros behind its end. None of them
     raises for what the files contain.
@@ -39,6 +40,7 @@ class ReplicaFormat:
     partitions: Callable[[Path], list[Key]]
     read: ReadPartition
     survey: Callable[[Mapping[str, Path]], list[str]]
+    survey_earlier: Callable[[Mapping[str, Path], Mapping[str, Path]], list[str]]
     may_delete: Callable[[Mapping[str, str]], bool]
     compacts: Callable[[Mapping[str, str]], bool]
     preallocates: Callable[[Mapping[str, str]], bool]
@@ -49,6 +51,7 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
         kafka.partitions,
         kafka.read_partition,
         kafka_nodes.survey,
+        kafka_nodes.survey_earlier,
         kafka.may_delete,
         kafka.compacts,
         kafka.preallocates,

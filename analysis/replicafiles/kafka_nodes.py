@@ -43,6 +43,39 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
     return said
 
 
+def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> list[str]:
+    """What speaks against earlier dumps of these nodes' data directories: they must be of the same node, of the same
+    cluster and of the same topics as the directories that were collected `later`."""
+    said: list[str] = []
+    for node, data in earlier.items():
+        try:
+            said += _other_owner(node, data, later[node])
+            said += (f"{doubt}, in its earlier dump" for doubt in _unheld(node, data))
+            for topic, partition in partitions(data):
+                said += _other_topic(node, f"{topic}-{partition}", data, later[node])
+        except ReplicaFileError as error:
+            said.append(f"the earlier dump of {node} has a damaged {error}")
+    return said
+
+
+def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
+    before, after = (read_properties(data / "meta.properties", "=") for data in (earlier, later))
+    if before is None and after is not None:
+        yield f"the earlier dump of {node} does not say whose it is: meta.properties is missing"
+        return
+    for key in ("node.id", "broker.id", "cluster.id"):
+        was, became = ((found or {}).get(key, "none") for found in (before, after))
+        if was != became:
+            yield f"the earlier dump of {node} is another's: its {key} is {was}, and in the end it was {became}"
+
+
+def _other_topic(node: str, name: str, earlier: Path, later: Path) -> Iterator[str]:
+    before, after = (read_properties(data / name / "partition.metadata", ":") for data in (earlier, later))
+    was, became = ((found or {}).get("topic_id", "none") for found in (before, after))
+    if was != became:
+        yield f"the earlier dump of {name} on {node} is of the topic {was}, and in the end it was {became}"
+
+
 def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> Iterator[str]:
     """Whether a data directory is its node's own; adds the cluster that it belongs to."""
     found = read_properties(data / "meta.properties", "=")

@@ -333,7 +333,7 @@ class Run:
         try:
             dumped = [node.name for node in on if self._world.dump(node)]
         except WorldError as error:
-            self._journal.note(f"no earlier dump of the replicas' files: {error}")
+            self._journal.note(f"no earlier dump of the replicas' files: {error}", dumped=[], undumped=str(error))
         else:
             self._journal.note("the replicas' files were dumped", dumped=dumped)
 

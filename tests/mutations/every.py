@@ -14,6 +14,7 @@ from tests.mutations import (
     client_files,
     client_rows,
     derived,
+    earlier_dumps,
     fault_lines,
     groups,
     journal_lines,
@@ -44,6 +45,7 @@ CATALOGS: Final = (
     groups.mutation,
     oracles.mutation,
     derived.mutation,
+    *earlier_dumps.CATALOGS,
     *told_twice.CATALOGS,
     *unjudged.CATALOGS,
 )

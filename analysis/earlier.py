@@ -1,0 +1,86 @@
+"""Which earlier dumps a run must have: what its journal says was dumped, and of whom.
+
+Before a run heals its cluster it dumps the files of each node that has power, in the worlds that reach them while the
+service runs, and its journal names those nodes. D7 compares such a dump with what was collected in the end, so a dump
+that is missing, that is another node's or that was emptied would let a changed prefix pass. What a fault may have
+destroyed on a node before (`history.damage`) is not demanded of its dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from history.damage import Damage, suffered
+
+DUMPED: Final = "dumped"
+UNDUMPED: Final = "undumped"
+REACHING: Final = ("process", "namespaces", "simulation")
+"""The worlds that reach the files of a node that has power while its service runs."""
+LOST: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
+"""After which a node's files need not hold what it had."""
+SHORTENED: Final = frozenset({Damage.UNSYNCED})
+"""After which a log may end before the high watermark that its node had written down."""
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Demanded:
+    """What the journal says of the earlier dumps.
+
+    `nodes`: those of which there must be one. `at`: when they were made, CLOCK_MONOTONIC ns; -1 where none were.
+    `lost`: nodes of whose dumps nothing is demanded but that they are there; `shortened`: those whose logs may have
+    lost their ends. `doubts`: why that is not known, as sentences. `failed`: the run could not dump all of them.
+    """
+
+    nodes: tuple[str, ...] = ()
+    at: int = -1
+    lost: frozenset[str] = frozenset()
+    shortened: frozenset[str] = frozenset()
+    doubts: tuple[str, ...] = ()
+    failed: bool = False
+
+
+def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str) -> Demanded:
+    """The earlier dumps that a journal names; `nodes`: those of the plan, `world`: the one that they were in."""
+    told = [line for line in journal if DUMPED in line]
+    dumped = tuple(dict.fromkeys(node for line in told for node in line[DUMPED]))
+    return Demanded(
+        nodes=dumped,
+        at=told[0]["t"] if dumped else -1,
+        lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
+        shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
+        doubts=tuple(_doubts(journal, told, nodes, world)),
+        failed=any(UNDUMPED in line for line in told),
+    )
+
+
+def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str], world: str) -> Iterator[str]:
+    if not any(line["event"] == "heal_all" for line in journal):
+        return
+    if len(told) != 1:
+        yield f"the journal says {len(told)} times, not once, of which nodes there is an earlier dump"
+        return
+    dumped = told[0][DUMPED]
+    for node in sorted(set(dumped) - set(nodes)):
+        yield f"the journal has an earlier dump of {node}, which is no node of the plan"
+    if world in REACHING and UNDUMPED not in told[0]:
+        off = _without_power(journal, told[0]["t"])
+        for node in nodes:
+            if node not in dumped and node not in off:
+                yield f"the journal has no earlier dump of {node}, which had power"
+
+
+def _without_power(journal: Sequence[Line], at: int) -> set[str]:
+    """The nodes that may have been off: a fault that takes what is not synced had begun, and was not healed."""
+    open_faults: dict[str, Sequence[str]] = {}
+    for line in journal:
+        if line["t"] > at:
+            break
+        if line["event"] == "fault_invoked" and not SHORTENED.isdisjoint(line.get("may_destroy", ())):
+            open_faults[line["id"]] = line["targets"]
+        elif line["event"] == "fault_healed":
+            open_faults.pop(line["id"], None)
+    return {node for targets in open_faults.values() for node in targets}

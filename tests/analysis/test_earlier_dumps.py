@@ -1,0 +1,77 @@
+"""Which earlier dumps a run must have, by what its journal says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.earlier import demanded
+
+NODES = ("n1", "n2", "n3")
+HEAL = {"t": 9, "event": "heal_all"}
+
+
+def dumped(*nodes: str, t: int = 8, **more: Any) -> dict[str, Any]:
+    return {"t": t, "event": "note", "dumped": list(nodes), **more}
+
+
+def fault(t: int, *targets: str, destroys: tuple[str, ...] = ("unsynced-bytes",)) -> dict[str, Any]:
+    return {"t": t, "event": "fault_invoked", "id": str(t), "targets": list(targets), "may_destroy": list(destroys)}
+
+
+def test_the_nodes_that_the_journal_names_are_demanded() -> None:
+    found = demanded([dumped(*NODES), HEAL], NODES, "process")
+    assert (found.nodes, found.at, found.doubts) == (NODES, 8, ())
+    assert not found.lost | found.shortened
+
+
+@pytest.mark.parametrize("world", ["process", "namespaces", "simulation"])
+def test_a_node_with_power_is_dumped_where_the_world_reaches_it(world: str) -> None:
+    (doubt,) = demanded([dumped("n1", "n3"), HEAL], NODES, world).doubts
+    assert "no earlier dump of n2" in doubt
+    assert len(demanded([dumped(), HEAL], NODES, world).doubts) == len(NODES)
+
+
+def test_a_node_that_had_lost_its_power_is_not() -> None:
+    journal = [fault(3, "n2"), dumped("n1", "n3"), HEAL]
+    assert demanded(journal, NODES, "simulation").doubts == ()
+    healed = {"t": 5, "event": "fault_healed", "id": "3"}
+    assert demanded([journal[0], healed, *journal[1:]], NODES, "simulation").doubts
+
+
+def test_a_node_that_was_only_killed_is() -> None:
+    journal = [fault(3, "n2", destroys=("memory", "progress")), dumped("n1", "n3"), HEAL]
+    assert demanded(journal, NODES, "simulation").doubts
+
+
+def test_a_world_that_reaches_no_node_dumps_none() -> None:
+    assert demanded([dumped(), HEAL], NODES, "vms") == demanded([dumped(), HEAL], NODES, "hosts")
+    assert demanded([dumped(), HEAL], NODES, "vms").doubts == ()
+
+
+def test_a_dump_that_failed_is_told_by_the_run() -> None:
+    found = demanded([dumped(undumped="n2: its files cannot be read"), HEAL], NODES, "process")
+    assert (found.failed, found.doubts) == (True, ())
+
+
+@pytest.mark.parametrize("lines", [[], [dumped(*NODES), dumped(*NODES)]])
+def test_a_run_that_was_healed_says_once_what_was_dumped(lines: list[dict[str, Any]]) -> None:
+    assert demanded([*lines, HEAL], NODES, "vms").doubts
+    assert not demanded(lines[:1], NODES, "vms").doubts, "it was not healed"
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost", "shortened"),
+    [
+        ("whole-disk", True, False),
+        ("newer-state", True, False),
+        ("synced-bytes", True, False),
+        ("unsynced-bytes", False, True),
+        ("memory", False, False),
+    ],
+)
+def test_what_a_fault_may_have_destroyed_is_not_demanded(damage: str, lost: bool, shortened: bool) -> None:
+    found = demanded([fault(3, "n2", destroys=(damage,)), dumped(*NODES), HEAL], NODES, "simulation")
+    assert ("n2" in found.lost, "n2" in found.shortened) == (lost, shortened)
+    assert "n1" not in found.lost | found.shortened

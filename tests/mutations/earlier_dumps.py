@@ -1,0 +1,131 @@
+"""What may happen to the earlier dumps of the nodes' files, with which those of the end are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.mutations.mutation import PASSES, Catalog, Change, Want, fails, unknown
+from tests.mutations.segments import EPOCH_AT, of_batches, put
+from tests.mutations.stored import FIRST_SEGMENT, Line, Stored
+
+TOLD: Final = unknown("earlier dump")
+MARKS: Final = "replication-offset-checkpoint"
+SEGMENT: Final = f"nodes/n2/earlier/log-0/{FIRST_SEGMENT}"
+WHOSE: Final = "nodes/n1/earlier/meta.properties"
+ANOTHER: Final = "cluster.id=another"
+
+
+def _dumps(line: Line) -> bool:
+    return "dumped" in line
+
+
+def _in_every_dump(name: str, pattern: str, replacement: str) -> Change:
+    def change(run: Stored) -> None:
+        for node in run.nodes():
+            run.text(f"nodes/{node}/earlier/{name}", pattern, replacement)
+
+    return change
+
+
+def _beginning_later(run: Stored) -> None:
+    run.edit(SEGMENT, of_batches(lambda batches: batches[2:]))
+    path = run / SEGMENT
+    path.rename(path.with_name(f"{int.from_bytes(path.read_bytes()[:8], 'big'):020d}.log"))
+
+
+def _from_before_most_was_acknowledged(run: Stored) -> None:
+    """On all nodes, with the marks that belong to it."""
+    for node in run.nodes():
+        run.edit(f"nodes/{node}/earlier/log-0/{FIRST_SEGMENT}", of_batches(lambda batches: batches[:2]))
+        run.text(f"nodes/{node}/earlier/{MARKS}", r"^log 0 \d+$", "log 0 1")
+
+
+def _told_of(*nodes: str) -> Change:
+    return lambda run: run.change_lines(_dumps, lambda line: line.update(dumped=list(nodes)))
+
+
+def _one_fewer(run: Stored) -> None:
+    _told_of("n1", "n2")(run)
+    run.remove("nodes/n3/earlier")
+
+
+def _never_told_of(run: Stored) -> None:
+    run.drop_lines(_dumps)
+    run.remove("nodes/*/earlier")
+
+
+def _none(run: Stored) -> None:
+    _told_of()(run)
+    run.remove("nodes/*/earlier")
+
+
+def _torn_behind_its_mark(run: Stored) -> None:
+    """As one may be that was made while the service wrote."""
+    run.edit(SEGMENT, lambda data: data + data[:30])
+
+
+def _shortened(at: Callable[[int], int]) -> Change:
+    return lambda run: run.edit(SEGMENT, of_batches(lambda batches: batches[: at(len(batches))]))
+
+
+def changes() -> Iterator[tuple[str, Change, Want]]:
+    """By name, each with what is honest then."""
+    missing = {
+        "all": "nodes/*/earlier",
+        "one": "nodes/n1/earlier",
+        "a partition": "nodes/n3/earlier/log-0",
+        "a partition everywhere": "nodes/*/earlier/log-0",
+        "a segment": SEGMENT,
+        "its marks": f"nodes/n1/earlier/{MARKS}",
+        "its epochs": "nodes/n2/earlier/log-0/leader-epoch-checkpoint",
+        "whose it is": WHOSE,
+        "of which topic it is": "nodes/n1/earlier/log-0/partition.metadata",
+    }
+    for what, name in missing.items():
+        yield f"missing: {what}", lambda run, name=name: run.remove(name), TOLD  # type: ignore[misc]
+    for name in ("nodes/n1/earlier", "nodes/n2/earlier/log-0", SEGMENT, f"nodes/n3/earlier/{MARKS}"):
+        yield f"emptied: {name}", lambda run, name=name: run.empty(name), TOLD  # type: ignore[misc]
+    yield "of another node", lambda run: run.copy("nodes/n2/earlier", "nodes/n1/earlier"), TOLD
+    yield (
+        "of another node by its word",
+        lambda run: run.text("nodes/n1/earlier/meta.properties", r"^node\.id=1$", "node.id=3"),
+        TOLD,
+    )
+    yield "of another cluster", lambda run: run.text("nodes/n1/earlier/meta.properties", r"^cluster.*", ANOTHER), TOLD
+    yield "of another cluster, all", _in_every_dump("meta.properties", r"^cluster.*", ANOTHER), TOLD
+    yield "of another topic", _in_every_dump("log-0/partition.metadata", r"^topic_id: .", "topic_id: _"), TOLD
+    yield "without the mark of a partition", _in_every_dump(MARKS, r"^log 0 \d+\n", ""), TOLD
+    yield "with a mark of nothing", lambda run: run.text(f"nodes/n1/earlier/{MARKS}", r"^log 0 ", "log 7 "), TOLD
+    yield "shorter than its mark", _shortened(lambda count: count // 2), TOLD
+    yield "without a record", _shortened(lambda count: count - count), TOLD
+    yield "with a hole", lambda run: run.edit(SEGMENT, of_batches(lambda them: [*them[:2], *them[3:]])), TOLD
+    yield "beginning later", _beginning_later, TOLD
+    yield "from before most was acknowledged", _from_before_most_was_acknowledged, TOLD
+    yield "of which nobody told", _told_of("n1", "n2"), TOLD
+    yield "of no node of the plan", _told_of("n1", "n2", "n3", "n9"), TOLD
+    yield "one fewer", _one_fewer, TOLD
+    yield "never told of", _never_told_of, TOLD
+    yield (
+        "told of twice",
+        lambda run: run.insert_line(_dumps, event="note", text="again", dumped=["n1", "n2", "n3"]),
+        TOLD,
+    )
+    yield "told of as nothing", _told_of(), TOLD
+    yield "told of as nothing, and missing", _none, TOLD
+    yield "torn behind its mark", _torn_behind_its_mark, PASSES
+    yield (
+        "with other records",
+        lambda run: run.edit(SEGMENT, of_batches(lambda them: [put(them[0], EPOCH_AT, ">i", 77), *them[1:]])),
+        fails("prefix-changed"),
+    )
+
+
+def _catalog(base: str) -> Catalog:
+    catalog = Catalog(f"earlier dumps of the {base} run", base=base)
+    for name, change, want in changes():
+        catalog.add(name, change, want)
+    return catalog
+
+
+CATALOGS: Final = tuple(map(_catalog, ("log", "simulated")))
