@@ -6,6 +6,7 @@ Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import posixpath
 import shlex
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from nemeses.mechanisms.shell import LEFT, brief
 from nemeses.ports import HostError, HostUnreachableError, Result
@@ -196,13 +197,20 @@ class SshHost:
         self._side_lock = threading.Lock()
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        return self._run(self._as_root(command), timeout_s, False)
+
+    def run_as_user(self, command: str, given: str, *, timeout_s: float = 10.0) -> Result:
+        """Run a command as the user who logs in, `given` as its input. Raises as `run`."""
+        return self._run(command, timeout_s, io.StringIO(given))
+
+    def _run(self, command: str, timeout_s: float, given: io.StringIO | Literal[False]) -> Result:
         from invoke.exceptions import CommandTimedOut
 
         patience_s = timeout_s * self._time_scale
         with self._lock:
             connection = self._connected()
             try:
-                done = connection.run(self._as_root(command), hide=True, warn=True, in_stream=False, timeout=patience_s)
+                done = connection.run(command, hide=True, warn=True, in_stream=given, timeout=patience_s)
             except CommandTimedOut as error:
                 raise HostError(
                     f"{self.name}: {brief(command)!r} did not end within {patience_s:g} s{self._condition()}"

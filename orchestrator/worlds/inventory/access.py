@@ -24,6 +24,10 @@ class AccessError(Exception):
     """A host cannot be entered; the message says why, and what to check, without the host's name."""
 
 
+class InventoryMistakeError(AccessError):
+    """What the inventory says of a host cannot be right, whatever the host does."""
+
+
 @dataclass(frozen=True)
 class Access:
     """Everything needed to log in. `host_keys` are lines for a known_hosts file."""
@@ -53,10 +57,11 @@ def find_access(host: InventoryHost) -> Access:
                 f"it is reached through a proxy ({key} {settings[key][0]}), and clients must reach the brokers "
                 "directly; run brownout on a machine that does"
             )
+    key_file = _key_file(host, settings)
     _require_port(address, port)
     name = address if port == 22 else f"[{address}]:{port}"
     keys, noted = _host_keys(host, settings, address, port, name)
-    return Access(address, port, settings["user"][0], _key_file(host, settings), tuple(keys), noted)
+    return Access(address, port, settings["user"][0], key_file, tuple(keys), noted)
 
 
 def data_address(host: InventoryHost) -> str:
@@ -64,7 +69,7 @@ def data_address(host: InventoryHost) -> str:
     try:
         found = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
-        raise AccessError(
+        raise InventoryMistakeError(
             f"its data address {host.data_address!r} is no IPv4 address, and none is known for it: {error}; "
             "set brownout_address"
         ) from None
@@ -108,7 +113,10 @@ def _effective(host: InventoryHost) -> dict[str, list[str]]:
     except OSError as error:
         raise AccessError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
     if done.returncode:
-        raise AccessError(f"ssh does not understand its settings: {done.stderr.strip()}")
+        raise InventoryMistakeError(
+            f"ssh does not understand its settings: {done.stderr.strip()}; correct ansible_ssh_common_args and "
+            "ansible_ssh_extra_args, or ~/.ssh/config"
+        )
     settings: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")
@@ -120,7 +128,7 @@ def _require_port(address: str, port: int) -> None:
     try:
         socket.create_connection((address, port), timeout=_CONNECT_TIMEOUT_S).close()
     except socket.gaierror as error:
-        raise AccessError(f"the name {address} is not known: {error.strerror}; set ansible_host") from None
+        raise InventoryMistakeError(f"the name {address} is not known: {error.strerror}; set ansible_host") from None
     except ConnectionRefusedError:
         raise AccessError(
             f"nothing listens at {address} port {port}; check that sshd runs there, and ansible_port"
@@ -144,13 +152,16 @@ def is_reachable(access: Access, timeout_s: float = 0.5) -> bool:
 
 def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | None:
     """The inventory's key, or one that ~/.ssh/config names; the usual ones are found without a name. One that has a
-    passphrase is left to the agent, which knows it."""
+    passphrase is left to the agent, which knows it. Raises `InventoryMistakeError`."""
     named = (Path(value).expanduser() for value in settings.get("identityfile", []) if "/.ssh/id_" not in value)
     key = host.key_file or next((path for path in named if path.is_file()), None)
     return None if key is None or _has_passphrase(key) else key
 
 
 def _has_passphrase(key: Path) -> bool:
+    """Whether a key can be used with its passphrase only. Raises `InventoryMistakeError` for a file that is no key."""
+    if not os.access(key, os.R_OK):
+        raise InventoryMistakeError(f"its key {key} cannot be read; run this as its owner, or name another one")
     tried = subprocess.run(
         ["ssh-keygen", "-y", "-P", "", "-f", str(key)],
         capture_output=True,
@@ -158,7 +169,17 @@ def _has_passphrase(key: Path) -> bool:
         errors="backslashreplace",
         check=False,
     )
-    return tried.returncode != 0 and "passphrase" in tried.stderr
+    if tried.returncode == 0:
+        return False
+    if "passphrase" in tried.stderr:
+        return True
+    if "UNPROTECTED" in tried.stderr:
+        raise InventoryMistakeError(f"its key {key} may be read by others, so ssh refuses it; run: chmod 600 {key}")
+    said = tried.stderr.strip().splitlines()[-1:]
+    raise InventoryMistakeError(
+        f"its key {key} is no private key ({' '.join(said)}); correct ansible_ssh_private_key_file, or IdentityFile in "
+        "~/.ssh/config"
+    )
 
 
 def _host_keys(

@@ -13,9 +13,16 @@ from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError
 from nodeimage.python_packages import MACHINES, PYTHONS
-from orchestrator.errors import WorldError
+from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.inventory.access import Access, AccessError, data_address, find_access, why_unreachable
+from orchestrator.worlds.inventory.access import (
+    Access,
+    AccessError,
+    InventoryMistakeError,
+    data_address,
+    find_access,
+    why_unreachable,
+)
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import is_on
 from orchestrator.worlds.remote import paths, provisions
@@ -70,6 +77,14 @@ class Checked:
 class _UnfitError(Exception):
     """What is wrong with a host, one reason an argument."""
 
+    is_mistake = False
+
+
+class _MistakeError(_UnfitError):
+    """What the inventory says of a host is wrong."""
+
+    is_mistake = True
+
 
 def check_all(
     inventory: Path, hosts: Sequence[InventoryHost], directory: Path, software: Sequence[Software] = ()
@@ -77,11 +92,12 @@ def check_all(
     """All hosts, looked at in parallel, whether they can run this software; their keys are put into
     `directory`/known_hosts.
 
-    Raises `WorldError` that names every host which cannot be used, and why.
+    Raises an error that names every host which cannot be used, and why: `UsageError` when the inventory is wrong about
+    one of them, else `WorldError`.
     """
     known_hosts = directory / "known_hosts"
     with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
-        entered = list(pool.map(lambda host: _enter(host, tuple(software)), hosts))
+        entered = _apart(list(pool.map(lambda host: _enter(host, tuple(software)), hosts)))
         known_hosts.write_text(
             "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys),
             encoding="utf-8",
@@ -94,17 +110,38 @@ def check_all(
         for reason in each.args
     ]
     if wrong:
-        unfit = sum(isinstance(each, _UnfitError) for each in looked)
-        raise WorldError(
-            f"{unfit} of {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n" + "\n".join(wrong)
+        unfit = [each for each in looked if isinstance(each, _UnfitError)]
+        kind = UsageError if any(each.is_mistake for each in unfit) else WorldError
+        raise kind(
+            f"{len(unfit)} of {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n"
+            + "\n".join(wrong)
         )
     return [each for each in looked if isinstance(each, Checked)]
+
+
+def _apart(entered: Sequence[Checked | _UnfitError]) -> list[Checked | _UnfitError]:
+    """The same, with a complaint in the place of each host whose address is that of an earlier one: names differ where
+    addresses do not."""
+    first: dict[str, InventoryHost] = {}
+    found: list[Checked | _UnfitError] = []
+    for each in entered:
+        if isinstance(each, _UnfitError):
+            found.append(each)
+            continue
+        twin = first.setdefault(each.address, each.host)
+        same = f"it has the same address as {twin.title}, {each.address}; give it one of its own (brownout_address)"
+        found.append(each if twin is each.host else _MistakeError(same))
+    return found
 
 
 def _enter(host: InventoryHost, software: tuple[Software, ...]) -> Checked | _UnfitError:
     try:
         ports = provisions.ports(software, int(host.node[1:]), host.port)
+        if host.data_address != host.ssh_address:
+            data_address(host)  # a mistake is said whatever becomes of the connection
         return Checked(host, find_access(host), data_address(host), {}, ports, software)
+    except InventoryMistakeError as error:
+        return _MistakeError(str(error))
     except AccessError as error:
         return _UnfitError(str(error) + _power_hint(host))
 
@@ -155,15 +192,30 @@ def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
     if done.stdout.strip() == "absent":
         raise _UnfitError("it has no python3; install it")
     if not done.ok and "sudo" in said:
-        raise _UnfitError(
-            f"{each.access.user} cannot become root without a password ({said.splitlines()[-1]}); allow it in sudoers "
-            "(NOPASSWD: ALL), or set ansible_user=root"
-        )
+        raise _why_not_root(connection, each, said.splitlines()[-1])
     try:
         facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (json.JSONDecodeError, IndexError):
         raise _UnfitError(f"it cannot be examined (exit code {done.exit_code}): {said[-300:]}") from None
     return facts
+
+
+def _why_not_root(connection: SshHost, each: Checked, said: str) -> _UnfitError:
+    """Why sudo refused: a password of the inventory is tried once, so that a wrong one is not taken for a missing one.
+    Raises `HostError`."""
+    user, password = each.access.user, each.host.become_password
+    remedy = "allow it in sudoers (NOPASSWD: ALL), or set ansible_user=root"
+    if "password" not in said:
+        return _UnfitError(f"{user} cannot become root by sudo ({said}); {remedy}")
+    if password is None:
+        return _UnfitError(f"{user} cannot become root without a password ({said}), and runs cannot type one; {remedy}")
+    tried = connection.run_as_user("LC_ALL=C sudo -S -k -p '' true", f"{password}\n")
+    if not tried.ok:
+        words = (tried.stderr or tried.stdout).strip().splitlines()[-1:]
+        return _MistakeError(f"the sudo password of {user} (ansible_become_password) is wrong: {' '.join(words)}")
+    return _UnfitError(
+        f"the sudo password of {user} (ansible_become_password) is right, and runs cannot type one; {remedy}"
+    )
 
 
 def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:

@@ -6,15 +6,19 @@ import difflib
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.worlds.inventory.reading import Inventory, Listed
 
-# Ansible's own variables that are honoured. Passwords are not among them: neither runs nor faults can type them.
+# The names of the password for sudo, in the order in which Ansible looks for them. Neither runs nor faults can type
+# one: it is used only to say why a host cannot be used.
+PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
+# Ansible's own variables that are honoured.
 ANSIBLE_VARIABLES = (
+    *PASSWORDS,
     "ansible_host",
     "ansible_port",
     "ansible_user",
@@ -90,6 +94,7 @@ class InventoryHost:
     stall: str | None
     freeze: str | None
     resume: str | None
+    become_password: str | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
@@ -170,6 +175,7 @@ class _Variables:
             stall=stall,
             freeze=freeze,
             resume=resume,
+            become_password=self._password(),
         )
 
     def _error(self, key: str, message: str) -> UsageError:
@@ -251,6 +257,11 @@ class _Variables:
         if found is None:
             raise self._error("ansible_ssh_private_key_file", f"is {text}, and there is no such file")
         return found.resolve()
+
+    def _password(self) -> str | None:
+        """The password for sudo where it can be read; one that is kept in a vault stays there."""
+        given = (self._data[key] for key in PASSWORDS if self._data.get(key) is not None)
+        return next((str(value) for value in given if isinstance(value, str | int)), None)
 
     def _command(self, key: str, words: Mapping[str, str]) -> str | None:
         def fill(match: re.Match[str]) -> str:
