@@ -1,6 +1,8 @@
 """The configuration of topics: Kafka's names, what each may be, and which key of the broker each falls back to.
 
-Only what has an effect is accepted: a setting that is taken and not heeded would be a lie.
+Only what has an effect is accepted: a setting that is taken and ignored would promise what this broker does not do.
+Keys of Apache Kafka 4.1 that this broker does not implement accept the one value that describes what it does anyway
+(`FIXED`), since clients such as Kafka Streams set it explicitly; every other value is refused.
 """
 
 from __future__ import annotations
@@ -58,6 +60,26 @@ class Key:
         raise ProtocolError(ErrorCode.INVALID_CONFIG, f"{self.name}: {shown(value)} is not {wanted}")
 
 
+@dataclass(frozen=True)
+class FixedKey:
+    """A key whose `value` is what this broker does for every topic. `inherited`: Kafka's name of the broker's key,
+    empty where it has none; `meaning`: what the value means here."""
+
+    name: str
+    kind: str
+    value: str
+    inherited: str
+    meaning: str
+
+    def check(self, value: str) -> None:
+        """Raises `ProtocolError` for any value that would have to change what this broker does."""
+        if value != self.value:
+            message = (
+                f"{self.name}: {shown(value)} is not supported; this broker has {shown(self.value)} for all topics"
+            )
+            raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
+
+
 def _flush_messages(config: BrokerConfig) -> str:
     return str(config.log_flush_interval_messages or MAX_INT64)
 
@@ -97,13 +119,105 @@ KEYS: Final[Mapping[str, Key]] = {
 }  # fmt: skip
 
 
-def key_of(name: str) -> Key:
+FIXED: Final[Mapping[str, FixedKey]] = {
+    key.name: key
+    for key in (
+        FixedKey(
+            "compression.type", "string", "producer", "compression.type",
+            "Batches keep the compression that the producer gave them.",
+        ),
+        FixedKey(
+            "compression.gzip.level", "int", "-1", "compression.gzip.level",
+            "Without effect: batches are never compressed again.",
+        ),
+        FixedKey(
+            "compression.lz4.level", "int", "9", "compression.lz4.level",
+            "Without effect: batches are never compressed again.",
+        ),
+        FixedKey(
+            "compression.zstd.level", "int", "3", "compression.zstd.level",
+            "Without effect: batches are never compressed again.",
+        ),
+        FixedKey(
+            "file.delete.delay.ms", "long", "0", "log.segment.delete.delay.ms",
+            "Files of segments are removed as soon as the segments are.",
+        ),
+        FixedKey(
+            "flush.ms", "long", str(MAX_INT64), "log.flush.interval.ms",
+            "Records are never flushed because of their age alone.",
+        ),
+        FixedKey(
+            "follower.replication.throttled.replicas", "list", "", "",
+            "No replica is throttled while it fetches.",
+        ),
+        FixedKey(
+            "leader.replication.throttled.replicas", "list", "", "",
+            "No replica is throttled while it is fetched from.",
+        ),
+        FixedKey(
+            "local.retention.bytes", "long", "-2", "log.local.retention.bytes",
+            "There is no remote storage: retention.bytes holds.",
+        ),
+        FixedKey(
+            "local.retention.ms", "long", "-2", "log.local.retention.ms",
+            "There is no remote storage: retention.ms holds.",
+        ),
+        FixedKey(
+            "max.compaction.lag.ms", "long", str(MAX_INT64), "log.cleaner.max.compaction.lag.ms",
+            "A record is not compacted because of its age alone.",
+        ),
+        FixedKey(
+            "message.timestamp.after.max.ms", "long", str(MAX_INT64), "log.message.timestamp.after.max.ms",
+            "Timestamps may lie as far ahead as they do.",
+        ),
+        FixedKey(
+            "message.timestamp.before.max.ms", "long", str(MAX_INT64), "log.message.timestamp.before.max.ms",
+            "Timestamps may be as old as they are.",
+        ),
+        FixedKey(
+            "message.timestamp.type", "string", "CreateTime", "log.message.timestamp.type",
+            "Records keep the timestamp that the producer gave them.",
+        ),
+        FixedKey(
+            "preallocate", "boolean", "false", "log.preallocate",
+            "Files of segments grow as they are written.",
+        ),
+        FixedKey(
+            "remote.log.copy.disable", "boolean", "false", "", "Without effect: there is no remote storage.",
+        ),
+        FixedKey(
+            "remote.log.delete.on.disable", "boolean", "false", "", "Without effect: there is no remote storage.",
+        ),
+        FixedKey("remote.storage.enable", "boolean", "false", "", "There is no remote storage."),
+        FixedKey(
+            "segment.index.bytes", "int", "10485760", "log.index.size.max.bytes",
+            "An index is smaller than this: a segment has one entry for each index.interval.bytes.",
+        ),
+        FixedKey(
+            "segment.jitter.ms", "long", "0", "log.roll.jitter.ms",
+            "Segments are not rolled because of their age.",
+        ),
+        FixedKey(
+            "segment.ms", "long", str(MAX_INT64), "log.roll.ms",
+            "Segments are not rolled because of their age.",
+        ),
+    )
+}  # fmt: skip
+"""The keys that this broker does not implement, with the value that describes what it does."""
+
+
+def key_of(name: str) -> Key | FixedKey:
     """A key by its name. Raises `ProtocolError` for one that topics do not have."""
-    key = KEYS.get(name)
+    key = KEYS.get(name) or FIXED.get(name)
     if key is None:
         message = f"{shown(name)} cannot be set for a topic; supported: {', '.join(sorted(KEYS))}"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
     return key
+
+
+def default_of(key: Key | FixedKey, config: BrokerConfig) -> str:
+    """What a topic has that does not set the key."""
+    return key.value if isinstance(key, FixedKey) else key.default(config)
 
 
 def split(value: str) -> list[str]:

@@ -17,7 +17,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
 from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
-from broker.topic_settings import CLUSTER_WIDE, key_of, split
+from broker.topic_settings import CLUSTER_WIDE, default_of, key_of, split
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ def alter_incrementally(
     for asked in request.resources:
         result = incremental.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
-            resource = _resource(image, asked, times)
-            records += _difference(resource, _changed(resource, asked.configs, config))
+            entries = _effective(image, asked)
+            resource = _resource(image, asked, times, [entry.name for entry in entries])
+            records += _difference(resource, _changed(resource, entries, config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -57,7 +58,7 @@ def alter_wholly(
     for asked in request.resources:
         result = whole.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
-            resource = _resource(image, asked, times)
+            resource = _resource(image, asked, times, [entry.name for entry in asked.configs])
             wanted = _checked(resource, {entry.name: entry.value for entry in asked.configs})
             records += _difference(resource, wanted)
         except ProtocolError as error:
@@ -82,15 +83,18 @@ def _resource(
     image: MetadataImage,
     asked: whole.AlterConfigsResource | incremental.AlterConfigsResource,
     times: Mapping[tuple[int, str], int],
+    changed: list[str],
 ) -> _Resource:
-    """Raises `ProtocolError` for one that cannot be configured, or has not the keys that are asked for."""
+    """`changed`: the keys that the request may change. Raises `ProtocolError` for a resource that cannot be configured,
+    or does not have these keys."""
     kind, name, keys = asked.resource_type, asked.resource_name, [entry.name for entry in asked.configs]
     if times[kind, name] > 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
     if len(set(keys)) < len(keys):
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names a key more than once")
     if kind == BROKER_RESOURCE:
-        _refuse_what_is_of_files(name, keys)
+        if changed or not keys:
+            _refuse_what_is_of_files(name, changed)
         return _Resource(kind, name, image.defaults)
     if kind != TOPIC_RESOURCE:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be configured")
@@ -98,6 +102,23 @@ def _resource(
     if topic is None:
         raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return _Resource(kind, name, topic.configs)
+
+
+def _effective(image: MetadataImage, asked: incremental.AlterConfigsResource) -> list[incremental.AlterableConfig]:
+    """The entries without those that delete what is not set: they change nothing, whatever they name, as in Kafka."""
+    return [
+        entry
+        for entry in asked.configs
+        if entry.config_operation != incremental.DELETE or _is_set(image, asked, entry.name)
+    ]
+
+
+def _is_set(image: MetadataImage, asked: incremental.AlterConfigsResource, key: str) -> bool:
+    """Whether the resource may have this key. No single broker has any; a rule refuses to delete the cluster's own."""
+    if asked.resource_type == TOPIC_RESOURCE:
+        topic = image.topics.get(asked.resource_name)
+        return topic is not None and key in topic.configs
+    return key in CLUSTER_WIDE or (asked.resource_name == ALL_BROKERS and key in image.defaults)
 
 
 def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
@@ -133,7 +154,7 @@ def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], co
         if entry.config_operation not in (incremental.APPEND, incremental.SUBTRACT) or key.kind != "list":
             message = f"{entry.name}: operation {entry.config_operation} is not for a {key.kind}"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-        parts, named = split(wanted.get(entry.name, key.default(config))), split(entry.value or "")
+        parts, named = split(wanted.get(entry.name, default_of(key, config))), split(entry.value or "")
         if entry.config_operation == incremental.APPEND:
             parts += [part for part in named if part not in parts]
         else:

@@ -87,6 +87,9 @@ def _validated(
     _check_name(topic.name)
     if topic.name in image.topics:
         raise ProtocolError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} already exists")
+    if twin := _colliding(image, topic.name):
+        message = f"Topic '{topic.name}' collides with existing topic: {twin}"
+        raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     if len({entry.name for entry in topic.configs}) < len(topic.configs):
         raise ProtocolError(ErrorCode.INVALID_CONFIG, "the request names a key more than once")
     checked({entry.name: entry.value for entry in topic.configs})
@@ -101,6 +104,15 @@ def _check_name(name: str) -> None:
         raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     if name in INTERNAL_TOPICS:
         raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is reserved for the metadata quorum")
+
+
+def _colliding(image: MetadataImage, name: str) -> str:
+    """A topic of whose name this one differs in '.' and '_' only, which are the same in names of metrics; or nothing.
+    A name without either collides with none."""
+    plain = name.replace(".", "_")
+    if "_" not in plain:
+        return ""
+    return next((other for other in image.topics if len(other) == len(name) and other.replace(".", "_") == plain), "")
 
 
 def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:

@@ -29,6 +29,7 @@ from broker.protocol.messages import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -101,6 +102,7 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     VOTE = 52
@@ -248,6 +250,12 @@ APIS: dict[ApiKey, Api] = {
         _api(ApiKey.DESCRIBE_ACLS, describe_acls.DescribeAclsRequest, describe_acls.DescribeAclsResponse, (1, 3)),
         _api(ApiKey.CREATE_ACLS, create_acls.CreateAclsRequest, create_acls.CreateAclsResponse, (1, 3)),
         _api(ApiKey.DELETE_ACLS, delete_acls.DeleteAclsRequest, delete_acls.DeleteAclsResponse, (1, 3)),
+        _api(
+            ApiKey.DESCRIBE_CLIENT_QUOTAS,
+            describe_client_quotas.DescribeClientQuotasRequest,
+            describe_client_quotas.DescribeClientQuotasResponse,
+            (0, 1),
+        ),
         _api(
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
             describe_user_scram_credentials.DescribeUserScramCredentialsRequest,

@@ -14,6 +14,7 @@ from broker.controller.image import MetadataImage
 from broker.controller.refusals import refused
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import ApiKey, api_of
+from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from broker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -82,6 +83,11 @@ def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUse
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
+def _no_quotas(_request: Message) -> DescribeClientQuotasResponse:
+    code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
+    return DescribeClientQuotasResponse(error_code=code, error_message=reason, entries=None)
+
+
 def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return GetReplicaLogInfoResponse(
@@ -111,6 +117,7 @@ RULES: dict[ApiKey, Check] = {
     ApiKey.DESCRIBE_ACLS: _on_cluster(Operation.DESCRIBE, _error_code),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on_cluster(Operation.ALTER, _refused_as_a_whole),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(Operation.DESCRIBE, _no_credentials),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _on_cluster(Operation.DESCRIBE_CONFIGS, _no_quotas),
     ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE, _error_code),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     **TOPIC_RULES,

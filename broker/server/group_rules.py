@@ -13,7 +13,13 @@ from broker.groups.rebalance import refused_join, refused_sync
 from broker.protocol.api import ApiKey
 from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.protocol.messages.find_coordinator import (
+    TRANSACTION_KEY,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    no_transactions,
+)
 from broker.protocol.messages.heartbeat import HeartbeatResponse
 from broker.protocol.messages.join_group import JoinGroupRequest
 from broker.protocol.messages.leave_group import LeaveGroupResponse
@@ -74,6 +80,8 @@ def _join(request: JoinGroupRequest, version: int, rights: Rights) -> Permit:
 
 
 def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rights) -> Permit:
+    if request.key_type == TRANSACTION_KEY:
+        raise Refused(no_transactions(request, version))
     if version >= FIRST_WITH_COORDINATORS:
         allowed, others = split(request.coordinator_keys, lambda key: rights.group(Operation.DESCRIBE, key))
         if not others:

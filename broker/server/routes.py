@@ -29,6 +29,7 @@ from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.handlers.quorum_handler import QuorumHandler
+from broker.server.handlers.quotas_handler import describe_client_quotas
 from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 from broker.server.watch import DeathWatch
 
@@ -98,6 +99,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
     access = AccessHandler(image, enforced=bool(config.authorizer_class_name))
     dispatcher.answer_now(ApiKey.DESCRIBE_ACLS, access.describe_acls)
     dispatcher.answer_now(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, access.describe_scram_credentials)
+    dispatcher.answer_now(ApiKey.DESCRIBE_CLIENT_QUOTAS, describe_client_quotas)
     _add_forwarded_routes(dispatcher, parts)
     _add_group_routes(dispatcher, GroupsHandler(dispatcher, parts.groups, listener))
 

@@ -11,6 +11,7 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
+from broker.key_texts import OPTIONAL
 from broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,12 +21,16 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from broker.server.turns import Work
-from broker.topic_settings import CLUSTER_WIDE, KEYS
+from broker.topic_settings import CLUSTER_WIDE, FIXED, KEYS
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 3  # DescribeConfigsResponse.ConfigSource
 STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
+
+
+_Source = tuple[str, str | None, int]
+"""The key's name there, its value, and which source it is."""
 
 
 class ConfigsHandler:
@@ -50,14 +55,14 @@ class ConfigsHandler:
             resource = (asked.resource_type, asked.resource_name)
             if resource not in described:
                 described.add(resource)
-                result = self._describe(asked, request.include_synonyms)
+                result = self._describe(asked, request.include_synonyms, request.include_documentation)
                 response.results.append(result)
                 for _ in result.configs:
                     yield
             yield
         return response
 
-    def _describe(self, asked: DescribeConfigsResource, synonyms: bool) -> DescribeConfigsResult:
+    def _describe(self, asked: DescribeConfigsResource, synonyms: bool, documentation: bool) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
         )
@@ -78,6 +83,8 @@ class ConfigsHandler:
             if not wanted or entry.name in wanted:
                 if not synonyms:
                     entry.synonyms = []
+                if not documentation:
+                    entry.documentation = None
                 result.configs.append(entry)
         return result
 
@@ -85,7 +92,9 @@ class ConfigsHandler:
         if name not in ("", str(self._node_id)):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name} itself; this is broker {self._node_id}")
         return [
-            _entry(key, self._shared(key, _text(value)), _kind(value), read_only=key not in CLUSTER_WIDE)
+            _entry(
+                key, self._shared(key, _text(value)), _kind(value), OPTIONAL.get(key), read_only=key not in CLUSTER_WIDE
+            )
             for key, value in sorted(self._values.items())
         ]
 
@@ -97,31 +106,37 @@ class ConfigsHandler:
         for key_name, key in sorted(KEYS.items()):
             sources = self._shared(key.inherited, key.default(self._config))
             if key_name in topic.configs:
-                sources.insert(0, (topic.configs[key_name], DYNAMIC_TOPIC_CONFIG))
-            entries.append(_entry(key_name, sources, key.kind, read_only=False))
-        return entries
+                sources.insert(0, (key_name, topic.configs[key_name], DYNAMIC_TOPIC_CONFIG))
+            entries.append(_entry(key_name, sources, key.kind, OPTIONAL.get(key.inherited), read_only=False))
+        for key_name, fixed in FIXED.items():
+            value = topic.configs.get(key_name)
+            own = [] if value is None else [(key_name, value, DYNAMIC_TOPIC_CONFIG)]
+            sources = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
+            entries.append(_entry(key_name, sources, fixed.kind, fixed.meaning, read_only=False))
+        return sorted(entries, key=lambda entry: entry.name)
 
-    def _shared(self, key: str, own: str | None) -> list[tuple[str | None, int]]:
+    def _shared(self, key: str, own: str | None) -> list[_Source]:
         """What a key has for more than one topic, and why, what counts first: the cluster's value, this broker's."""
         source = DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
         defaults = self._image().defaults
-        of_cluster = [(defaults[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in defaults else []
-        return [*of_cluster, (own, source)]
+        of_cluster: list[_Source] = [(key, defaults[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in defaults else []
+        return [*of_cluster, (key, own, source)]
 
 
 def _entry(
-    name: str, sources: list[tuple[str | None, int]], kind: str, *, read_only: bool
+    name: str, sources: list[_Source], kind: str, documentation: str | None, *, read_only: bool
 ) -> DescribeConfigsResourceResult:
-    """`sources`: the values that it has, and where from; the first one counts."""
-    value, source = sources[0]
+    """The first of the sources counts. A synonym has the name of the key at its source, as in Kafka; a source without
+    a name is none."""
+    _, value, source = sources[0]
     return DescribeConfigsResourceResult(
         name=name,
         value=value,
         read_only=read_only,
         config_source=source,
-        synonyms=[DescribeConfigsSynonym(name, *each) for each in sources],
+        synonyms=[DescribeConfigsSynonym(*each) for each in sources if each[0]],
         config_type=_TYPES[kind],
-        documentation=None,
+        documentation=documentation,
     )
 
 

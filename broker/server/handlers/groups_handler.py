@@ -17,7 +17,13 @@ from broker.groups.rebalance import refused_join, refused_sync
 from broker.groups.shard import Shard
 from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from broker.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from broker.protocol.messages.find_coordinator import (
+    TRANSACTION_KEY,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    no_transactions,
+)
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -41,7 +47,7 @@ from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
 from broker.server.turns import Turns, Work
 
-GROUP_KEY: Final = 0  # of FindCoordinator: 1 and 2 are transactions and share groups, which are not coordinated here
+GROUP_KEY: Final = 0  # of FindCoordinator; 2 are share groups, which are not coordinated here
 CHARACTERS_PER_ENTRY: Final = 256  # of a name, whose partition is found in the time in which one is answered
 
 
@@ -64,6 +70,8 @@ class GroupsHandler:
     # --- coordinators
 
     def find_coordinator(self, request: FindCoordinatorRequest, version: int) -> Work[FindCoordinatorResponse]:
+        if request.key_type == TRANSACTION_KEY:
+            return no_transactions(request, version)
         if version >= 4:
             response = FindCoordinatorResponse()
             for key in request.coordinator_keys:

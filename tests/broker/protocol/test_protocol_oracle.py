@@ -45,6 +45,7 @@ WIRES = {
     "uint16": "H",
     "int32": "i",
     "int64": "q",
+    "float64": "d",
 }
 
 

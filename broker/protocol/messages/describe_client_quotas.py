@@ -1,0 +1,48 @@
+"""DescribeClientQuotas (48): KIP-546."""
+
+from __future__ import annotations
+
+from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, String, v
+
+EXACT, DEFAULT, ANY = 0, 1, 2  # what `match_type` says
+
+
+class ComponentData(Message):
+    entity_type: String = ""
+    match_type: Int8 = 0
+    match: String | None = ""
+
+
+class DescribeClientQuotasRequest(Message):
+    VERSIONS = v("0-1")
+    FLEXIBLE = v("1+")
+
+    components: list[ComponentData] = []
+    strict: Bool = False
+
+
+class EntityData(Message):
+    entity_type: String = ""
+    entity_name: String | None = ""
+
+
+class ValueData(Message):
+    key: String = ""
+    value: Float64 = 0.0
+
+
+class EntryData(Message):
+    entity: list[EntityData] = []
+    values: list[ValueData] = []
+
+
+class DescribeClientQuotasResponse(Message):
+    """`entries` is None where there is an error."""
+
+    VERSIONS = v("0-1")
+    FLEXIBLE = v("1+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = ""
+    entries: list[EntryData] | None = []
