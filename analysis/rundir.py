@@ -35,7 +35,8 @@ class Requirements:
     queries under load (of logs' ends, or reads of registers). `min_share`: of the planned changes, that must be
     acknowledged under load; less than `LEAST_SHARE` is what a campaign says that throttles its load on purpose.
     `required_faults`: kinds that must have been confirmed at least once. `converge_s`: within which the cluster must be
-    whole after the heal, where a bound is stated.
+    whole after the heal, where a bound is stated. `progress_s`: within which what no fault touches goes on while faults
+    last; None: what the settings allow.
     """
 
     upper_bound: str = "strict"
@@ -44,6 +45,7 @@ class Requirements:
     min_share: float = LEAST_SHARE
     required_faults: tuple[str, ...] = ()
     converge_s: int | None = None
+    progress_s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,9 @@ def describe(run_dir: Path) -> RunDescription:
 def _requirements(said: Described) -> Requirements:
     """Bounds that cannot be read are the weakest: what is found then is an anomaly whatever they were. A key that is
     not known may ask for something, or say that less is asked for: nobody can tell."""
-    said.only("checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s")
+    said.only(
+        "checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s", "progress_s"
+    )
     return Requirements(
         upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
         min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
@@ -175,6 +179,7 @@ def _requirements(said: Described) -> Requirements:
         min_share=said.share("checks", "min_share", otherwise=LEAST_SHARE),
         required_faults=said.texts("checks", "required_faults"),
         converge_s=said.number("checks", "converge_s", minimum=1) if said.has("checks", "converge_s") else None,
+        progress_s=said.number("checks", "progress_s", minimum=1) if said.has("checks", "progress_s") else None,
     )
 
 

@@ -15,7 +15,9 @@ class Damage(StrEnum):
     """What a fault may destroy on each of its targets. Nothing on other nodes is destroyed."""
 
     PROGRESS = "progress"
-    """The node stands still, is down, or is late, while the fault is in force."""
+    """The node is down or stands still while the fault is in force."""
+    SPEED = "speed"
+    """The node is late while the fault is in force, or ends by itself because of it."""
     MEMORY = "memory"
     """What a process of the node had in memory."""
     UNSYNCED = "unsynced-bytes"

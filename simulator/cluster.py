@@ -171,7 +171,7 @@ class SimulatedCluster:
             if self._programs[name].directory:
                 disk.make_directory(self._programs[name].directory)
                 disk.commit()
-        self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()])
+        self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()], self)
 
     def __enter__(self) -> SimulatedCluster:
         return self
@@ -428,6 +428,24 @@ class SimulatedCluster:
                 return machine.name
         return None
 
+    def is_up(self, name: str) -> bool:
+        """Whether a process runs on a machine and executes."""
+        machine = self.machines[name]
+        return machine.powered and machine.running and not (machine.paused or machine.suspended)
+
+    def is_well(self, name: str) -> bool:
+        """Whether a machine is up, and no fault is in force on its disk, its clocks or its packets."""
+        machine = self.machines[name]
+        undisturbed = machine.disk.is_whole and not machine.clock.drift and self.network.outlet(name) is None
+        return self.is_up(name) and machine.ending is None and undisturbed
+
+    def connects(self, one: str, other: str) -> bool:
+        """Whether packets pass between two machines in both directions, as fast as ever."""
+        return all(
+            self.network.passes(*pair) and not self.network.rejects(*pair) and not self.network.is_limited(*pair)
+            for pair in ((one, other), (other, one))
+        )
+
     def directory_of(self, name: str) -> str:
         """Where on a machine's disk its service keeps its data; empty: the disk's root."""
         return self._programs[name].directory
@@ -450,14 +468,16 @@ class SimulatedCluster:
         living.add_done_callback(partial(self._process_exited, machine, machine.host), context=self._context)
 
     def _view_of(self, machine: Machine) -> MachineView:
-        return MachineView(machine.name, machine.node_id, machine.disk, self._programs[machine.name].directory)
+        program = self._programs[machine.name]
+        return MachineView(machine.name, machine.node_id, machine.disk, program.directory, program.properties)
 
     async def _live(self, machine: Machine, host: Host) -> tuple[int, str]:
         """The life of a process, as `python -m broker` lives it: its exit code, and why it ended."""
         who = f"broker {machine.node_id}"
         try:
+            properties = self._programs[machine.name].properties
             machine.node = node = await self._open(machine)
-            self.watch.began(machine.name, machine.lives, host, node)
+            self.watch.began(machine.name, machine.lives, host, node, properties)
             await node.start()
             await node.ready()
             for each in node.overruled:
@@ -532,6 +552,7 @@ class SimulatedCluster:
 
     def _note(self, event: str, machine: Machine, **fields: object) -> None:
         self.journal.record({"event": event, "at": self.loop.now, "machine": machine.name, **fields})
+        self.watch.touched(machine.name)
 
     def _chosen(self, names: Sequence[str]) -> list[Machine]:
         return [self.machines[name] for name in names or self.machines]

@@ -470,6 +470,12 @@ class SimulatedDisk:
                 mended.append(flip)
         return mended
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is wrong with the disk, and no bit of a file has been turned over."""
+        faults = self.faults
+        return not (faults.failing or faults.hung or faults.slow_s or self._flips or faults.free_bytes is not None)
+
     def has_rotted(self, directory: str) -> bool:
         """Whether a bit of a file in a directory has been turned over, and not back."""
         return any(flip.path.startswith(f"{directory}/") for flip, _ in self._flips)

@@ -138,6 +138,10 @@ class SimulatedNetwork:
         else:
             self._bandwidth[source, target] = bytes_per_s
 
+    def is_limited(self, source: str, target: str) -> bool:
+        """Whether a direction was given a bandwidth."""
+        return (source, target) in self._bandwidth
+
     def disturb(self, source: str, disturbance: Disturbance | None) -> None:
         """Disturb what a machine sends to all others, from here on; None: no longer."""
         if disturbance is None:

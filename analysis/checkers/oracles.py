@@ -227,6 +227,25 @@ ANOMALIES: Final = (
         "A coordinator would have shown an offset of a group that was not committed, or not one that was.",
         ("CG-3", "CG-4"),
     ),
+    AnomalyKind(
+        "batch-not-valid",
+        SAFE_STATE,
+        "A log holds a batch whose checksum, counts or length its own bytes contradict.",
+    ),
+    AnomalyKind(
+        "stands-still",
+        SAFE_STATE,
+        "A majority of the voters and enough in-sync replicas were untouched by faults for longer than the bound, and "
+        "no leader was there, or it committed nothing of what it had.",
+        ("K595-43", "H14"),
+    ),
+    AnomalyKind(
+        "isr-keeps-unreachable",
+        SAFE_STATE,
+        "A replica that no other broker could reach for longer than the bound stayed in the ISR, while a majority of "
+        "the voters and another member were untouched by faults.",
+        ("H14",),
+    ),
 )
 
 
@@ -269,6 +288,8 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "producers-contradict-log": _COMPACTED,
     "sequence-gap": Rest("no producer was idempotent, or compacted logs are not looked at"),
     "offsets-contradict-log": Rest("no group had a member", _no_member),
+    "stands-still": Rest("no majority was untouched for as long as the bound"),
+    "isr-keeps-unreachable": Rest("no member of an ISR was out of reach while a majority was untouched"),
 }
 """Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
 that elects a leader of the quorum and commits metadata with a topic, which none can do without."""

@@ -19,7 +19,7 @@ class DiskError(FailingDiskKind):
         "exception that nobody caught); then the machine is booted, for its page cache shows what is not on its disk, "
         "and a new one answers"
     )
-    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
+    destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
     seen = (Shown("probe", values=("EIO",)),)
     healed = (Shown("exit", unlike=DEFECTS), Shown("service.port", values=("open",)))
     begun_by = "break-disk"

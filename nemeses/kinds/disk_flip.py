@@ -25,7 +25,7 @@ class DiskFlip(DiskKind):
         "which bits were turned over; when healed, a service that refused to run on them has said so by its exit code "
         "(not 0, nor 1: an exception that nobody caught), what is still wrong is put right, and a new one answers"
     )
-    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.SYNCED})
+    destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.SYNCED})
     service = "ended"
     seen = (Shown("bits", least=1),)
     healed = (

@@ -18,7 +18,7 @@ class DiskFull(FailingDiskKind):
         "a probe meets ENOSPC; when healed, a service that had met it has ended, with an exit code other than 0 and 1 "
         "(an exception that nobody caught), and a new one answers"
     )
-    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
+    destroys = frozenset({Damage.SPEED, Damage.MEMORY})
     seen = (Shown("probe", values=("ENOSPC",)),)
     healed = (Shown("exit", unlike=DEFECTS), Shown("service.port", values=("open",)))
     begun_by = "fill-disk"

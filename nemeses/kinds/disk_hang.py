@@ -15,7 +15,7 @@ class DiskHang(DiskKind):
     name = "disk-hang"
     deed = "no sync of the node's simulated disk returns, until it is healed"
     proven_by = "a probe's sync does not return within a second; when healed, it does"
-    destroys = frozenset({Damage.PROGRESS})
+    destroys = frozenset({Damage.SPEED})
     seen = (Shown("silent_s", least=1),)
     healed = (Shown("sync_ms", least=0),)
     begun_by = "hang-disk"

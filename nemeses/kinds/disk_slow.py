@@ -20,7 +20,7 @@ class DiskSlow(DiskKind):
     name = "disk-slow"
     deed = "each sync of the node's simulated disk takes longer"
     proven_by = "a probe's sync takes as long; when healed, one of a few takes less"
-    destroys = frozenset({Damage.PROGRESS})
+    destroys = frozenset({Damage.SPEED})
     seen = (Shown("sync_ms", least=1),)
     healed = (Shown("sync_ms", least=0),)
     parameters = (_SYNC,)

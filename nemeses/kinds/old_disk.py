@@ -17,7 +17,7 @@ class OldDisk(DiskKind):
     name = "old-disk"
     deed = "a copy of what is durable on the node; later SIGKILL to the service, and the copy in place of its disk"
     proven_by = "how many files were copied; when healed, a new process answers on the copy"
-    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.NEWER_STATE})
+    destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
     seen = (Shown("files_copied", least=1),)
     healed = (Shown("files_before", least=1), Shown("service.port", values=("open",)))

@@ -51,6 +51,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
             "min_share": stake.min_share,
             "required_faults": list(campaign.checks.required_faults),
             "converge_s": campaign.checks.converge_s,
+            "progress_s": campaign.checks.progress_s,
         },
         "topology": {
             "nodes": campaign.topology.nodes,

@@ -465,6 +465,7 @@ def _checks(table: Table, nemesis: Nemesis, system: System) -> Checks:
         min_share=read_min_share(table),
         required_faults=table.texts("required_faults", (), choices=KINDS),
         converge_s=table.integer_if_given("converge_s", minimum=1),
+        progress_s=table.integer_if_given("progress_s", minimum=1),
     )
     table.done()
     never = [kind for kind in checks.required_faults if kind not in nemesis.inflicts]

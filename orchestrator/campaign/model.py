@@ -135,7 +135,8 @@ class Checks:
     answered queries under load, that a run needs; None: what `campaign.stake` makes of the planned load. `min_share`:
     of the planned changes, that must be acknowledged under
     load. `converge_s`: within which the cluster must be whole and take writes after everything was healed: longer is an
-    anomaly; None: it is waited for, and a cluster that does not come is unknown."""
+    anomaly; None: it is waited for, and a cluster that does not come is unknown. `progress_s`: within which writes are
+    acknowledged while faults last, where enough of the cluster is untouched; None: what the settings allow."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None
@@ -143,6 +144,7 @@ class Checks:
     min_share: float = LEAST_SHARE
     required_faults: tuple[str, ...] = ()
     converge_s: int | None = None
+    progress_s: int | None = None
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def document_of(
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
     demands = {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0}
-    demands |= {key: checks[key] for key in ("converge_s",) if key in checks}
+    demands |= {key: checks[key] for key in ("converge_s", "progress_s") if key in checks}
     return Document(
         {
             **head,

@@ -16,6 +16,7 @@ from broker.quorum.roles import Leader, ReplicaProgress
 from simulator.oracles.findings import LEADS_ON
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
+from simulator.oracles.settings import FETCH_TIMEOUT
 
 FETCH_TIMEOUTS = 1.5
 ROUNDING_S = 0.001
@@ -45,7 +46,7 @@ class CheckQuorumRules:
         if voters > 1 and (seen is None or seen.role is not role):
             self._began(machine, role, leading, voters)
         if rings_at is not None and machine.node is not None:
-            longest = FETCH_TIMEOUTS * machine.node.config.quorum_fetch_timeout_ms / 1000
+            longest = FETCH_TIMEOUTS * machine.settings.seconds(FETCH_TIMEOUT)
             left = rings_at - machine.own_time
             if left > longest + ROUNDING_S:
                 self._report(machine, role, f"for {left:.3f} s without a fetch, and may for {longest:.3f} s")

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker.log.compaction import raw_records
 from broker.log.log import PartitionLog
-from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from simulator.oracles.batches import Header, batches_in, records_in
 from simulator.oracles.findings import EPOCHS_DIFFER, LOGS_DIFFER, PREFIX_CHANGED, Findings
 from simulator.oracles.machine_view import MachineView
 
@@ -90,8 +89,8 @@ class CompactedRules:
         """Whoever reads the log anew finds each epoch where it began: the batch that began it is there (K101-11)."""
         log, firsts = partition.log, dict[int, int]()
         for segment in log.segments:
-            for _, header in segment.walk(0):
-                firsts.setdefault(header.leader_epoch, header.base_offset)
+            for header, _ in batches_in(segment.file.read(0, segment.size)):
+                firsts.setdefault(header.epoch, header.base)
         for epoch, start in log.epochs.entries:
             if not log.log_start_offset < start < log.log_end_offset:
                 continue
@@ -149,16 +148,13 @@ def _records(log: PartitionLog, start: int) -> dict[int, Written]:
     for segment in log.segments:
         if segment.next_offset <= start and segment is not log.segments[-1]:
             continue
-        for position, header in segment.walk(0):
-            if header.next_offset > start and not header.is_control:
-                found |= _written(header, segment.file.read(position, header.size))
+        for header, batch in batches_in(segment.file.read(0, segment.size)):
+            if header.next > start and not header.is_control:
+                found |= _written(header, batch)
     return found
 
 
-def _written(header: BatchHeader, batch: bytes) -> dict[int, Written]:
-    if len(batch) <= BATCH_HEADER_SIZE:
-        return {}
+def _written(header: Header, batch: bytes) -> dict[int, Written]:
     return {
-        header.base_offset + record.offset_delta: Written(header.leader_epoch, record.key, record.is_tombstone)
-        for record in raw_records(header, batch)
+        record.offset: Written(header.epoch, record.key, record.value is None) for record in records_in(header, batch)
     }

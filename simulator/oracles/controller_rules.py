@@ -44,7 +44,7 @@ class ControllerRules:
     ) -> Iterator[str]:
         """Whoever joins an ISR was asked for by the leader on top of this very state, and is the process that it
         meant (H13, H15); nobody in it is unavailable (H14)."""
-        absent = [member for member in state.isr if not image.is_available(member)]
+        absent = [member for member in state.isr if not is_reachable(image, member)]
         if absent:
             yield f"the ISR is {list(state.isr)}, and {absent} cannot be reached"
         if before is None or state.partition_epoch != before.partition_epoch + 1 or state is before:
@@ -72,6 +72,12 @@ class ControllerRules:
         self._findings.checks[oracle] += 1
         for sentence in sentences:
             self._findings.report(oracle, topic.name, index, f"{topic.name}-{index}: {sentence}", _witness(state))
+
+
+def is_reachable(image: MetadataImage, broker_id: int) -> bool:
+    """Whether the metadata have a broker registered and not fenced (H14)."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced
 
 
 def _standing(state: PartitionImage) -> Iterator[str]:

@@ -6,11 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.log.intake import Batch as Appended
 from broker.log.log import PartitionLog
-from broker.producers.producer_state import Sequenced
-from broker.protocol.records import BatchHeader, CorruptBatch, validate_batch
 from simulator.disk import SimulatedDisk
+from simulator.oracles.batches import DamagedBatchError, Header, Sequenced, batches_in, flaw_of, voters_in
 
 SUFFIX = ".log"
 
@@ -35,11 +33,14 @@ class Place(NamedTuple):
 
 
 class CopiedLog:
-    """The batches of a log, oldest first. `path`: of its directory on its machine's disk."""
+    """The batches of a log, oldest first. `path`: of its directory on its machine's disk. `flaws`: what batches that
+    were added last contradict, in words; `voters`: by control batch the voters that it names."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.batches: list[Batch] = []
+        self.flaws: list[tuple[Batch, str]] = []
+        self.voters: dict[Batch, tuple[int, ...]] = {}
         self._places: list[Place] = []
         self._sequenced: list[Sequenced | None] = []  # what each batch says of its idempotent producer, if it has one
         self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
@@ -64,6 +65,7 @@ class CopiedLog:
         """Bring this up to date: what was cut off at the end, and what was added there. What went at the start, or with
         the whole log when it begins anew behind its end, is told as neither."""
         batches, end = self.batches, log.log_end_offset
+        self.flaws.clear()
         removed: list[Batch] = []
         while batches and batches[-1].next > end:
             removed.append(batches.pop())
@@ -85,8 +87,8 @@ class CopiedLog:
             if self._places and self._places[-1].segment == segments[at].base_offset:
                 position = self._places[-1].end
             for segment in segments[at:]:
-                for place, header in segment.walk(position):
-                    self._add(header, segment.base_offset, place + header.size)
+                content = segment.file.read(position, segment.size - position)
+                self._read(content, segment.base_offset, position, check=True)
                 position = 0
         return removed, batches[known:]
 
@@ -96,6 +98,10 @@ class CopiedLog:
         if at < len(self.batches) and self.batches[at] == batch:
             return True
         return bool(self.batches) and batch.next <= self.start
+
+    def end_before(self, epoch: int) -> int:
+        """Where the batches of older epochs end."""
+        return next((batch.next for batch in reversed(self.batches) if batch.epoch < epoch), self.start)
 
     def between(self, start: int, end: int) -> list[Batch]:
         """The batches that begin at `start` or behind it and end at `end` or before it."""
@@ -152,23 +158,36 @@ class CopiedLog:
         end = -1
         for name in names:
             base, file = int(name.removesuffix(SUFFIX)), disk.open(f"{self.path}/{name}")
-            content, position = file.read(0, file.size()), 0
             if end not in (-1, base):
                 return
-            end = base
-            while position < len(content):
-                try:
-                    header = validate_batch(content, position)
-                except CorruptBatch:
-                    return
-                position += header.size
-                end = header.next_offset
-                self._add(header, base, position)
+            if not self._read(file.read(0, file.size()), base, 0, check=False):
+                return
+            end = max(base, self.end)
 
-    def _add(self, header: BatchHeader, segment: int, end: int) -> None:
-        self.batches.append(Batch(header.base_offset, header.next_offset, header.leader_epoch, header.crc))
+    def _read(self, content: bytes, segment: int, position: int, *, check: bool) -> bool:
+        """Add the batches of a part of a segment that begins at `position`; whether all of them are whole. With `check`
+        one that is not is added, and noted, where its frame can be read at all; else it ends the log."""
+        try:
+            for header, batch in batches_in(content):
+                flaw = flaw_of(header, batch)
+                if flaw is not None and not check:
+                    return False
+                position += header.size
+                self._add(header, segment, position)
+                if flaw is not None:
+                    self.flaws.append((self.batches[-1], flaw))
+                elif (voters := voters_in(header, batch)) is not None:
+                    self.voters[self.batches[-1]] = voters
+        except DamagedBatchError as error:
+            if check and self.batches:
+                self.flaws.append((self.batches[-1], f"what follows it is no batch: {error}"))
+            return False
+        return True
+
+    def _add(self, header: Header, segment: int, end: int) -> None:
+        self.batches.append(Batch(header.base, header.next, header.epoch, header.crc))
         self._places.append(Place(segment, end))
-        self._sequenced.append(Appended.of(header).sequenced)
+        self._sequenced.append(header.sequenced)
 
 
 def _is_segment(name: str) -> bool:

@@ -24,6 +24,7 @@ from simulator.oracles.findings import (
     MARK_FELL,
     NO_MAJORITY,
     NOT_DURABLE,
+    NOT_VALID,
     ORACLES,
     PREFIX_CHANGED,
     PRODUCERS_DIFFER,
@@ -43,6 +44,7 @@ EXCUSED_BY: Final[Mapping[str, frozenset[Damage]]] = dict.fromkeys(ORACLES, froz
     PREFIX_CHANGED: _ROT,
     # No CRC covers a leader epoch or a base offset.
     EPOCHS_DIFFER: _ROT,
+    NOT_VALID: _ROT,
     PRODUCERS_DIFFER: _ROT,
     SEQUENCE_GAP: _ROT,
     # The lease ends by a clock that has missed an interval.

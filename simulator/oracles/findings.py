@@ -39,6 +39,9 @@ WOULD_TAKE: Final = "commit-would-be-taken"
 PRODUCERS_DIFFER: Final = "producers-contradict-log"
 SEQUENCE_GAP: Final = "sequence-gap"
 OFFSETS_DIFFER: Final = "offsets-contradict-log"
+NOT_VALID: Final = "batch-not-valid"
+STANDS_STILL: Final = "stands-still"
+ISR_KEEPS: Final = "isr-keeps-unreachable"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -72,6 +75,9 @@ ORACLES: Final = (
     PRODUCERS_DIFFER,
     SEQUENCE_GAP,
     OFFSETS_DIFFER,
+    NOT_VALID,
+    STANDS_STILL,
+    ISR_KEEPS,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 
@@ -99,7 +105,7 @@ class Findings:
     def __init__(self, time: Callable[[], float]) -> None:
         self.checks = dict.fromkeys(ORACLES, 0)
         self.of_quorum = dict.fromkeys(ORACLES, 0)
-        self._time = time
+        self.now = time
         self._found: dict[tuple[str, str, int], Finding] = {}
 
     @property
@@ -118,7 +124,7 @@ class Findings:
         if known is not None:
             known.count += 1
             return
-        finding = Finding(oracle, topic, partition, self._time(), sentence, witness)
+        finding = Finding(oracle, topic, partition, self.now(), sentence, witness)
         self._found[oracle, topic, partition] = finding
 
     def to_json(self) -> dict[str, Any]:

@@ -96,10 +96,11 @@ def proposed(
             continue
         rules.checked(NOT_A_MEMBER)
         state = role.follower(node_id)
-        if state.log_end_offset < role.epoch_start_offset:
+        began_at = leader.copy.end_before(role.leader_epoch)
+        if state.log_end_offset < began_at:
             sentence = (
                 f"{leader.name} asks for {other.name}, which it knows up to {state.log_end_offset}, in an epoch that "
-                f"began at {role.epoch_start_offset}"
+                f"began at {began_at}"
             )
             rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
         if other.alive is None or other.machine.registered_in != state.broker_epoch:

@@ -32,9 +32,9 @@ from broker.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from broker.protocol.records import Record, read_records
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from simulator.oracles.batches import Read, batches_in, records_in
 from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, Findings
 from simulator.oracles.machine_view import MachineView
 
@@ -98,7 +98,7 @@ class GroupRules:
                 self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, of)
                 return
 
-    def _asked(self, machine: MachineView, partition: Partition, record: Record) -> None:
+    def _asked(self, machine: MachineView, partition: Partition, record: Read) -> None:
         read = read_record(record.key or b"", record.value)
         if read is None or not isinstance(read[0], GroupMetadataKey) or not isinstance(read[1], GroupMetadataValue):
             return
@@ -119,7 +119,7 @@ class GroupRules:
                 self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, of)
 
 
-def _take(committed: dict[str, Offsets], record: Record) -> None:
+def _take(committed: dict[str, Offsets], record: Read) -> None:
     """What a record changes in the offsets of groups."""
     match read_record(record.key or b"", record.value):
         case (OffsetCommitKey() as its, OffsetCommitValue() as said):
@@ -134,15 +134,16 @@ def _shown_by(shard: Shard, group: str) -> Offsets:
     return {(topic.name, it.partition_index): it.committed_offset for topic in answer.topics for it in topic.partitions}
 
 
-def _records(log: PartitionLog, begin: int, end: int) -> Iterator[Record]:
+def _records(log: PartitionLog, begin: int, end: int) -> Iterator[Read]:
     """What a log has from one offset on, in front of another. Not read by the log itself, which would take it for
     verified: here no bit is turned over."""
     begin = max(begin, log.log_start_offset)
     for segment in log.segments:
         if segment.next_offset <= begin:
             continue
-        for position, header in segment.walk(segment.position_of(max(begin, segment.base_offset))):
-            if header.next_offset > end:
+        start = segment.position_of(max(begin, segment.base_offset))
+        for header, batch in batches_in(segment.file.read(start, segment.size - start)):
+            if header.next > end:
                 return
             if not header.is_control:
-                yield from read_records(segment.file.read(position, header.size))
+                yield from records_in(header, batch)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from broker.log.checkpoint import Key as CheckpointKey
-from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
 from simulator.disk import SimulatedDisk
 from simulator.oracles.copied_log import Batch, CopiedLog
@@ -14,6 +12,7 @@ from simulator.oracles.findings import (
     EPOCHS_DIFFER,
     INCOMPLETE,
     LOGS_DIFFER,
+    NOT_VALID,
     PREFIX_CHANGED,
     SEQUENCE_GAP,
     TWO_LEADERS,
@@ -98,6 +97,7 @@ class LogRules:
         if removed:
             self._cut(machine, copy, log, removed)
         if added:
+            self._whole(machine, copy, len(added))
             front = len(copy.batches) - len(added)  # what was there before may be gone: a log that began anew
             before = copy.batches[front - 1] if front else None
             self._match(name, before, added)
@@ -105,6 +105,16 @@ class LogRules:
                 self._epochs_of(name, log, copy.path, machine.disk, before, added)
             if not forgets(machine) and not machine.excused(SEQUENCE_GAP, copy.path):
                 look_at_sequences(self._findings, self.topic, self.index, name, copy, len(added))
+
+    def _whole(self, machine: MachineView, copy: CopiedLog, count: int) -> None:
+        """No log holds a batch that contradicts itself (K101-1): whoever lets one in, or takes a torn one for whole."""
+        self._findings.compared(NOT_VALID, self.topic, count)
+        if copy.flaws and not machine.excused(NOT_VALID, copy.path):
+            batch, flaw = copy.flaws[0]
+            sentence = (
+                f"{machine.name} holds a batch at offset {batch.base} of epoch {batch.epoch} that is not whole: {flaw}"
+            )
+            self.report(NOT_VALID, sentence, {"node": machine.name, **batch.to_json()})
 
     def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not
@@ -269,9 +279,14 @@ def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | No
         return []
 
 
-def written_start(disk: SimulatedDisk, path: str, key: CheckpointKey) -> int:
+def written_start(disk: SimulatedDisk, path: str, topic: str, index: int) -> int:
     """Where a file of log starts says that a log begins, or is about to; what recovery finds says nothing of that."""
-    return OffsetCheckpoint(disk, path).read().get(key, 0)
+    if not disk.exists(path):
+        return 0
+    file = disk.open(path)
+    lines = file.read(0, file.size()).decode().splitlines()[HEADER_LINES:]
+    starts = {(name, int(partition)): int(offset) for name, partition, offset in map(str.split, lines)}
+    return starts.get((topic, index), 0)
 
 
 def _process(name: str, life: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from broker.controller.image import MetadataImage
@@ -14,6 +14,7 @@ from history.damage import Damage
 from simulator.disk import SimulatedDisk
 from simulator.host import Host
 from simulator.oracles.excuses import Held, excuses
+from simulator.oracles.settings import Settings
 
 STATE_FILE = "quorum-state"
 
@@ -33,7 +34,9 @@ class MachineView:
 
     `held`: what each log held before its disk was damaged, by its directory, until a process has registered since."""
 
-    def __init__(self, name: str, node_id: int, disk: SimulatedDisk, directory: str) -> None:
+    def __init__(
+        self, name: str, node_id: int, disk: SimulatedDisk, directory: str, properties: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.node_id = node_id
         self.disk = disk
@@ -41,6 +44,7 @@ class MachineView:
         self.node: BrokerNode | None = None
         self.host: Host | None = None
         self.held: dict[str, Held] = {}
+        self.settings = Settings(properties)
         self._directory = directory
         self._suffered: set[Damage] = set()
         self._stopped_at = 0.0
@@ -76,6 +80,11 @@ class MachineView:
         if self.node is None or self.host is None or not self.running:
             return False
         return self.run(self.node.lease.valid)
+
+    def set_for(self, topic: str) -> Mapping[str, str]:
+        """What clients have set for a topic, by the metadata that the broker here has; nothing without a broker."""
+        found = None if self.node is None else self.image.topics.get(topic)
+        return {} if found is None else found.configs
 
     def damaged(self, damage: Damage) -> None:
         """A fault is about to do this damage to the machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from broker.controller.controller import Controller
@@ -10,7 +10,6 @@ from broker.controller.image import MetadataImage, PartitionImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
-from broker.replica.log_starts import FILE as STARTS_FILE
 from broker.replica.partition import Partition
 from history.damage import Damage
 from simulator.oracles.compacted_rules import CompactedRules
@@ -36,9 +35,11 @@ from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.producer_rules import look_at_producers, note_begin
 from simulator.oracles.replica import Replica
+from simulator.oracles.settings import LEASE, least_in_sync
 from simulator.oracles.supposed_rules import would_answer, would_count, would_grant
 
 Key = tuple[bytes, int]
+STARTS_FILE = "log-start-offset-checkpoint"
 
 
 class PartitionRules:
@@ -69,7 +70,7 @@ class PartitionRules:
             key = (partition.topic_id, partition.index)
             if partition.topic == OFFSETS_TOPIC:
                 self._groups.look(machine, partition)
-            compacts = partition.compaction is not None
+            compacts = machine.settings.compacts(machine.set_for(partition.topic))
             if compacts or key in self._compacted:
                 self._compacted_rules.look(machine, partition)
             if compacts and len(partition.log.segments) > 1:
@@ -121,7 +122,7 @@ class PartitionRules:
         if machine.registered_in >= 0 and machine.registered_in == self._epoch_of(machine.node_id):
             machine.registered()
         if Damage.ELAPSED_TIME in machine.suffered and machine.node is not None:
-            machine.passed(machine.node.config.broker_lease_ms / 1000)
+            machine.passed(machine.settings.seconds(LEASE))
 
     def _replicas_on(self, machine: MachineView) -> list[Replica]:
         return [replicas[machine.name] for replicas in self._replicas.values() if machine.name in replicas]
@@ -134,7 +135,7 @@ class PartitionRules:
         replica = Replica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.log_start_offset
         # An earlier process may have written down where the log begins, and not have come to begin it there.
-        written = written_start(machine.disk, machine.path_of(STARTS_FILE), (partition.topic, partition.index))
+        written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
         rules.committed.start = max(rules.committed.start, min(replica.start, written))
         replica.epoch = -1 if before is None else before.epoch
         self._replicas[key][machine.name] = replica
@@ -150,7 +151,7 @@ class PartitionRules:
         rules = self._rules[partition.topic_id, partition.index]
         before, epoch, replica.seen = replica.seen, replica.epoch, now
         role, log = partition.role, partition.log
-        replica.flushes = partition.flush_before_commit
+        replica.flushes = replica.machine.settings.flushes(replica.machine.set_for(partition.topic))
         end = max(replica.copy.end, replica.start)
         rules.follow(replica.machine, replica.copy, log)
         if log.log_start_offset != replica.start:
@@ -279,10 +280,12 @@ class PartitionRules:
         if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
             return  # what a leader commits that an unclean election has deposed is lost with the rest
         rules.commit(replica.copy, mark, role.leader_epoch)
-        if len(role.isr) < role.min_insync_replicas:  # who joins is in sync once the controller says so
-            sentence = (
-                f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {role.min_insync_replicas}"
-            )
+        settings = (machine.settings for machine in self._machines.values())
+        least = least_in_sync(
+            settings, replica.machine.set_for(partition.topic), len(self._replicas_of(partition, role))
+        )
+        if len(role.isr) < least:  # who joins is in sync once the controller says so
+            sentence = f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {least}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "isr": list(role.isr)})
         for other in self._others(partition, replica):
             theirs = None if other.alive is None else other.alive.role
@@ -415,6 +418,11 @@ class PartitionRules:
             rules.report(NARROW_ISR, sentence, of)
 
     # --- others
+
+    def _replicas_of(self, partition: Partition, role: PartitionLeader) -> Collection[int]:
+        """The brokers that have a replica, by the newest metadata; by the leader where those know no such partition."""
+        state = self._newest_state(partition)
+        return role.replicas if state is None else state.replicas
 
     def _others(self, partition: Partition, replica: Replica) -> Iterator[Replica]:
         for other in self._replicas[partition.topic_id, partition.index].values():

@@ -10,12 +10,15 @@ from collections import deque
 from typing import NamedTuple
 
 from broker.log.log import PartitionLog
-from broker.producers.producer_state import REMEMBERED
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import PRODUCERS_DIFFER
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import Replica
 from simulator.oracles.sequence_rules import forgets
+
+REMEMBERED = 5
+"""Of a producer so many batches are known again: it has at most so many requests in flight (KIP-98; in Apache Kafka
+`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`)."""
 
 
 class Last(NamedTuple):

@@ -14,7 +14,7 @@ from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.server.node_directory import METADATA_DIRECTORY
 from broker.trace import Value
 from simulator.oracles.check_quorum import CheckQuorumRules
-from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.copied_log import Batch, CopiedLog
 from simulator.oracles.excuses import Held
 from simulator.oracles.findings import (
     BAD_MARK,
@@ -61,6 +61,8 @@ class QuorumRules:
         }
         self._snapshots = SnapshotRules(self._rules)
         self._check_quorum = CheckQuorumRules(self._rules)
+        self._named: dict[Batch, tuple[int, ...]] = {}
+        """The voters that records of any log have named."""
         self._given: dict[tuple[int, int], set[int]] = {}
         """Who has voted for whom: by epoch and candidate."""
 
@@ -75,7 +77,7 @@ class QuorumRules:
         if log is None or not quorum.has_begun:  # before that the log may begin in front of its snapshot
             return
         if isinstance(role, Leader):
-            self._check_quorum.look(machine, role, quorum.member.leading, len(quorum.voter_ids))
+            self._check_quorum.look(machine, role, quorum.member.leading, len(self._voters_of(member)))
         mark = role.high_watermark if isinstance(role, Leader) else None
         if mark is None and member.led:  # it may have committed more, and given up, since the last look
             mark = quorum.high_watermark
@@ -99,7 +101,7 @@ class QuorumRules:
         if mark is not None and quorum.is_leader and mark > member.high_watermark:
             self._of_its_epoch(member, mark, quorum.epoch)
         if mark is not None and mark > self._rules.committed.end:
-            self._committed(member, mark, quorum.epoch, list(quorum.voter_ids))
+            self._committed(member, mark, quorum.epoch, list(self._voters_of(member)))
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
@@ -188,13 +190,23 @@ class QuorumRules:
         if leader.node is None:
             return
         self._rules.checked(NO_VOTES)
-        voters = leader.node.quorum.voter_ids
+        member = self._members[leader.node_id]
+        self._rules.follow(leader, member.copy, leader.node.metadata_log)
+        voters = self._voters_of(member)
         given = (self._given.get((epoch, leader.node_id), set()) | {leader.node_id}) & set(voters)
         if len(given) <= len(voters) // 2:
             sentence = (
                 f"{leader.name} leads epoch {epoch} by the votes of {sorted(given)}, of the voters {list(voters)}"
             )
             self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(given)})
+
+    def _voters_of(self, member: Member) -> tuple[int, ...]:
+        """The voters by a member's log: those that its last record about them names (KIP-853), committed or not. What a
+        snapshot has replaced was in another member's log; without any record they are those of the configuration."""
+        copy = member.copy
+        self._named.update(copy.voters)
+        named = [batch for batch in self._named if batch.next <= copy.end and copy.holds(batch)]
+        return self._named[max(named)] if named else member.machine.settings.voters
 
     # --- what is committed
 

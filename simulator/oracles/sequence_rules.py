@@ -10,13 +10,11 @@ offset 0 on, and at nothing where producers may have been forgotten (K98-5).
 
 from __future__ import annotations
 
-from broker.producers.producer_state import Sequenced
+from simulator.oracles.batches import Sequenced
 from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import SEQUENCE_GAP, Findings
 from simulator.oracles.machine_view import MachineView
-
-SEQUENCES = 1 << 31
-"""Behind the last of them comes 0."""
+from simulator.oracles.settings import EXPIRATION
 
 
 def look_at_sequences(findings: Findings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
@@ -24,7 +22,8 @@ def look_at_sequences(findings: Findings, topic: str, index: int, name: str, cop
     for batch, said, before in copy.sequenced_since(len(copy.batches) - added):
         findings.compared(SEQUENCE_GAP, topic)
         expected = _expected(said, before, whole=not copy.start)
-        if expected is not None and said.sequence != expected:
+        is_older = before is not None and said.epoch < before.epoch
+        if expected is not None and (said.sequence != expected or is_older):
             sentence = (
                 f"{topic}-{index}: {name} holds sequence {said.sequence} of producer {said.producer_id} in epoch "
                 f"{said.epoch} at offset {batch.base}, and {expected} is the next one"
@@ -40,9 +39,9 @@ def _expected(said: Sequenced, before: Sequenced | None, *, whole: bool) -> int 
         return 0 if whole else None
     if before.epoch != said.epoch:
         return 0
-    return (before.sequence + before.delta + 1) % SEQUENCES
+    return before.next_sequence
 
 
 def forgets(machine: MachineView) -> bool:
     """Whether a producer may have been silent for so long that it was forgotten (K98-5)."""
-    return machine.node is None or 1000 * machine.own_time >= machine.node.config.producer_id_expiration_ms
+    return machine.node is None or machine.own_time >= machine.settings.seconds(EXPIRATION)

@@ -22,6 +22,7 @@ from broker.replica.partition import Partition
 from broker.replica.queries import EARLIEST, epoch_end, list_offset
 from broker.replica.reads import CONSUMER, FetchLimits, FetchPosition, PartitionReader
 from broker.replica.views import UNDEFINED
+from simulator.oracles.controller_rules import is_reachable
 from simulator.oracles.findings import IN_RECOVERY, WOULD_ANSWER, WOULD_COUNT, WOULD_GRANT, Findings
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import Replica
@@ -82,7 +83,7 @@ def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
         epoch = image.brokers[other].epoch
         yield fine._replace(sender=other, why_not="it does not lead")
         rest = tuple(member for member in fine.isr if member[0] != other)
-        if not image.is_available(other):
+        if not is_reachable(image, other):
             yield fine._replace(isr=(*rest, (other, epoch)), recovering=False, why_not=f"{other} cannot be reached")
             continue
         if epoch > 0:  # below that an epoch is not known, and not compared

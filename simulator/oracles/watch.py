@@ -13,15 +13,18 @@ from simulator.disk_faults import DamageListener
 from simulator.host import Host
 from simulator.loop import VirtualLoop
 from simulator.oracles.findings import Findings
+from simulator.oracles.health import Surroundings
+from simulator.oracles.liveness_rules import LivenessRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.partition_rules import PartitionRules
 from simulator.oracles.quorum_rules import QuorumRules
+from simulator.oracles.settings import Settings
 
 
 class Watch:
     """The oracles of one cluster. The cluster says which processes begin and end; the loop, who has run."""
 
-    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView]) -> None:
+    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], around: Surroundings) -> None:
         self.findings = Findings(loop.time)
         self.looks = 0
         self.machines = {machine.name: machine for machine in machines}
@@ -30,13 +33,15 @@ class Watch:
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
+        self._liveness = LivenessRules(by_id, self.findings, around)
         for machine in self.machines.values():
             machine.disk.listener = DamageListener(partial(self._damaging, machine), partial(self._damaged, machine))
         loop.at_rest = self._look
 
-    def began(self, name: str, life: int, host: Host, node: BrokerNode) -> None:
-        """A process has begun on a machine."""
+    def began(self, name: str, life: int, host: Host, node: BrokerNode, properties: Mapping[str, str]) -> None:
+        """A process has begun on a machine, with these properties."""
         machine = self.machines[name]
+        machine.settings = Settings(properties)
         machine.node, machine.host, machine.life = node, host, life
         self._hosts[host] = machine
 
@@ -54,6 +59,10 @@ class Watch:
             self._quorum.power_lost(machine)
         else:
             self._partitions.process_ended(machine)
+
+    def touched(self, name: str) -> None:
+        """Something is done to a machine, or its process begins or ends."""
+        self._liveness.touched(name)
 
     def clocks_stop(self, name: str, own_time: float) -> None:
         """A machine's clocks are about to stand still, at this time since its boot."""
@@ -96,3 +105,4 @@ class Watch:
                 self._quorum.look(machine, node.quorum)
             if machine.suffered:
                 self._partitions.settle(machine)
+        self._liveness.look()

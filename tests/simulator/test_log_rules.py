@@ -166,7 +166,7 @@ def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: b
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
-    views = {name: MachineView(name, int(name[1:]), disk, "") for name in copies}
+    views = {name: MachineView(name, int(name[1:]), disk, "", {}) for name in copies}
 
     async def life() -> None:
         leads, follows = [await PartitionLog.open(disk, name, SMALL, clean_shutdown=False) for name in copies]
@@ -188,7 +188,7 @@ def test_what_is_missing_where_a_log_was_gone_on_with_is_found(lacks: bool) -> N
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
-    views = {name: MachineView(name, int(name[1:]), disk, "") for name in copies}
+    views = {name: MachineView(name, int(name[1:]), disk, "", {}) for name in copies}
 
     async def life() -> None:
         whole, other = [await PartitionLog.open(disk, name, GAPS, clean_shutdown=False) for name in copies]

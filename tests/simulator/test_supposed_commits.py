@@ -94,7 +94,7 @@ def test_what_has_rotted_in_the_log_of_groups_is_not_served_because_it_was_looke
         assert not log.recovered.scanned
         role = leader(replicas=(1,), isr=(1,), end=log.log_end_offset, high_watermark=log.log_end_offset)
         partition = cast(Partition, SimpleNamespace(role=role, index=0, log=log))
-        GroupRules(findings).look(MachineView("n1", 1, disk, ""), partition)
+        GroupRules(findings).look(MachineView("n1", 1, disk, "", {}), partition)
         assert findings.checks["commit-would-be-taken"] == 2
         with pytest.raises(OSError, match="the bytes are not what was written"):
             log.read(0, 1 << 20, log.log_end_offset)

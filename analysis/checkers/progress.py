@@ -1,0 +1,169 @@
+"""Liveness while faults last: what the clients' histories, the journal and the traces show of what no fault touched.
+`analysis/core/progress.py` has the rules."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.checkers.replicas import RECOVERS
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run
+from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
+
+if TYPE_CHECKING:
+    from analysis.core.progress import Attempt, Cluster, Gap, Kept, Told
+    from analysis.rundir import RunDescription
+
+NO_ACKNOWLEDGEMENT: Final = AnomalyKind(
+    "no-acknowledgement",
+    RECOVERS,
+    "A majority of the nodes and enough in-sync replicas of a partition were untouched by faults for longer than the "
+    "bound, clients went on writing, and no write was acknowledged.",
+)
+ISR_NOT_SHRUNK: Final = AnomalyKind(
+    "isr-not-shrunk",
+    RECOVERS,
+    "A replica that a fault had stopped for longer than the bound stayed in the in-sync set, while a majority of the "
+    "nodes and the leader were untouched.",
+)
+KAFKA: Final = "kafka"
+LEAST_S, SLACK_S, ROUNDS = 20.0, 10.0, 2
+_TIMES: Final[Mapping[str, float]] = {"broker.session.timeout.ms": 9_000, "replica.lag.time.max.ms": 30_000}
+"""What a system takes to give up a broker and a replica, with Apache Kafka's defaults where run.toml names none."""
+MOVES: Final = ("reassign", "move")
+
+
+def bound_s(description: RunDescription) -> float:
+    """Within which what is untouched must go on: `[checks] progress_s`, or as the settings of the run allow; stretched
+    by the world's time scale."""
+    if description.requirements.progress_s is not None:
+        return description.requirements.progress_s * description.time_scale
+    named = (max((float(row.get(key, "0")) for row in description.settings), default=0.0) for key in _TIMES)
+    times_ms = (set_ms or otherwise for set_ms, otherwise in zip(named, _TIMES.values(), strict=True))
+    return max(LEAST_S, SLACK_S + ROUNDS * sum(times_ms) / 1000) * description.time_scale
+
+
+def check(run: Run) -> Outcome:
+    """Hold the run to the bound wherever there is evidence that it must keep it."""
+    from analysis.core.progress import gaps, kept
+
+    description = run.description
+    if description.replica_format != KAFKA or description.judge != "log":
+        return Outcome(NOT_APPLICABLE, "the run has no replicated log of which it is known when it must go on")
+    if any(word in step for step in description.steps for word in MOVES):
+        return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")
+    seconds = bound_s(description)
+    bound, cluster = int(seconds * 1e9), _cluster(run, seconds)
+    asked = list(gaps(cluster, _attempts(run), _load_end(run), bound))
+    shown = list(kept(cluster, _ids(run), _told(run), ROUNDS * bound))
+    anomalies = (
+        *(_silent(gap, seconds) for gap in asked if gap is not None),
+        *(_stayed(each, ROUNDS * seconds) for each in shown if each is not None),
+    )
+    if anomalies:
+        return Outcome(FAIL, f"{len(anomalies)} times what no fault touched did not go on", _first_of_each(anomalies))
+    if not asked and not shown:
+        return Outcome(
+            NOT_APPLICABLE, f"at no time was there evidence that the cluster had to go on within {seconds:g} s"
+        )
+    return Outcome(
+        PASS, f"within {seconds:g} s: {len(asked)} acknowledgements and {len(shown)} smaller in-sync sets were due"
+    )
+
+
+def _cluster(run: Run, seconds: float) -> Cluster:
+    from analysis.core.progress import Cluster, touches_of
+
+    least = max((int(row.get("min.insync.replicas", "1")) for row in run.description.settings), default=1)
+    touches = touches_of(run.history.journal, int(seconds * 1e9 / 2))
+    return Cluster(run.description.roles, run.plan.replicas, least, touches)
+
+
+def _attempts(run: Run) -> Mapping[tuple[str, int], Sequence[Attempt]]:
+    from analysis.core.progress import Attempt
+    from history.schemas import ACKS_ALL, APPEND, OK
+
+    found: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
+    columns = ("f", "acks", "topic", "partition", "inv", "ret", "type")
+    for row in zip(*(run.history.operations[name].to_pylist() for name in columns), strict=True):
+        f, acks, topic, partition, inv, ret, kind = row
+        if f == APPEND and acks == ACKS_ALL:
+            found[topic, partition].append(Attempt(inv, ret, kind == OK))
+    return found
+
+
+def _load_end(run: Run) -> int:
+    """When the main phase had ended; what comes later is another checker's."""
+    from history.schemas import INF
+
+    return min((line["t"] for line in run.history.journal if line.get("name") == "heal"), default=INF)
+
+
+def _ids(run: Run) -> Mapping[str, int]:
+    return {name: number for number, name in enumerate(run.description.node_names, 1)}
+
+
+def _told(run: Run) -> Mapping[tuple[str, int], Sequence[Told]]:
+    """What nodes that tell told of in-sync sets, by the run's clock; nothing where the wall clock was set meanwhile."""
+    from analysis.core.progress import Told
+    from analysis.rundir import moment
+    from history.journal import wall_ahead
+
+    ahead = wall_ahead(run.history.journal)
+    found: dict[tuple[str, int], list[Told]] = defaultdict(list)
+    if not ahead or max(ahead) - min(ahead) > 1e9:
+        return found
+    for node, events in run.events.items():
+        leads: dict[Any, bool] = {}
+        for event in events:
+            if event["event"] not in ("partition_role", "isr_changed") or type(event.get("partition_epoch")) is not int:
+                continue
+            key = (str(event["topic"]), int(event["partition"]))
+            if event["event"] == "partition_role":
+                leads[key] = event.get("role") == "leader"
+            at = moment(event) - ahead[0]
+            found[key].append(Told(at, node, event["partition_epoch"], tuple(event["isr"]), leads.get(key, False)))
+    return found
+
+
+def _silent(gap: Gap, seconds: float) -> Anomaly:
+    topic, partition = gap.partition
+    waited_s = (gap.until - gap.asked) / 1e9
+    sentence = (
+        f"{topic}-{partition}: clients went on writing, and no write was acknowledged for {waited_s:.1f} s or more, "
+        f"while nothing touched {', '.join(gap.untouched)}; the bound is {seconds:g} s"
+    )
+    witness = {"op": "gap", "inv": gap.asked, "ret": gap.until, "last_ack": gap.since, "untouched": list(gap.untouched)}
+    return Anomaly(NO_ACKNOWLEDGEMENT.name, topic, partition, sentence, (witness,), 1)
+
+
+def _stayed(each: Kept, seconds: float) -> Anomaly:
+    topic, partition = each.partition
+    stopped_s = (each.until - each.since) / 1e9
+    sentence = (
+        f"{topic}-{partition}: {each.leader} kept {each.node}, which was stopped for {stopped_s:.1f} s, "
+        f"in the in-sync set {list(each.isr)}; the bound is {seconds:g} s"
+    )
+    witness = {"op": "isr", "node": each.leader, "inv": each.since, "ret": each.until, "isr": list(each.isr)}
+    return Anomaly(ISR_NOT_SHRUNK.name, topic, partition, sentence, (witness,), 1)
+
+
+def _first_of_each(anomalies: Sequence[Anomaly]) -> tuple[Anomaly, ...]:
+    """One for each name and partition."""
+    first: dict[tuple[str, str, int], Anomaly] = {}
+    for each in anomalies:
+        first.setdefault((each.name, each.topic, each.partition), each)
+    return tuple(first.values())
+
+
+CHECKER: Final = Checker(
+    "progress",
+    "While faults lasted, did what no fault touched go on: were writes acknowledged, and did in-sync sets shrink?",
+    36,
+    (NO_ACKNOWLEDGEMENT, ISR_NOT_SHRUNK),
+    check,
+    may_rest=lambda _: True,
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, r"nodes/[^/]+/events\.jsonl")),
+)

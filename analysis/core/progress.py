@@ -1,0 +1,194 @@
+"""Does what no fault touches go on while faults last?
+
+Two rules, each demanded only on positive evidence:
+
+- P1 acknowledgements. At the time of an acknowledged append with acks = all the in-sync set had at least
+  `min.insync.replicas` members. Let nothing touch a majority of the nodes of each role from then on, nor more replicas
+  than one less than that minimum: then some member of that set is untouched, and the untouched replicas are enough to
+  commit. While clients go on asking, the next acknowledgement comes within the bound.
+- P2 the in-sync set. A replica that is down or stands still by a confirmed fault for longer than the bound leaves the
+  in-sync set, as the untouched node that leads tells it, while a majority of the nodes of each role is untouched.
+
+A fault touches its targets and the nodes of its pairs, from its begin until some time behind the end of its heal. A
+fault that destroys synced bytes or a disk touches its targets until the end of the run. Times are in ns, by the run's
+clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from history.damage import OTHER_DISK, Damage
+from history.schemas import INF
+
+Line = Mapping[str, Any]
+LASTING: Final = OTHER_DISK | {Damage.SYNCED}
+HOLES: Final = 3
+"""Clients go on asking where no hole between their attempts is longer than the bound divided by this."""
+
+
+class Attempt(NamedTuple):
+    """An append with acks = all. `ret` is INF where it never returned."""
+
+    inv: int
+    ret: int
+    ok: bool
+
+
+class Touch(NamedTuple):
+    """A fault touches a node from `begin` to `end`. `down_from`: since when it was seen down or standing still; INF
+    where that is not so. `healed`: when its heal had ended."""
+
+    node: str
+    begin: int
+    end: int
+    down_from: int
+    healed: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`roles` by node, `replicas` by partition, `least`: how many in-sync replicas a commit needs."""
+
+    roles: Mapping[str, str]
+    replicas: Mapping[tuple[str, int], Sequence[str]]
+    least: int
+    touches: Sequence[Touch]
+
+    def untouched(self, begin: int, end: int) -> set[str]:
+        """The nodes that nothing touches between two times."""
+        touched = {each.node for each in self.touches if each.begin < end and each.end > begin}
+        return set(self.roles) - touched
+
+    def has_majority(self, nodes: set[str]) -> bool:
+        """Whether these are a majority of the nodes of each role."""
+        return all(
+            2 * sum(self.roles[node] == role for node in nodes) > list(self.roles.values()).count(role)
+            for role in set(self.roles.values())
+        )
+
+
+class Gap(NamedTuple):
+    """A partition in which no append was acknowledged from `since` to `until`, though clients asked from `asked` on."""
+
+    partition: tuple[str, int]
+    since: int
+    asked: int
+    until: int
+    untouched: tuple[str, ...]
+
+
+def touches_of(journal: Iterable[Line], settle_ns: int) -> list[Touch]:
+    """What the journal says that was done to nodes. A node is given `settle_ns` after a heal."""
+    found: dict[str, tuple[Line, int, int]] = {}
+    others: list[Touch] = []
+    for line in journal:
+        event = line.get("event")
+        if event == "fault_invoked":
+            found[line["id"]] = (line, INF, INF)
+        elif event == "fault_injected" and line["id"] in found and line["status"] == "confirmed":
+            found[line["id"]] = (found[line["id"]][0], line["t"], INF)
+        elif event == "fault_healed" and line["id"] in found:
+            found[line["id"]] = (*found[line["id"]][:2], line["t"])
+        elif event == "service_exit":
+            others.append(Touch(line["node"], line["t"], INF, INF, INF))
+    return others + [touch for fault in found.values() for touch in _of(*fault, settle_ns)]
+
+
+def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[Touch]:
+    damage = set(invoked.get("may_destroy", ()))
+    pairs = invoked["parameters"].get("pairs") or ()
+    lasts = healed == INF or "may_destroy" not in invoked or not damage.isdisjoint(LASTING)
+    end = INF if lasts else healed + settle_ns
+    down = injected if Damage.PROGRESS in damage else INF
+    for node in dict.fromkeys((*invoked["targets"], *(node for pair in pairs for node in pair))):
+        yield Touch(str(node), invoked["t"], end, down if node in invoked["targets"] else INF, healed)
+
+
+def gaps(
+    cluster: Cluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]], ends: int, bound: int
+) -> Iterator[Gap | None]:
+    """P1: each time for which an acknowledgement was demanded; None where it came. `ends`: when the load had ended."""
+    for partition, tried in sorted(attempts.items()):
+        replicas = set(cluster.replicas.get(partition, ()))
+        acks = sorted(each.ret for each in tried if each.ok)
+        ordered = sorted(tried)
+        for number, since in enumerate(acks):
+            until = min(acks[number + 1] if number + 1 < len(acks) else INF, ends)
+            if until - since <= bound:
+                continue
+            asked = _asked_from(ordered, since)
+            if asked is None or asked + bound > ends or not _goes_on(ordered, asked, asked + bound, bound // HOLES):
+                continue
+            untouched = cluster.untouched(since, asked + bound)
+            least = min(cluster.least, len(replicas))
+            fine = len(replicas - untouched) < least <= len(replicas & untouched)
+            if not replicas or not fine or not cluster.has_majority(untouched):
+                continue
+            late = until - asked > bound
+            yield Gap(partition, since, asked, until, tuple(sorted(untouched))) if late else None
+
+
+def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
+    """From when on somebody waits for an acknowledgement behind `since`; None where nobody does."""
+    if any(each.inv <= since < each.ret < INF for each in ordered):
+        return since
+    at = bisect_right(ordered, since, key=lambda each: each.inv)
+    return ordered[at].inv if at < len(ordered) else None
+
+
+def _goes_on(ordered: Sequence[Attempt], begin: int, end: int, hole: int) -> bool:
+    """Whether attempts follow each other from `begin` to `end` without a longer hole. For how long a client waited for
+    an append of unknown outcome is not on record: it counts at its begin."""
+    covered = begin
+    for each in ordered:
+        if each.inv > end:
+            break
+        if each.inv - covered > hole:
+            return False
+        covered = max(covered, each.inv if each.ret == INF else each.ret)
+    return end - covered <= hole
+
+
+class Kept(NamedTuple):
+    """A replica that was down from `since` to `until`, and the in-sync set in which `leader` kept it."""
+
+    partition: tuple[str, int]
+    node: str
+    since: int
+    until: int
+    leader: str
+    isr: tuple[int, ...]
+
+
+class Told(NamedTuple):
+    """What a node that led told of the in-sync set, at a time of the run's clock."""
+
+    at: int
+    node: str
+    partition_epoch: int
+    isr: tuple[int, ...]
+    leads: bool
+
+
+def kept(
+    cluster: Cluster, ids: Mapping[str, int], told: Mapping[tuple[str, int], Sequence[Told]], bound: int
+) -> Iterator[Kept | None]:
+    """P2: each time for which a replica had to leave; None where it had."""
+    for partition, told_of in sorted(told.items()):
+        for touch in cluster.touches:
+            begin, end = touch.down_from, touch.healed
+            if INF in (begin, end) or end - begin <= bound or touch.node not in cluster.replicas.get(partition, ()):
+                continue
+            untouched = cluster.untouched(begin, end)
+            before = [each for each in told_of if each.at <= end]
+            if not before or not cluster.has_majority(untouched):
+                continue
+            last = max(before, key=lambda each: each.partition_epoch)
+            if not last.leads or last.node not in untouched:
+                continue
+            stays = ids[touch.node] in last.isr
+            yield Kept(partition, touch.node, begin, end, last.node, last.isr) if stays else None

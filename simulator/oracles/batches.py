@@ -1,0 +1,192 @@
+"""Record batches as the oracles read them: a parser of their own, so that no broker judges its own reading.
+
+The layout is that of the record batch of Apache Kafka, magic 2 (kafka.apache.org, "Message Format"; KIP-98). Offsets
+and sequences are those of the batch's first record. The CRC-32C covers what follows it, so neither the base offset nor
+the leader epoch. The records of a compressed batch are opened by the codecs of the libraries that all rooms share.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from broker.protocol.compression import open_records
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_BEHIND: Final = 12
+_CHECKED_FROM: Final = 21
+_MAGIC: Final = 2
+_CODEC, _CONTROL = 0x07, 0x20
+VOTERS_TYPE: Final = 6
+"""Of the control record that names the quorum's voters (KIP-853, `KRAFT_VOTERS`)."""
+MAX_SEQUENCE: Final = (1 << 31) - 1
+"""0 follows it (KIP-98)."""
+
+
+class DamagedBatchError(ValueError):
+    """Bytes that are no whole batch; the message says why."""
+
+
+class Sequenced(NamedTuple):
+    """What a batch says of its idempotent producer. `delta`: of its last record, counted from its first."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    delta: int
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.sequence + self.delta) & MAX_SEQUENCE
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.sequence + self.delta + 1) & MAX_SEQUENCE
+
+
+class Header(NamedTuple):
+    """The fields of a header, in their order."""
+
+    base: int
+    length: int
+    epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    records: int
+
+    @property
+    def size(self) -> int:
+        return self.length + _LENGTH_BEHIND
+
+    @property
+    def next(self) -> int:
+        return self.base + self.last_delta + 1
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def sequenced(self) -> Sequenced | None:
+        """None for a batch of no idempotent producer."""
+        if self.producer_id < 0 or self.is_control:
+            return None
+        return Sequenced(self.producer_id, self.producer_epoch, self.sequence, self.last_delta)
+
+
+class Read(NamedTuple):
+    """A record. `offset` is absolute."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def batches_in(content: bytes) -> Iterator[tuple[Header, bytes]]:
+    """The batches one behind the other, each with its bytes. Raises `DamagedBatchError` where no frame is."""
+    position = 0
+    while position < len(content):
+        if len(content) - position < HEADER.size:
+            raise DamagedBatchError(f"{len(content) - position} bytes are no header")
+        header = Header._make(HEADER.unpack_from(content, position))
+        end = position + header.size
+        if header.magic != _MAGIC or header.size < HEADER.size or end > len(content):
+            raise DamagedBatchError(f"magic {header.magic}, {header.size} bytes, {len(content) - position} are there")
+        yield header, content[position:end]
+        position = end
+
+
+def flaw_of(header: Header, batch: bytes) -> str | None:
+    """What the bytes of a batch, none of whose records was removed, contradict; None for nothing."""
+    if header.records < 1 or header.last_delta != header.records - 1:
+        return f"it counts {header.records} records, and its last offset delta is {header.last_delta}"
+    crc = crc32c(batch[_CHECKED_FROM:])
+    return None if crc == header.crc else f"its CRC-32C is {crc:08x}, and it says {header.crc:08x}"
+
+
+def records_in(header: Header, batch: bytes) -> Iterator[Read]:
+    """The records of a batch. Raises `DamagedBatchError`."""
+    data = batch[HEADER.size :]
+    if header.attributes & _CODEC:
+        data = open_records(header.attributes & _CODEC, data)
+    at = 0
+    try:
+        for _ in range(header.records):
+            length, at = _varint(data, at)
+            end = at + length
+            _, at = _varint(data, at + 1)  # behind the attributes, the timestamp
+            delta, at = _varint(data, at)
+            key, at = _bytes(data, at)
+            value, at = _bytes(data, at)
+            if at > end or end > len(data):
+                raise DamagedBatchError(f"offset {header.base + delta}: a record exceeds its length")
+            yield Read(header.base + delta, key, value)
+            at = end
+    except IndexError:
+        raise DamagedBatchError(f"offset {header.base}: its records end too early") from None
+
+
+def voters_in(header: Header, batch: bytes) -> tuple[int, ...] | None:
+    """The ids of the voters that a control batch names; None where it names none."""
+    if not header.is_control:
+        return None
+    for record in records_in(header, batch):
+        if record.key is not None and struct.unpack(">hh", record.key)[1] == VOTERS_TYPE:
+            return tuple(sorted(_voters(record.value or b"")))
+    return None
+
+
+def _voters(value: bytes) -> Iterator[int]:
+    """Of a VotersRecord: version, and of each voter its id, its directory, its endpoints and the versions it knows."""
+    count, at = _unsigned(value, 2)
+    for _ in range(count - 1):
+        yield int.from_bytes(value[at : at + 4], "big", signed=True)
+        endpoints, at = _unsigned(value, at + 4 + 16)
+        for _ in range(endpoints - 1):
+            for _ in ("name", "host"):
+                length, at = _unsigned(value, at)
+                at += length - 1
+            at = _tags(value, at + 2)
+        at = _tags(value, _tags(value, at + 4))
+
+
+def _tags(value: bytes, at: int) -> int:
+    """Behind the tagged fields."""
+    count, at = _unsigned(value, at)
+    for _ in range(count):
+        _, at = _unsigned(value, at)
+        size, at = _unsigned(value, at)
+        at += size
+    return at
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    return (None, at) if length < 0 else (data[at : at + length], at + length)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number, and the position behind it."""
+    value, at = _unsigned(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7

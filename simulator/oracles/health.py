@@ -1,0 +1,93 @@
+"""Which machines no fault touches, and since when: of these a bound on time can be demanded while others suffer.
+
+A machine is well while its process runs, nothing suspends it, its disk and its clocks are as they should be, and
+nothing is done to its packets. Two machines are connected while packets pass in both directions. Each look finds what
+has changed; the cluster reports a fault that begins and ends between two looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import combinations
+from typing import Protocol
+
+
+class Surroundings(Protocol):
+    """What happens to the machines of a cluster, by their names."""
+
+    def is_up(self, name: str) -> bool:
+        """Whether a process runs there and executes."""
+        ...
+
+    def is_well(self, name: str) -> bool:
+        """Whether it is up and no fault is in force on its disk, its clocks or its packets."""
+        ...
+
+    def connects(self, one: str, other: str) -> bool:
+        """Whether packets pass between two machines, in both directions and unlimited."""
+        ...
+
+
+class Timers:
+    """For how long something has been the case without interruption. Seconds."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, tuple[Hashable, float]] = {}
+
+    def held(self, key: Hashable, value: Hashable, now: float) -> float:
+        """For how long the value of `key` has been this one; None is no value."""
+        if value is None:
+            self._since.pop(key, None)
+            return 0.0
+        known = self._since.get(key)
+        if known is None or known[0] != value:
+            self._since[key] = value, now
+            return 0.0
+        return now - known[1]
+
+
+class Health:
+    """All machines of a cluster."""
+
+    def __init__(self, names: Iterable[str], around: Surroundings) -> None:
+        self._names = tuple(names)
+        self._around = around
+        self._timers = Timers()
+        self._touched: dict[str, int] = dict.fromkeys(self._names, 0)
+        self._well_s: dict[str, float] = {}
+        self._connected_s: dict[frozenset[str], float] = {}
+
+    def touched(self, name: str) -> None:
+        """Something was done to a machine at this moment."""
+        self._touched[name] += 1
+
+    def look(self, now: float) -> None:
+        """See what is well now."""
+        for name in self._names:
+            well = self._touched[name] if self._around.is_well(name) else None
+            self._well_s[name] = self._timers.held(name, well, now)
+        for pair in combinations(self._names, 2):
+            key = frozenset(pair)
+            self._connected_s[key] = self._timers.held(key, self._around.connects(*pair) or None, now)
+
+    def away(self, name: str) -> bool:
+        """Whether a machine can be reached by no other one that is up."""
+        if not self._around.is_up(name):
+            return True
+        others = [other for other in self._names if other != name and self._around.is_up(other)]
+        return bool(others) and not any(self._around.connects(name, other) for other in others)
+
+    def well(self, seconds: float) -> Sequence[str]:
+        """The machines that have been well for so long. Where two of them were not connected for as long: none."""
+        found = [name for name in self._names if self._well_s.get(name, 0.0) >= seconds]
+        if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(found, 2)):
+            return found
+        return self._largest(found, seconds)
+
+    def _largest(self, found: Sequence[str], seconds: float) -> Sequence[str]:
+        """The largest set of machines that were all connected for so long."""
+        for size in range(len(found) - 1, 1, -1):
+            for some in combinations(found, size):
+                if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(some, 2)):
+                    return some
+        return found[:1]

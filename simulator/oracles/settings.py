@@ -1,0 +1,76 @@
+"""What the campaign has set, as the oracles read it: from the configuration that each broker is given, and from what
+clients have set for topics. No value is taken from what a broker has made of it.
+
+`DEFAULTS` are the documented ones (docs/by-hand.md, "Keys").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+MIN_INSYNC, FLUSH, CLEANUP = "min.insync.replicas", "log.flush.interval.messages", "log.cleanup.policy"
+LEASE, FETCH_TIMEOUT, EXPIRATION = "broker.lease.ms", "quorum.fetch.timeout.ms", "producer.id.expiration.ms"
+LAG, SESSION, ELECTION = "replica.lag.time.max.ms", "broker.session.timeout.ms", "quorum.election.timeout.ms"
+VOTERS = ("quorum.voters", "controller.quorum.voters")
+DEFAULTS: Final[Mapping[str, str]] = {
+    MIN_INSYNC: "1",
+    FLUSH: "0",
+    CLEANUP: "delete",
+    LEASE: "2000",
+    FETCH_TIMEOUT: "1000",
+    EXPIRATION: "86400000",
+    LAG: "3000",
+    SESSION: "3000",
+    ELECTION: "700",
+}
+OF_TOPICS: Final[Mapping[str, str]] = {
+    MIN_INSYNC: MIN_INSYNC,
+    FLUSH: "flush.messages",
+    CLEANUP: "cleanup.policy",
+}
+"""By the broker's key the topic's, which goes before it."""
+
+
+class Settings:
+    """The settings of one broker. `properties`: its configuration file, by key."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+
+    def text(self, key: str, topic: Mapping[str, str] | None = None) -> str:
+        """`topic`: what is set for the topic, by the topic's keys."""
+        own = None if topic is None else topic.get(OF_TOPICS.get(key, key))
+        return own if own is not None else self._properties.get(key, DEFAULTS[key])
+
+    def number(self, key: str, topic: Mapping[str, str] | None = None) -> int:
+        return int(self.text(key, topic))
+
+    def seconds(self, key: str) -> float:
+        """Of a key in milliseconds."""
+        return self.number(key) / 1000
+
+    @property
+    def patience_s(self) -> float:
+        """How long it takes at the longest until a broker, a replica and a leader of the quorum are given up, one after
+        the other, and a lease has ended."""
+        return sum(map(self.seconds, (SESSION, LEASE, LAG, FETCH_TIMEOUT, ELECTION)))
+
+    def flushes(self, topic: Mapping[str, str]) -> bool:
+        """Whether each record is flushed before it counts."""
+        return self.number(FLUSH, topic) == 1
+
+    def compacts(self, topic: Mapping[str, str]) -> bool:
+        return "compact" in self.text(CLEANUP, topic)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The ids of the quorum's voters, as the cluster began with them; empty where none are named."""
+        named = next((self._properties[key] for key in VOTERS if key in self._properties), "")
+        return tuple(sorted(int(part.split("@")[0]) for part in named.split(",") if part.strip()))
+
+
+def least_in_sync(settings: Iterable[Settings], topic: Mapping[str, str], replicas: int) -> int:
+    """How many replicas an ISR must have for a leader to commit: the least that any broker's settings ask for, never
+    more than the partition has replicas (KIP-966; a topic with fewer replicas can be written)."""
+    return min(replicas, min((each.number(MIN_INSYNC, topic) for each in settings), default=1))

@@ -1,0 +1,140 @@
+"""Liveness while faults last: demanded only where the evidence says that the cluster had to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.core.progress import Attempt, Cluster, Told, gaps, kept, touches_of
+from history.damage import Damage
+from history.schemas import INF
+
+S = 1_000_000_000
+P = ("log", 0)
+NODES = ("n1", "n2", "n3")
+ROLES = dict.fromkeys(NODES, "broker")
+BOUND = 10 * S
+END = 100 * S
+
+
+def fault(
+    node: str, begin: int, end: int | None, *damage: Damage, status: str = "confirmed", pairs: Any = None
+) -> list[dict[str, Any]]:
+    parameters = {} if pairs is None else {"pairs": pairs}
+    of = {"id": f"{node}/{begin}", "t": begin * S}
+    begun = of | {"event": "fault_invoked", "targets": [node], "parameters": parameters, "may_destroy": list(damage)}
+    lines = [begun, of | {"event": "fault_injected", "status": status}]
+    return lines + ([] if end is None else [of | {"event": "fault_healed", "t": end * S}])
+
+
+def tries(begin: int, end: int, *, ok: bool) -> list[Attempt]:
+    """An append each second, answered within half a second."""
+    return [Attempt(at * S, at * S + S // 2, ok) for at in range(begin, end)]
+
+
+def judged(journal: list[dict[str, Any]], attempts: list[Attempt], least: int = 2) -> list[bool]:
+    """Of each acknowledgement that was due: whether it was missing."""
+    cluster = Cluster(ROLES, {P: NODES}, least, touches_of(journal, BOUND // 2))
+    return [gap is not None for gap in gaps(cluster, {P: attempts}, END, BOUND)]
+
+
+KILL = (Damage.PROGRESS, Damage.MEMORY)
+WORKS = tries(0, 20, ok=True)
+
+
+def test_writes_that_go_on_during_a_fault_pass() -> None:
+    attempts = [*WORKS, *tries(20, 24, ok=False), *tries(24, 90, ok=True)]
+    assert judged(fault("n3", 20, 80, *KILL), attempts) == []
+
+
+def test_a_cluster_that_stands_still_though_a_majority_is_untouched_is_found() -> None:
+    assert judged(fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)]) == [True]
+
+
+def test_one_that_stands_still_without_any_fault_is_found() -> None:
+    assert judged([], [*WORKS, *tries(20, 90, ok=False)]) == [True]
+
+
+@pytest.mark.parametrize(
+    ("journal", "attempts", "least"),
+    [
+        pytest.param([], WORKS, 2, id="no client asks"),
+        pytest.param([], [*WORKS, Attempt(20 * S, INF, False)], 2, id="its client may be gone"),
+        pytest.param([], [*WORKS, *tries(20, 25, ok=False), *tries(35, 90, ok=False)], 2, id="clients paused"),
+        pytest.param([], tries(0, 90, ok=False), 2, id="nothing was ever acknowledged: it may not have been ready"),
+        pytest.param(
+            [*fault("n2", 20, 80, *KILL), *fault("n3", 20, 80, *KILL)], [*WORKS, *tries(20, 90, ok=False)], 2,
+            id="a majority is down",
+        ),
+        pytest.param(
+            fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)], 3, id="too few replicas are left"
+        ),
+        pytest.param(
+            fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)], 1,
+            id="the in-sync set may have been the node that is down",
+        ),
+        pytest.param(
+            [*fault("n3", 20, 80, *KILL), *fault("n2", 10, 18, *KILL)], [*WORKS, *tries(20, 90, ok=False)], 2,
+            id="a node was healed just before",
+        ),
+        pytest.param(
+            [*fault("n3", 20, 80, *KILL), *fault("n2", 1, 2, Damage.DISK)], [*WORKS, *tries(20, 90, ok=False)], 2,
+            id="a node lost its disk",
+        ),
+        pytest.param(
+            fault("n1", 20, 80, Damage.PACKETS, pairs=[["n1", "n2"]]), [*WORKS, *tries(20, 90, ok=False)], 2,
+            id="two nodes are not connected",
+        ),
+        pytest.param(
+            fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 29, ok=False), *tries(29, 90, ok=True)], 2, id="in time"
+        ),
+        pytest.param([], [*WORKS, *tries(92, 100, ok=False)], 2, id="the load ends before the bound"),
+        pytest.param(
+            [{"event": "service_exit", "node": "n2", "t": 5 * S}, *fault("n3", 20, 80, *KILL)],
+            [*WORKS, *tries(20, 90, ok=False)], 2, id="a process had ended by itself",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_is_demanded_without_evidence(
+    journal: list[dict[str, Any]], attempts: list[Attempt], least: int
+) -> None:
+    assert not any(judged(journal, attempts, least))
+
+
+IDS = {name: number for number, name in enumerate(NODES, 1)}
+
+
+def stayed(journal: list[dict[str, Any]], *told: Told) -> list[bool]:
+    cluster = Cluster(ROLES, {P: NODES}, 2, touches_of(journal, BOUND // 2))
+    return [each is not None for each in kept(cluster, IDS, {P: told}, 2 * BOUND)]
+
+
+BEFORE = Told(5 * S, "n1", 1, (1, 2, 3), True)
+SHRUNK = Told(25 * S, "n1", 2, (1, 2), True)
+BACK = Told(85 * S, "n1", 3, (1, 2, 3), True)
+
+
+def test_an_in_sync_set_that_shrinks_while_a_replica_is_down_passes() -> None:
+    assert stayed(fault("n3", 20, 80, *KILL), BEFORE, SHRUNK, BACK) == [False]
+
+
+def test_one_that_keeps_a_replica_that_is_down_is_found() -> None:
+    assert stayed(fault("n3", 20, 80, *KILL), BEFORE) == [True]
+
+
+@pytest.mark.parametrize(
+    ("journal", "told"),
+    [
+        pytest.param(fault("n3", 20, 35, *KILL), [BEFORE], id="the fault was shorter than the bound"),
+        pytest.param(fault("n3", 20, 80, *KILL, status="mismatch"), [BEFORE], id="the fault was not confirmed"),
+        pytest.param(fault("n3", 20, 80, Damage.SPEED), [BEFORE], id="a slow replica may stay"),
+        pytest.param(fault("n3", 20, 80, Damage.PACKETS), [BEFORE], id="packets may pass"),
+        pytest.param(fault("n3", 20, 80, *KILL), [BEFORE._replace(leads=False)], id="no leader told"),
+        pytest.param(fault("n3", 20, 80, *KILL), [BEFORE._replace(node="n3")], id="the leader is down itself"),
+        pytest.param([*fault("n3", 20, 80, *KILL), *fault("n2", 20, 80, *KILL)], [BEFORE], id="no majority"),
+        pytest.param(fault("n3", 20, None, *KILL), [BEFORE], id="when it was healed is not known"),
+    ],
+)
+def test_no_in_sync_set_has_to_shrink_without_evidence(journal: list[dict[str, Any]], told: list[Told]) -> None:
+    assert not any(stayed(journal, *told))
