@@ -231,6 +231,7 @@ ANOMALIES: Final = (
         "batch-not-valid",
         SAFE_STATE,
         "A log holds a batch whose checksum, counts or length its own bytes contradict.",
+        ("K101-13",),
     ),
     AnomalyKind(
         "stands-still",

@@ -147,7 +147,7 @@ def remembers_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def takes_any_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProducerState, "check", lambda *_: None)
+    monkeypatch.setattr(ProducerState, "check", lambda *_, **__: None)
 
 
 def forgets_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
