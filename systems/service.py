@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Protocol
 
 REMOTE_SYSTEM_DIR = "/opt/brownout/system"
 """Where the directory of a system's description lies on nodes that do not see this machine's."""
+
+
+def shown_as(path: PurePath) -> Path:
+    """The path at which a node's file is kept in a run's evidence: none of its names is hidden."""
+    return Path(*(f"dot{part}" if part.startswith(".") else part for part in path.parts))
 
 
 class Place(Protocol):

@@ -256,28 +256,8 @@ class Deployed:
     def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
         """Raises `InputError` for a template that cannot be filled in."""
         system, role = self.system, self.role(node.id)
-        given = self.settings.get(role.name, Settings()).of(node.name)
-        settings = system.effective(role.name, given, time_scale)
-        text = _Templates(
-            system.description,
-            role.name,
-            {
-                "node": node,
-                "nodes": nodes,
-                "role_nodes": {
-                    name: [each for each in nodes if self.roles[each.id - 1] == name]
-                    for name in system.description.roles
-                },
-                "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
-                "settings": settings,
-                "version": system.version,
-                "cluster_id": self.cluster_id,
-                "python": node.python,
-                "python_path": node.python_path,
-                "time_scale": time_scale,
-                **system.variables(node, self.cluster_id),
-            },
-        )
+        settings = self._effective(node, time_scale)
+        text = self._templates(node, nodes, time_scale)
         return Service(
             role=role.name,
             command=(
@@ -298,6 +278,39 @@ class Deployed:
             kills_at_stop=role.kills_at_stop,
             stop_exit_codes=(*role.stop_exit_codes, *((KILLED,) if role.kills_at_stop else ())),
             start_order=role.start_order,
+        )
+
+    def configuration(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> dict[str, str]:
+        """The texts of a node's configuration files, by their paths below its directory for these. Raises `InputError`
+        for a template that cannot be filled in."""
+        text = self._templates(node, nodes, time_scale)
+        return {path: text.file(path, name) for path, name in self.role(node.id).files.items()}
+
+    def _effective(self, node: Place, time_scale: float) -> dict[str, str]:
+        role = self.role(node.id).name
+        return self.system.effective(role, self.settings.get(role, Settings()).of(node.name), time_scale)
+
+    def _templates(self, node: Place, nodes: Sequence[Place], time_scale: float) -> _Templates:
+        system = self.system
+        return _Templates(
+            system.description,
+            self.role(node.id).name,
+            {
+                "node": node,
+                "nodes": nodes,
+                "role_nodes": {
+                    name: [each for each in nodes if self.roles[each.id - 1] == name]
+                    for name in system.description.roles
+                },
+                "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
+                "settings": self._effective(node, time_scale),
+                "version": system.version,
+                "cluster_id": self.cluster_id,
+                "python": node.python,
+                "python_path": node.python_path,
+                "time_scale": time_scale,
+                **system.variables(node, self.cluster_id),
+            },
         )
 
 

@@ -16,14 +16,16 @@ from typing import Any, Final
 
 from installation.commands import joined
 from orchestrator.campaign import toml_text
+from orchestrator.campaign.configuration import misconfigured
 from orchestrator.campaign.description import Surroundings, chosen, described, settled
 from orchestrator.campaign.file import parse
 from orchestrator.campaign.invocations import StoredPlan, StoredRun
 from orchestrator.campaign.model import SIMULATION, Campaign
-from orchestrator.campaign.own_evidence import foreign
+from orchestrator.campaign.own_evidence import foreign, was_configured
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.swarm import draw
 from orchestrator.campaign.systems import deploy, deployed_as
+from systems import Deployed
 from systems.errors import InputError
 from systems.toml_tables import Source
 
@@ -60,7 +62,10 @@ class Plan:
         others = list(differing(written, content))
         yield from (f"run.toml is not what was planned: {what}" for what in others)
         if not others:
-            yield from foreign(run, written, run_dir, self._identity(run))
+            deployed = self._deployed(run)
+            yield from foreign(run, written, run_dir, None if deployed is None else deployed.identity)
+            if deployed is not None and was_configured(run_dir):
+                yield from misconfigured(deployed, written["time_scale"], run_dir)
 
     def _common(self, run: StoredRun) -> Content:
         """What the plan settles of a run. Raises `InputError`."""
@@ -73,13 +78,13 @@ class Plan:
             self._settled[key] = settled_of(self._campaign, run.cell.name, run.seed)
         return self._settled[key]
 
-    def _identity(self, run: StoredRun) -> str | None:
-        """How the nodes of a run call their cluster on their disks; None where the plan does not settle that."""
+    def _deployed(self, run: StoredRun) -> Deployed | None:
+        """What the nodes of a run have; None where that follows from files of the user's."""
         if run.cell.name in self._plan.settled:
             return None
         cell = next(cell for cell in self._campaign.cells if cell.name == run.cell.name)
-        planned = PlannedRun(run.id, self._campaign, cell, run.seed)
-        return deploy(planned, repeatable=self._plan.world == SIMULATION).identity
+        planned = PlannedRun(run.id, draw(self._campaign, run.seed), cell, run.seed)
+        return deploy(planned, repeatable=self._plan.world == SIMULATION)
 
     @cached_property
     def _campaign(self) -> Campaign:

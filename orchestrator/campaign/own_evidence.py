@@ -44,6 +44,15 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
         yield from _identities(identity, description["system"]["roles"], run_dir)
 
 
+def was_configured(run_dir: Path) -> bool:
+    """Whether a run came so far that its nodes had been configured: one of them was started."""
+    try:
+        lines = [line for _, line in read_lines(run_dir / "history" / "journal.jsonl").contents]
+    except OSError:
+        return True
+    return any((line.get("event"), line.get("what")) == ("node", "started") for line in lines)
+
+
 def schedule_of(
     seed: int,
     kinds: Sequence[str],

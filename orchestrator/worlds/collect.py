@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from systems.service import shown_as
+
 _RECORDS = ("events.jsonl", "service.log")
 
 
@@ -39,19 +41,14 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: st
     for parent in {str(Path(pattern).parent) for pattern in patterns} - {"."}:
         for directory in source.glob(parent):
             if directory.is_dir() and not directory.is_symlink():
-                (draft / visible(directory.relative_to(source))).mkdir(parents=True, exist_ok=True)
+                (draft / shown_as(directory.relative_to(source))).mkdir(parents=True, exist_ok=True)
     found = {path for pattern in patterns for path in source.glob(pattern)}
     for path in sorted(found, key=lambda path: (len(path.parts), path)):
         if path.is_file() and not path.is_symlink():
-            copy = draft / visible(path.relative_to(source))
+            copy = draft / shown_as(path.relative_to(source))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     draft.rename(target)
-
-
-def visible(path: PurePosixPath | Path) -> Path:
-    """A path below a collection, none of whose names is hidden."""
-    return Path(*(f"dot{part}" if part.startswith(".") else part for part in path.parts))
 
 
 def has_data(destination: Path) -> bool:
@@ -75,6 +72,6 @@ def keep_configuration(record_dir: Path, etc_dir: str, files: Mapping[str, str])
     `files`: texts by their path on the node."""
     for path, text in files.items():
         place = PurePosixPath(path)
-        kept = record_dir / visible(place.relative_to(etc_dir) if place.is_relative_to(etc_dir) else Path(place.name))
+        kept = record_dir / shown_as(place.relative_to(etc_dir) if place.is_relative_to(etc_dir) else Path(place.name))
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")

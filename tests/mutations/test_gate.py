@@ -204,6 +204,31 @@ def test_a_run_of_another_seed_under_the_name_of_the_planned_one_is_not(
     assert words in " ".join(entry.reasons)
 
 
+CONFIGURATION = "nodes/n2/server.properties"
+OTHER_CONFIGURATIONS: dict[str, Callable[[Stored], None]] = {
+    "it is missing": lambda run: run.remove(CONFIGURATION),
+    "it is empty": lambda run: run.empty(CONFIGURATION),
+    "it is another node's": lambda run: run.copy("nodes/n1/server.properties", CONFIGURATION),
+    "another value": lambda run: run.text(CONFIGURATION, "^min.insync.replicas=2$", "min.insync.replicas=1"),
+    "a setting fewer": lambda run: run.text(CONFIGURATION, "^min.insync.replicas=2\n", ""),
+    "a setting more": lambda run: run.edit(CONFIGURATION, lambda data: data + b"log.flush.interval.messages=9\n"),
+    "fewer voters": lambda run: run.text(CONFIGURATION, r",3@[^,]+$", ""),
+    "another cluster": lambda run: run.text(CONFIGURATION, r"^cluster.id=brownout-", "cluster.id=other-"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONFIGURATIONS)
+def test_nodes_of_another_configuration_than_was_planned_are_not(
+    campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = the_run(campaign)
+    OTHER_CONFIGURATIONS[name](run)
+    seal_again(run.path)
+    judge(run.path)
+    assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
+    assert CONFIGURATION in capsys.readouterr().out
+
+
 def test_a_campaign_in_a_directory_that_is_called_as_the_link_to_the_latest_run_counts(campaign: Path) -> None:
     store = campaign.parent
     assert main(["gate", str(store)]) == EXIT_PASS

@@ -1,0 +1,113 @@
+"""Were a run's nodes given the configuration that its plan settles? Each file is in the run's evidence.
+
+The files are made from the system's templates once more, for places of which every property is a mark. In the evidence,
+a mark may be anything (an address, a directory, a port), but the same throughout a file; all else must be equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from systems import Deployed
+from systems.service import shown_as
+
+_FIRST_PORT: Final = 47_311
+_MARK: Final = re.compile(r"mark(?P<node>\d+)of(?P<what>[a-z]+)kram")
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A place that is made of marks. No file of it is on this machine."""
+
+    id: int
+    ports: Mapping[str, int]
+    is_local: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"n{self.id}"
+
+    @property
+    def address(self) -> str:
+        return self._mark("address")
+
+    @property
+    def data_dir(self) -> str:
+        return self._mark("data")
+
+    @property
+    def etc_dir(self) -> str:
+        return self._mark("etc")
+
+    @property
+    def var_dir(self) -> str:
+        return self._mark("var")
+
+    @property
+    def files_dir(self) -> str:
+        return self._mark("files")
+
+    @property
+    def python(self) -> str:
+        return self._mark("python")
+
+    @property
+    def python_path(self) -> str:
+        return self._mark("modules")
+
+    def _mark(self, what: str) -> str:
+        return f"mark{self.id}of{what}kram"
+
+
+def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Iterator[str]:
+    """How the nodes' configuration differs from what is deployed, as sentences. Raises `InputError` for a template that
+    cannot be filled in here."""
+    places = _places(deployed)
+    for place in places:
+        for path, text in deployed.configuration(place, places, time_scale).items():
+            name = f"nodes/{place.name}/{shown_as(Path(path))}"
+            try:
+                found = (run_dir / name).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                yield f"{name}, which shows how {place.name} was configured, cannot be read: {error}"
+                continue
+            if not _pattern(text, places).fullmatch(found):
+                yield f"{name} is not the configuration that the plan gives to {place.name}: {_difference(text, found)}"
+
+
+def _places(deployed: Deployed) -> Sequence[_Marked]:
+    places, port = [], _FIRST_PORT
+    for number in range(1, len(deployed.roles) + 1):
+        names = deployed.ports(number)
+        places.append(_Marked(number, {name: port + at for at, name in enumerate(names)}))
+        port += len(names)
+    return places
+
+
+def _pattern(text: str, places: Sequence[_Marked]) -> re.Pattern[str]:
+    """What a text may be where its marks are something else."""
+    marks = {str(port): r"\d+" for place in places for port in place.ports.values()}
+    marks |= {found[0]: r"[^\s,]+?" for found in _MARK.finditer(text)}
+    parts, seen = [], dict[str, str]()
+    for part in re.split(f"({'|'.join(sorted(map(re.escape, marks)))})", text):
+        if part not in marks:
+            parts.append(re.escape(part))
+        elif part in seen:
+            parts.append(f"(?P={seen[part]})")
+        else:
+            seen[part] = f"mark_{len(seen)}"
+            parts.append(f"(?P<{seen[part]}>{marks[part]})")
+    return re.compile("".join(parts))
+
+
+def _difference(text: str, found: str) -> str:
+    """The first line that is another one, for a sentence."""
+    expected, lines = text.splitlines(), found.splitlines()
+    for number, (one, other) in enumerate(zip(expected, lines, strict=False), 1):
+        if not _MARK.search(one) and one != other:
+            return f"line {number} is {other!r}, not {one!r}"
+    return f"it has {len(lines)} lines, of which {len(expected)} are expected; or the places in them differ"
