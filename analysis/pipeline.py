@@ -142,6 +142,7 @@ def _judge(
         evidence=evidence,
         analysis=revision(),
         certificate=digest_of_certificate(run_dir) if verdict == PASS else "",
+        engine="in-process" if handle is None else "spark",
     )
     why = unmet(description.expected, judged)
     judged = replace(judged, met=not why, unmet=why)

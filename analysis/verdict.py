@@ -76,7 +76,7 @@ class Verdict:
     sentences; empty where it is `met`.
     `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
     `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them, `certificate`: of
-    the proof of a pass, empty where there is none.
+    the proof of a pass, empty where there is none. `engine`: what the analysis ran on, which decides nothing.
     """
 
     run: str
@@ -105,6 +105,7 @@ class Verdict:
     evidence: str = ""
     analysis: str = ""
     certificate: str = ""
+    engine: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""

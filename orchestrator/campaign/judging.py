@@ -6,20 +6,46 @@ import contextlib
 import shutil
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from installation import extras
 from installation.commands import command
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from analysis.spark import SparkHandle
     from analysis.verdict import Verdict
 
 
+IN_PROCESS: Final = "in-process"
+LOCAL: Final = "local[2]"
+"""The Spark master of this machine."""
+
+
+def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, str]:
+    """The engine, and why it is that one. `asked`: by the user, None where it is left to us. `simulated`: the runs are
+    small, and a session would take longer than they do.
+
+    Raises `UsageError` when nothing could be judged: before a run is made, not after it."""
+    from analysis.spark import NO_JAVA, find_java
+
+    if asked == IN_PROCESS or (asked is None and simulated):
+        return IN_PROCESS, "it was asked for" if asked else "simulated runs are small"
+    if not extras.is_there(extras.SPARK):
+        if asked is None:
+            return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
+        told = extras.what_is_missing(extras.SPARK, "the engine spark")
+        raise UsageError(f"{told}; or judge without it: --engine in-process")
+    if find_java() is None:
+        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
+    return "spark", "it was asked for" if asked else "Spark is installed"
+
+
 class Engine:
     """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`.
     Without `pictures` nothing is drawn; `brownout analyze` does that for any run that is looked at."""
 
-    def __init__(self, kind: str, scratch: Path, master: str = "local[2]", *, pictures: bool = True) -> None:
+    def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, pictures: bool = True) -> None:
         self.kind = kind
         self.pictures = pictures
         self._master = master

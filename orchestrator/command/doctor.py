@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
+from installation import extras
 from installation.commands import command
 from installation.files import PROJECT_ROOT, default_store, is_installed
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, UsageError
@@ -19,23 +20,28 @@ from orchestrator.machine import packages as system_packages
 
 _LIBRARIES = (
     "confluent-kafka",
-    "pyarrow",
-    "numpy",
-    "numba",
-    "pyspark",
-    "uvloop",
-    "msgspec",
     "crc32c",
+    "cramjam",
     "fabric",
+    "jinja2",
+    "kazoo",
+    "matplotlib",
+    "msgspec",
+    "numba",
+    "numpy",
+    "paramiko",
+    "pyarrow",
     "rich",
+    "uvloop",
 )
-_ANSIBLE = ("ansible-core", "ansible-runner", "mitogen")
+"""Those of every installation; `tests/orchestrator/test_doctor.py` compares them with what is declared."""
 _FREE_BYTES = 2 << 30
 
 EVERY_WORLD = "every world"
 NAMESPACES = "namespace world"
 VIRTUAL_MACHINES = "virtual machines"
 INVENTORY = "inventory"
+SPARK = "engine spark"
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything, in the order in which to remedy it."""
-    return [*_python(), _java(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
+    return [*_python(), *_spark(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
 
 def main(*, clean: bool, as_json: bool) -> int:
@@ -153,6 +159,20 @@ def _install_again() -> str:
     return f"remove .venv and run {command('doctor')} again"
 
 
+def _spark() -> list[Finding]:
+    """Without Spark runs are judged in process. Where it is installed it is the default, and then Java is a need."""
+    if absent := extras.missing(extras.SPARK):
+        remedy = f"nothing, or: {extras.how_to_install(extras.SPARK)}"
+        return [Finding(SPARK, "extra [spark]", False, f"without {', '.join(absent)}: judged in process", remedy)]
+    return [Finding(SPARK, "extra [spark]", True, f"pyspark {metadata.version('pyspark')}"), _java()]
+
+
+def _extra_vms(part: str) -> Finding:
+    absent = extras.missing(extras.VMS)
+    detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
+    return Finding(part, "extra [vms]", not absent, detail, extras.how_to_install(extras.VMS) if absent else "")
+
+
 def _java() -> Finding:
     from analysis.spark import OLDEST_JAVA, java_version
 
@@ -194,7 +214,7 @@ def _virtual_machines() -> list[Finding]:
     except nodeimage.ImageError as error:
         said, remedy = str(error).splitlines()[0], command("image", "build")
         place, found = None, Finding(VIRTUAL_MACHINES, "image", False, said, remedy)
-    return [*findings, _kvm(place), found]
+    return [_extra_vms(VIRTUAL_MACHINES), *findings, _kvm(place), found]
 
 
 def _kvm(image: Path | None) -> Finding:
@@ -210,12 +230,9 @@ def _kvm(image: Path | None) -> Finding:
 def _inventory() -> list[Finding]:
     from orchestrator.machine.programs import find_program
 
-    absent = [name for name in _ANSIBLE if not _installed(name)]
-    detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
-    remedy = _install_again() if absent else ""
     ssh = find_program("ssh")
     return [
-        Finding(INVENTORY, "ansible", not absent, detail, remedy),
+        _extra_vms(INVENTORY),
         Finding(INVENTORY, "ssh", ssh is not None, ssh or "not installed", "" if ssh else "install openssh-client"),
     ]
 

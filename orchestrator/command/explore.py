@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from installation.files import default_store
 from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import find, shortest, shown
-from orchestrator.campaign.judging import Engine
+from orchestrator.campaign.judging import IN_PROCESS, Engine, choose_engine
 from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.store import Store
 from orchestrator.cleanup import always
 from orchestrator.command.printing import say
-from orchestrator.command.run import require_engine
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -61,9 +60,10 @@ def main(options: argparse.Namespace) -> int:
     """Explore a campaign. Raises `UsageError`."""
     if options.first is not None and not 0 <= options.first <= MAX_SEED - (options.runs or RUNS):
         raise UsageError(f"--first {options.first}: seeds are whole numbers from 0, below 2^63 - 1")
-    if options.master is not None and options.engine != "spark":
+    if options.master is not None and options.engine == IN_PROCESS:
         raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
-    require_engine(options.engine)
+    asked = options.engine or (None if options.master is None else "spark")
+    options.engine, _ = choose_engine(asked)
     store = Store((options.store or default_store()).resolve())
     campaign = load(find(options.campaign))
     require_simulation(campaign, "explore makes runs of that world")
@@ -137,7 +137,7 @@ def _workers(
 ) -> Iterator[Callable[[list[Task]], Iterable[Attempted]]]:
     """What makes runs: this process, or Spark's. Raises `UsageError` where there is no Spark."""
     with scratch(store) as place:
-        if options.engine == "in-process":
+        if options.engine == IN_PROCESS:
             yield lambda tasks: (attempt(task, place, interrupts) for task in tasks)
             return
         cores = os.cpu_count() or 1

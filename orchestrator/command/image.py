@@ -14,6 +14,7 @@ from installation.files import PROJECT_ROOT
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.progress import Progress
+from orchestrator.worlds.selection import require_machines
 from systems.toml_tables import suggestion
 
 PROGRAMS = {
@@ -41,6 +42,7 @@ def _build(options: Sequence[str], *, force: bool) -> int:
     unknown = sorted(set(options) - set(nodeimage.OPTIONS))
     if unknown:
         raise UsageError(f"--with {unknown[0]}: {suggestion(unknown[0], nodeimage.OPTIONS)}")
+    require_machines("building the nodes' image")
     began = time.monotonic()
     with Progress() as progress:
         progress.run("the nodes' image")

@@ -12,7 +12,7 @@ from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import gate
-from orchestrator.campaign.judging import BROKEN, Engine, judge
+from orchestrator.campaign.judging import BROKEN, LOCAL, Engine, choose_engine, judge
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import RunDirectory, Store, names_of_store
 from orchestrator.command.gate import is_campaign, renew_documents
@@ -33,7 +33,8 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
     runs = [store.find_run(name) for name in options.run]
     named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}
     # The scratch is beside the verdict: that place can be written.
-    engine = Engine(options.engine, runs[0].path / ".spark", options.master)
+    kind, _ = choose_engine(options.engine or (None if options.master is None else "spark"))
+    engine = Engine(kind, runs[0].path / ".spark", options.master or LOCAL)
     verdicts, refused = [], []
     opened: set[Path] = set()
 

@@ -113,6 +113,7 @@ def parser() -> argparse.ArgumentParser:
         _nodes,
         _image,
         _doctor,
+        _docs,
         _install_packages,
         _mutants,
         _test,
@@ -209,6 +210,10 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
         from orchestrator.machine import packages
 
         return packages.install(options.names)
+    if command == "docs":
+        from orchestrator.command import documentation
+
+        return documentation.main(options.words)
     if command == "mutants":
         from orchestrator.command import mutants
 
@@ -262,7 +267,7 @@ def _run(commands: Commands) -> None:
     )
     command.add_argument("--quiet", action="store_true", help="no progress, only the result")
     store_option(command)
-    engine_option(command, default=None)
+    engine_option(command)
     json_option(command)
 
 
@@ -306,7 +311,6 @@ def _analyze(commands: Commands) -> None:
     engine_option(command)
     command.add_argument(
         "--master",
-        default="local[2]",
         metavar="URL",
         help="the Spark master, such as spark://host:7077 for a cluster whose workers see the store and this project "
         "under the same paths (default: local[2])",
@@ -466,6 +470,19 @@ def _doctor(commands: Commands) -> None:
     )
     command.add_argument("--clean", action="store_true", help="remove what killed runs may have left behind")
     json_option(command)
+
+
+def _docs(commands: Commands) -> None:
+    command = add(
+        commands,
+        "docs",
+        "read the documentation",
+        "Prints what is installed, on a terminal by the pager.\n\n"
+        "  brownout docs                  the list of pages\n"
+        "  brownout docs your-system      one page\n"
+        "  brownout docs power cut        the lines that have these words, with their pages",
+    )
+    command.add_argument("words", nargs="*", metavar="PAGE|WORD", help="the name of a page, or words to find")
 
 
 def _mutants(commands: Commands) -> None:

@@ -39,13 +39,13 @@ def store_option(command: argparse.ArgumentParser) -> None:
     )
 
 
-def engine_option(command: argparse.ArgumentParser, default: str | None = "spark") -> None:
-    """What the analysis runs on."""
+def engine_option(command: argparse.ArgumentParser) -> None:
+    """What the analysis runs on; None where the command is to choose (`campaign.judging.choose_engine`)."""
     command.add_argument(
         "--engine",
         choices=("spark", "in-process"),
-        default=default,
-        help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine",
+        help="what the analysis runs on; the verdict is the same, Spark takes histories that outgrow a machine "
+        "(default: spark where the extra [spark] is installed, else in-process; in-process for simulated runs)",
     )
 
 

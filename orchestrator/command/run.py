@@ -16,7 +16,7 @@ from orchestrator.campaign.file import load
 from orchestrator.campaign.finding import DEMO, find, shortest, shown
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.invocations import open_stamp
-from orchestrator.campaign.judging import Engine
+from orchestrator.campaign.judging import Engine, choose_engine
 from orchestrator.campaign.model import MAX_SEED, SIMULATION, Campaign
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.policy_file import find_policy
@@ -40,7 +40,7 @@ from orchestrator.running.runner import (
     resume_invocation,
 )
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.selection import Selection, lab_named, select_lab
+from orchestrator.worlds.selection import Selection, lab_named, require_machines, select_lab
 
 # Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
 _LAB_VARIABLE = "BROWNOUT_LAB"
@@ -70,8 +70,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         return 0
     check_size(campaign, cells=options.cell, seeds=seeds)
     simulated = _wanted_world(options, campaign) == SIMULATION
-    engine_kind = options.engine or ("in-process" if simulated else "spark")
-    require_engine(engine_kind)
+    engine_kind, options.engine_reason = choose_engine(options.engine, simulated=simulated)
     find_policy(store.names, None)  # read at the end; what is wrong with it is told now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
@@ -101,6 +100,7 @@ def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, op
         count = len(invocation.todo)
         progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
         progress.say(f"world: {selection.reason}", dim=True)
+        progress.say(f"engine: {engine.kind} ({options.engine_reason})", dim=True)
         runner = Runner(store, run_options, progress, interrupts)
         try:
             with interrupts.installed():
@@ -137,14 +137,6 @@ def seed_range(text: str | None) -> range:
     return range(int(match[1]), int(match[2]) + 1)
 
 
-def require_engine(engine: str) -> None:
-    """Raise `UsageError` when nothing could be judged: before a run is made, not after it."""
-    from analysis.spark import NO_JAVA, find_java
-
-    if engine == "spark" and find_java() is None:
-        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
-
-
 def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
     """The inventory that was asked for, on the command line or by the campaign. Raises `UsageError`."""
     world = _wanted_world(options, campaign)
@@ -153,6 +145,7 @@ def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
             raise UsageError(f"--inventory {options.inventory}: the {world} world has none; leave out one of the two")
         return None
     given = options.inventory
+    require_machines("the inventory world")
     if given is None and campaign.topology.inventory is not None:
         given = campaign.path.parent / campaign.topology.inventory
     if given is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from installation import extras
 from orchestrator.errors import UsageError
 from orchestrator.worlds.lab import Lab
 from orchestrator.worlds.namespaces import requirements
@@ -48,12 +49,20 @@ def lab_named(name: str) -> type[Lab]:
     raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
 
 
+def require_machines(purpose: str) -> None:
+    """Raise `UsageError` where what reaches machines of their own is not installed."""
+    if not extras.is_there(extras.VMS):
+        raise UsageError(extras.what_is_missing(extras.VMS, purpose))
+
+
 def select_lab(name: str = "auto", filesystem: str = "ext4") -> Selection:
     """The lab of this world; with "auto" namespaces where this machine can, else processes.
 
     Raises `UsageError` for an unknown name, and with what is missing and the remedy when the namespace world was asked
     for and cannot be. What the other worlds need, their `prepare` sees to.
     """
+    if name in ("vagrant", "inventory"):
+        require_machines(f"the {name} world")
     if name not in ("auto", "namespaces"):
         return Selection(lab_named(name), f"the {name} world was asked for")
     missing = requirements.missing(filesystem)

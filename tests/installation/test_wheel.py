@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from installation import extras
 from installation.files import PROJECT_ROOT
 from tests.house.test_rooms import DATA as DIRECTORIES_OF_DATA
 from tests.house.test_rooms import rooms
@@ -45,13 +46,16 @@ class Installed:
     wheel: Path
     target: Path
     away: Path
+    path: tuple[Path, ...] = ()
+    """Further directories of PYTHONPATH, before the package."""
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.python("-m", "brownout", *arguments)
 
     def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """An interpreter that has the package, and no checkout."""
-        environment = {**os.environ, "PYTHONPATH": str(self.target), "XDG_CACHE_HOME": str(self.away / "cache")}
+        path = os.pathsep.join(map(str, (*self.path, self.target)))
+        environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(self.away / "cache")}
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.away,
@@ -89,6 +93,34 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(wheel, place / "site", place / "away")
 
 
+WITHOUT_EXTRAS = """
+import sys
+
+class Filtered:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, *more):
+        return None if name.partition(".")[0] in NOT_THERE else self.finder.find_spec(name, *more)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = map(Filtered, sys.meta_path)
+"""
+
+
+@pytest.fixture(scope="module")
+def base(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The package as if no extra were installed."""
+    names = {name for modules in extras.MODULES.values() for name in modules}
+    names |= {"py4j", "aiokafka", "kafka", "coverage", "slipcover", "black", "ansiblelint"}
+    place = tmp_path_factory.mktemp("base")
+    (place / "sitecustomize.py").write_text(f"NOT_THERE = {names!r}\n{WITHOUT_EXTRAS}", encoding="utf-8")
+    (place / "away").mkdir()
+    return replace(installed, path=(place,), away=place / "away")
+
+
 def of_the_checkout(*directories: str) -> dict[str, bool]:
     """The files that git knows below these directories, and whether each may be executed."""
     listed = subprocess.run(
@@ -117,7 +149,9 @@ def test_the_wheel_takes_two_names_and_has_every_file_of_the_rooms(installed: In
 NO_MODULES = ("orchestrator/command/skeleton/", "playbooks/")
 
 
-def test_every_module_of_the_installed_package_can_be_imported(installed: Installed) -> None:
+@pytest.mark.parametrize("package", ["installed", "base"])
+def test_every_module_of_the_installed_package_can_be_imported(package: str, request: pytest.FixtureRequest) -> None:
+    installed: Installed = request.getfixturevalue(package)
     names = [
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in of_the_checkout(*rooms())
@@ -260,3 +294,48 @@ def test_commands_for_simulated_runs_refuse_in_a_sentence(installed: Installed, 
     assert done.returncode == 64, done.stderr
     assert "no-such" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_extras_a_run_is_judged_in_process_and_says_so(base: Installed) -> None:
+    (base.away / "mine.toml").write_text(MINE, encoding="utf-8")
+    done = base("run", "mine.toml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "engine: in-process (Spark is not installed: " in done.stderr
+    assert "brownout[spark]" in done.stderr
+    report = (base.away / "store" / "latest" / "report.html").read_text(encoding="utf-8")
+    assert "Engine of the analysis: in-process." in report
+    simulated = base("run", "demo", "--world", "simulation", "--quiet")
+    assert simulated.returncode == 0, simulated.stdout + simulated.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("run demo --engine spark", "spark"),
+        ("explore demo --engine spark", "spark"),
+        ("explore demo --master spark://nowhere:7077", "spark"),
+        ("run demo --world vagrant", "vms"),
+        ("run demo --world vagrant --dry-run", "vms"),
+        ("run demo --inventory hosts", "vms"),
+        ("nodes up --world vagrant", "vms"),
+        ("image build", "vms"),
+    ],
+)
+def test_what_an_extra_brings_is_refused_with_the_command_to_install_it(
+    base: Installed, command: str, extra: str
+) -> None:
+    (base.away / "hosts").write_text("one ansible_host=192.0.2.1\n", encoding="utf-8")
+    done = base(*command.split())
+    assert done.returncode == 64, done.stdout + done.stderr
+    assert f"needs the extra [{extra}], which is not installed; install it: " in done.stderr
+    assert f"install 'brownout[{extra}]'" in done.stderr or f"'brownout[{extra}] @ " in done.stderr
+
+
+def test_the_doctor_knows_extras(base: Installed) -> None:
+    said = base("doctor", "--json")
+    content = json.loads(said.stdout)
+    found = {(each["part"], each["name"]): each for each in content["findings"]}
+    assert not found["engine spark", "extra [spark]"]["met"]
+    assert "brownout[spark]" in found["engine spark", "extra [spark]"]["remedy"]
+    assert not found["inventory", "extra [vms]"]["met"]
+    assert (content["can_run"], content["vagrant"], content["inventory"]) == (True, False, False)

@@ -52,6 +52,20 @@ def test_an_unknown_name_shows_the_usage_of_its_command_and_the_nearest(
     assert f"usage: {usage} [" in said
 
 
+def test_the_documentation_is_listed_printed_and_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs"]) == 0
+    listed = capsys.readouterr().out
+    assert "your-system" in listed
+    assert "Testing your system" in listed
+    assert main(["docs", "your-system"]) == 0
+    page = (ROOT / "docs" / "your-system.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == page
+    assert main(["docs", "STOP_deadline_s"]) == 0
+    assert "your-system:" in capsys.readouterr().out
+    assert main(["docs", "your-sytem"]) == 64
+    assert "did you mean 'your-system'?" in capsys.readouterr().err
+
+
 def test_a_campaign_may_begin_with_a_byte_order_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     campaign = tmp_path / "bom.toml"
     campaign.write_bytes(b"\xef\xbb\xbf" + (ROOT / "campaigns" / "demo.toml").read_bytes())

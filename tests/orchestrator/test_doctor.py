@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 
 import pytest
 
+from installation import extras
+from installation.files import PROJECT_ROOT
 from orchestrator.command import doctor
 from orchestrator.command.doctor import Finding
 from orchestrator.command.line import main
@@ -46,3 +50,9 @@ def test_parts_of_virtual_machines_that_are_missing_are_named_and_no_failure(
     last = capsys.readouterr().out.splitlines()[-2:]
     assert "unknown: not yet on virtual machines (--world vagrant): vagrant" in last[0]
     assert "pass: campaigns run on hosts that this machine reaches by SSH" in last[1]
+
+
+def test_the_libraries_of_every_installation_and_the_extras_are_those_that_are_declared() -> None:
+    project = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert list(doctor._LIBRARIES) == [re.split(r"[<>=]", each)[0] for each in project["dependencies"]]
+    assert set(extras.MODULES) == set(project["optional-dependencies"])

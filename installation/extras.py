@@ -1,0 +1,59 @@
+"""The parts of Brownout that are installed only where they are wanted, as `pyproject.toml` declares them.
+
+A checkout has all of them. An installed package has those that were asked for: `pip install 'brownout[spark]'`. What an
+extra brings is imported late, after `is_there` or `missing` was asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Final
+
+from installation.commands import command, joined
+from installation.files import is_installed
+
+SPARK: Final = "spark"
+VMS: Final = "vms"
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    SPARK: ("pyspark", "pandas"),
+    VMS: ("ansible", "ansible_runner", "ansible_mitogen", "pip"),
+    "test": ("pytest", "xdist", "hypothesis", "hatchling"),
+    "dev": ("mypy", "ruff"),
+}
+"""By which modules an extra is known to be there."""
+
+
+def missing(extra: str) -> list[str]:
+    """The modules of the extra that are not there."""
+    return [name for name in MODULES[extra] if importlib.util.find_spec(name) is None]
+
+
+def is_there(extra: str) -> bool:
+    return not missing(extra)
+
+
+def how_to_install(extra: str) -> str:
+    """A command that adds the extra to this installation."""
+    if not is_installed():
+        return f"rm -r .venv; {command('doctor')}"
+    pip = [sys.executable, "-m", "pip"] if importlib.util.find_spec("pip") else ["uv", "pip"]
+    python = [] if pip[0] == sys.executable else ["--python", sys.executable]
+    return joined([*pip, "install", *python, f"brownout[{extra}]{_origin()}"])
+
+
+def what_is_missing(extra: str, purpose: str) -> str:
+    """A sentence for who asked for something that the extra brings; `purpose` begins it, such as `the engine spark`."""
+    return f"{purpose} needs the extra [{extra}], which is not installed; install it: {how_to_install(extra)}"
+
+
+def _origin() -> str:
+    """Where this package was installed from, as pip takes it; empty where that was an index."""
+    try:
+        recorded = metadata.distribution("brownout").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return ""
+    return f" @ {json.loads(recorded)['url']}" if recorded else ""

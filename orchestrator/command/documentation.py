@@ -1,0 +1,57 @@
+"""`brownout docs`: the documentation that came with this installation."""
+
+from __future__ import annotations
+
+import pydoc
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from installation.commands import command
+from installation.files import PROJECT_ROOT
+from orchestrator.command.printing import say, show
+from orchestrator.errors import EXIT_PASS, UsageError
+from systems.toml_tables import suggestion
+
+_PLACE = PROJECT_ROOT / "docs"
+_MOST = 40
+
+
+def main(words: Sequence[str]) -> int:
+    """List the pages, print the one that is named, or list the lines that have all words. Raises `UsageError` for
+    words that are found nowhere."""
+    pages = {path.stem: path for path in sorted(_PLACE.glob("[!.]*.md"))}
+    if not words:
+        show("docs", [{"page": name, "about": _title(path)} for name, path in pages.items()], ("page", "about"))
+        say(f"print one: {command('docs', 'your-system')}; find words: {command('docs', 'power', 'cut')}")
+        return EXIT_PASS
+    name = words[0].removesuffix(".md").removeprefix("docs/")
+    if len(words) == 1 and name in pages:
+        _print(pages[name].read_text(encoding="utf-8"))
+        return EXIT_PASS
+    found = [line for name, path in pages.items() for line in _found(name, path, words)]
+    if not found:
+        raise UsageError(f"no page has {' '.join(words)!r}; {suggestion(name, list(pages))}")
+    say("\n".join(found[:_MOST]))
+    if len(found) > _MOST:
+        say(f"and {len(found) - _MOST} more; give more words")
+    return EXIT_PASS
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+
+
+def _found(name: str, path: Path, words: Sequence[str]) -> list[str]:
+    """The lines of a page that have all words, in any case, each with the page's name and its number."""
+    wanted = [word.casefold() for word in words]
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return [f"{name}:{number}: {line}" for number, line in lines if all(word in line.casefold() for word in wanted)]
+
+
+def _print(text: str) -> None:
+    """On a terminal by the user's pager."""
+    if sys.stdout.isatty():
+        pydoc.pager(text)
+    else:
+        say(text.rstrip("\n"))
