@@ -4,6 +4,14 @@ A killed process closes its connections, and its host then refuses a connection 
 not to wait for a whole session, and no more: a firewall that rejects what passes between two living brokers looks the
 same to one of them. So the controller still waits until the broker's lease has ended. A host that does not answer
 (power loss, a partition, a stopped process) refuses nothing: there the session must run out.
+
+Why no observation over the network proves a death. Every sign of it - a reset of the connection that the broker held, a
+refused connection to its listener, an answer of its host at another port - is a packet. A firewall between controller
+and broker can send each of these packets in the name of the host, and clients may reach the broker all the while. A
+notice that the broker sends before it ends would be proof, but a killed process sends none. So the lease is the lower
+bound of every fail-over, and shorter leases are the only sound way to a faster one: with `s` the session, `l` the lease
+and `h` the time between heartbeats, another broker leads after a kill between 11/9 `l` - `h` and 11/9 `l` (`sessions`),
+and after a suspension or a power loss between `s` - `h` and `s`, each plus two commits of the metadata quorum.
 """
 
 from __future__ import annotations

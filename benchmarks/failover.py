@@ -1,0 +1,135 @@
+"""How long a partition takes no writes after its leader was killed or suspended, and where that time goes.
+
+    python -m benchmarks.failover [--rounds 5] [--directory DIR] [KEY=VALUE ...]
+
+Three brokers at their default settings, or with the given ones; the leader is not the controller. A client asks for the
+leader and appends one record with acks=all, again and again. All times are seconds since the signal: when the
+controller saw that connections are refused (`refused`), when it ended the broker's session (`expired`), when another
+broker led (`leads`), and when the client got its first acknowledgement (`acknowledged`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.load_client import ask, create_topic, leader_address, produce_frame, wait_for_topic
+from broker.protocol.api import ApiKey
+from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.broker.clients.harness import BrokerProcess, Cluster, cluster
+
+TOPIC = "failover"
+AGAIN_S = 0.01
+ATTEMPT_S = 0.5
+SETTLED_S = 5.0
+"""A controller that has just begun waits for leases that an earlier one may have given."""
+ENDS = {"killed": signal.SIGKILL, "suspended": signal.SIGSTOP}
+STAGES = ("refused", "expired", "leads", "acknowledged")
+
+
+async def metadata(port: int) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    answer = await ask(port, request, ApiKey.METADATA, 9)
+    assert isinstance(answer, MetadataResponse)
+    return answer
+
+
+async def fail_over(nodes: Cluster, leader: BrokerProcess, end: signal.Signals) -> dict[str, float]:
+    """End a leader; when each stage was reached, in seconds since then."""
+    others = [broker for broker in nodes.brokers.values() if broker is not leader]
+    frame = produce_frame(TOPIC, -1, 100, 1)
+    assert leader.process is not None
+    began, wall = time.monotonic(), time.time_ns()
+    leader.process.send_signal(end)
+    while True:
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                partition = (await metadata(others[0].port)).topics[0].partitions[0]
+                if partition.leader_id not in (-1, leader.node_id):
+                    await wait_for_topic(nodes.brokers[partition.leader_id].port, TOPIC, frame)
+                    break
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        await asyncio.sleep(AGAIN_S)
+    reached = {"acknowledged": time.monotonic() - began}
+    for broker in others:
+        _add_stages(reached, Path(broker.events), leader.node_id, wall)
+    return reached
+
+
+def _add_stages(reached: dict[str, float], events: Path, ended: int, wall: int) -> None:
+    """What a broker's trace tells of the stages after `wall`, in nanoseconds."""
+    for line in events.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        stage = _stage(event, ended)
+        if stage is not None and event["wall"] > wall:
+            reached.setdefault(stage, (event["wall"] - wall) / 1e9)
+
+
+def _stage(event: dict[str, object], ended: int) -> str | None:
+    if event["event"] == "broker_gone" and event["broker"] == ended:
+        return "refused"
+    if event["event"] == "session_expired" and event["broker"] == ended:
+        return "expired"
+    if event["event"] == "partition_role" and event["topic"] == TOPIC and event["role"] == "leader":
+        return "leads"
+    return None
+
+
+async def a_leader(nodes: Cluster) -> BrokerProcess:
+    """The topic's leader, once all replicas are in sync."""
+    ports = [broker.port for broker in nodes.brokers.values()]
+    port = await leader_address(ports, TOPIC)
+    return next(broker for broker in nodes.brokers.values() if broker.port == port)
+
+
+async def one_round(settings: dict[str, str], directory: Path, end: signal.Signals) -> dict[str, float] | None:
+    """On a cluster of its own; None: the leader was the controller."""
+    with cluster(directory, 3, min_insync_replicas=2, **settings) as nodes:
+        ports = [broker.port for broker in nodes.brokers.values()]
+        await create_topic(ports[0], TOPIC, 3)
+        leader = await a_leader(nodes)
+        await wait_for_topic(leader.port, TOPIC, produce_frame(TOPIC, -1, 100, 1))
+        if (await metadata(leader.port)).controller_id == leader.node_id:
+            return None
+        await asyncio.sleep(SETTLED_S)
+        return await fail_over(nodes, leader, end)
+
+
+def measure(name: str, rounds: int, settings: dict[str, str], directory: Path) -> None:
+    found: list[dict[str, float]] = []
+    tried = 0
+    while len(found) < rounds:
+        tried += 1
+        place = directory / f"{name}-{tried}"
+        os.mkdir(place)
+        reached = asyncio.run(one_round(settings, place, ENDS[name]))
+        if reached is not None:
+            found.append(reached)
+    for stage in STAGES:
+        times = sorted(each[stage] for each in found if stage in each)
+        if times:
+            print(f"{name}: {stage} {times[0]:.2f} to {times[-1]:.2f} s, median {statistics.median(times):.2f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5, help="of each kind (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, default=None, help="where the brokers' data is written")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of the brokers")
+    options = parser.parse_args()
+    settings = {key.replace(".", "_"): value for key, _, value in (each.partition("=") for each in options.settings)}
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        for name in ENDS:
+            measure(name, options.rounds, settings, Path(directory))
+
+
+if __name__ == "__main__":
+    main()
