@@ -86,6 +86,7 @@ class BrokerConfig:
     metadata_log_max_record_bytes_between_snapshots: int = _key(
         "metadata.log.max.record.bytes.between.snapshots", 20 << 20, minimum=1
     )
+    metadata_log_max_snapshot_interval_ms: int = _key("metadata.log.max.snapshot.interval.ms", 3_600_000, minimum=0)
 
     # controller and registration
     broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 3_000, minimum=1)

@@ -58,6 +58,9 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "quorum.retry.backoff.ms": "the first delay before a request is sent again; it doubles",
     "quorum.retry.backoff.max.ms": "the longest of these delays",
     "metadata.log.max.record.bytes.between.snapshots": "so many bytes of metadata records make a new snapshot",
+    "metadata.log.max.snapshot.interval.ms": (
+        "so much time after the last snapshot there is a new one, if the log has grown; 0: only bytes count"
+    ),
     "broker.session.timeout.ms": (
         "a broker that the controller has not heard of for so long is fenced; a new controller waits for the longest "
         "that an earlier one had, as long as leases of that may last"

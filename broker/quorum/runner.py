@@ -40,6 +40,7 @@ from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
+from broker.quorum.snapshot_schedule import SnapshotSchedule
 from broker.quorum.snapshots import Snapshots, know_epoch
 from broker.quorum.telling import QuorumTrace
 from broker.quorum.voter_records import check_lone_voter, named_voters, read_voters, voters_batch
@@ -133,8 +134,7 @@ class QuorumRunner:
         self._snapshots = Snapshots(disk, log.directory)
         self._marks = OffsetCheckpoint(disk, f"{log.directory}/{MARK_FILE}")
         self._mark_interval_s = config.high_watermark_checkpoint_interval_ms / 1000
-        self._snapshot_after = config.metadata_log_max_record_bytes_between_snapshots
-        self._grown = 0  # bytes of records that were applied since the last snapshot
+        self._schedule = SnapshotSchedule.of(config)
         self._state = state
         self._on_snapshot = on_snapshot
         self._announced = False
@@ -189,6 +189,7 @@ class QuorumRunner:
         # A process that was killed may have left records in the page cache; they count from here on.
         await self._log.flush()
         loop = asyncio.get_running_loop()
+        self._schedule.taken(loop.time())
         snapshot = await self._snapshots.restore(self._log)
         records = [] if snapshot is None else self._recall(snapshot)
         read_voters(self._log, self._history)
@@ -377,7 +378,7 @@ class QuorumRunner:
                     await opening(partial(self._do_at_once, effect))
                 case _:
                     self._do_at_once(effect)
-        if self._grown >= self._snapshot_after:
+        if self._schedule.is_due(asyncio.get_running_loop().time()):
             await self._take_snapshot()
         self._show()
         self._set_timer()
@@ -413,13 +414,13 @@ class QuorumRunner:
         self._on_snapshot(snapshot.offset, records)
         self._applied = self.high_watermark = snapshot.offset
         self._digest = None
-        self._grown = 0
+        self._schedule.taken(asyncio.get_running_loop().time())
         self._running().snapshot_taken(snapshot)
         self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
 
     async def _take_snapshot(self) -> None:
         """Write down what everything applied comes to, and let the log below go (KIP-630)."""
-        self._grown = 0
+        self._schedule.taken(asyncio.get_running_loop().time())
         snapshot = self._running().snapshot
         if snapshot is None or snapshot.offset != self._applied:
             snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
@@ -505,7 +506,7 @@ class QuorumRunner:
                 response = self._snapshots.answer(response, effect.read, asyncio.get_running_loop().time())
             except CorruptBatch as error:  # it is made again, of what this node has applied
                 self._told.snapshot_damaged(effect.read.snapshot, error)
-                self._grown = self._snapshot_after
+                self._schedule.demand()
                 response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         elif isinstance(effect.read, do.Read) and isinstance(response, FetchResponse):
             end = self._log.log_end_offset
@@ -520,7 +521,7 @@ class QuorumRunner:
             elif batch.records:
                 self._on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset
-            self._grown += sum(map(len, batch.records))
+            self._schedule.applied(sum(map(len, batch.records)))
             if self._digest is not None:
                 self._digest = digest_with(self._digest, batch)
             if count % BATCHES_IN_A_ROW == 0:
@@ -579,7 +580,7 @@ class QuorumRunner:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        deadline = self._running().deadline()
+        deadline = self._schedule.or_earlier(self._running().deadline())
         if deadline is not None and not self._tick_queued:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
 
