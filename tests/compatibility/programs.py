@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import systems.maven as maven
 from systems.lock_file import Coordinate
-from tests.broker.clients.harness import Cluster
+from tests.broker.clients.harness import Cluster, until
 from tests.broker.clients.kafkas_tools import JARS, VERSION
 from tests.compatibility.trials import NotTriedError, Trial
 
@@ -117,6 +117,28 @@ def configs(nodes: Cluster) -> str:
     return "altered and described a topic's configuration"
 
 
+def users(nodes: Cluster) -> str:
+    where = ("--bootstrap-server", nodes.bootstrap, "--entity-type", "users")
+    tool("kafka.admin.ConfigCommand", *where, "--describe")
+    change = "SCRAM-SHA-256=[iterations=4096,password=secret]"
+    tool("kafka.admin.ConfigCommand", *where, "--entity-name", "ann", "--alter", "--add-config", change)
+    out = tool("kafka.admin.ConfigCommand", *where, "--describe")
+    assert "SCRAM credential configs for user-principal 'ann'" in out, out
+    return "none, then one with a SCRAM credential, described"
+
+
+def reassignment(nodes: Cluster) -> str:
+    plan = {"version": 1, "partitions": [{"topic": "java", "partition": 0, "replicas": [2, 3, 1]}]}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(plan, file)
+        file.flush()
+        main = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        ask = partial(tool, main, "--bootstrap-server", nodes.bootstrap, "--reassignment-json-file", file.name)
+        ask("--execute")
+        until(lambda: "is completed" in ask("--verify"), "the reassignment is complete")
+    return "executed, verified until it was complete"
+
+
 def quorum(nodes: Cluster) -> str:
     ask = partial(tool, "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", nodes.bootstrap)
     status = ask("describe", "--status")
@@ -191,6 +213,8 @@ def _java(name: str, done: str, trial: Callable[[Cluster], str]) -> Trial:
 TRIALS = (
     _java("kafka-topics", "create, describe, list", topics),
     _java("kafka-configs", "alter, describe", configs),
+    _java("kafka-configs", "users: describe, add a SCRAM credential", users),
+    _java("kafka-reassign-partitions", "--execute, --verify", reassignment),
     _java("kafka-metadata-quorum", "describe --status, --replication", quorum),
     _java("console producer", "defaults", console_producer),
     _java("console consumer", "a group, from the beginning", console_consumer),
