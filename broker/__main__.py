@@ -22,6 +22,7 @@ from broker.errors import StartupError
 from broker.mutants import BENIGN, MUTANTS, Mutants, UnknownMutantError
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.node_directory import METADATA_DIRECTORY
+from broker.server.open_listeners import open_listeners
 from broker.server.security import Security
 from broker.trace import JsonLines, Sink, Tracer, Value
 
@@ -97,6 +98,8 @@ async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for warning in open_listeners(config):
+        print(warning, flush=True)
     try:
         node = await BrokerNode.open(
             config,

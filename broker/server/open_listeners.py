@@ -1,0 +1,31 @@
+"""Listeners that take anyone, on a broker that otherwise asks its peers who they are."""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.listeners import ListenerEndpoint, SecurityProtocol
+
+
+def open_listeners(config: BrokerConfig) -> list[str]:
+    """A warning for each listener at which peers need not authenticate, where another listener demands that or an
+    authorizer is set. A broker that asks nobody has none: that is plain from its configuration."""
+    opened = [each for each in config.listeners if not _authenticates(each, config)]
+    if len(opened) == len(config.listeners) and not config.authorizer_class_name:
+        return []
+    return [_warning(each, config) for each in opened]
+
+
+def _authenticates(listener: ListenerEndpoint, config: BrokerConfig) -> bool:
+    by_certificate = listener.protocol is SecurityProtocol.SSL and config.ssl_client_auth == "required"
+    return listener.protocol.authenticates or by_certificate
+
+
+def _warning(listener: ListenerEndpoint, config: BrokerConfig) -> str:
+    where = f"{config.source}: listener {listener.name} ({listener.protocol.name}) at {listener.host}:{listener.port}"
+    remedy = f"give {listener.name} SASL_SSL in listener.security.protocol.map, or let a firewall close its port"
+    if listener.name in config.controller_names:
+        return (
+            f"{where} asks no peer who it is, and serves controllers: whoever reaches it can act as a broker, and "
+            f"pass on requests in any user's name; {remedy}"
+        )
+    return f"{where} asks no client who it is, beside listeners or rules that do; {remedy}"
