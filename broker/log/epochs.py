@@ -69,9 +69,10 @@ class LeaderEpochCache:
         """The largest epoch that is not above `epoch`, and where it ends (H1, K101-5).
 
         The latest epoch ends at the log's end. Below the first known epoch the answer is the one asked for, ending
-        where the first one starts (H2). (-1, -1): nothing is known, or `epoch` is larger than all that are known.
+        where the first one starts (H2); so it is below -1, as in Kafka. (-1, -1): nothing is known, `epoch` is -1 or
+        larger than all that are known.
         """
-        if epoch < 0 or epoch > self.latest_epoch:
+        if epoch == UNDEFINED or epoch > self.latest_epoch or not self._entries:
             return (UNDEFINED, UNDEFINED)
         above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
         if above == len(self._entries):

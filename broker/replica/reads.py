@@ -187,15 +187,16 @@ class PartitionReader:
             elif isinstance(found, PartitionRead):
                 read = found
             else:
-                read = self._read(limits, position, found, max(0, min(left, position.max_bytes)), at_least_one=empty)
+                read = self._read(limits, position, found, left, at_least_one=empty)
             left -= read.size
             empty = empty and not read.size
             reads.append(read)
         return reads
 
     def _read(
-        self, limits: FetchLimits, position: FetchPosition, found: Led, max_bytes: int, *, at_least_one: bool
+        self, limits: FetchLimits, position: FetchPosition, found: Led, left: int, *, at_least_one: bool
     ) -> PartitionRead:
+        """`left`: how many bytes the whole answer may still have, negative once there are too many."""
         partition, leader = found
         log = partition.log
         known = limits.is_replica or leader.high_watermark_is_known
@@ -207,7 +208,12 @@ class PartitionReader:
         )
         unbounded = limits.is_replica or self._serves_past_high_watermark
         upper_bound = log.log_end_offset if unbounded else leader.high_watermark
-        if position.fetch_offset < upper_bound and (max_bytes > 0 or at_least_one):
+        if position.fetch_offset >= upper_bound:
+            return read
+        if min(limits.max_bytes, position.max_bytes) < 0:  # as in Kafka, and as there only where there is data
+            return PartitionRead(position.topic, position.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+        max_bytes = max(0, min(left, position.max_bytes))
+        if max_bytes > 0 or at_least_one:
             try:
                 read.slices = log.locate(position.fetch_offset, max_bytes, upper_bound, min_one=at_least_one)
             except OSError as error:
@@ -246,8 +252,9 @@ class PartitionReader:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         if position.topic_id is not None and position.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        # A replica must say which epoch it follows: only fetches in the leader's own epoch count.
-        fenced = not self._fences_nobody if limits.is_replica else position.current_leader_epoch != UNDEFINED
+        # A replica must say which epoch it follows: only fetches in the leader's own epoch count. Fetch takes any
+        # negative epoch for none, unlike ListOffsets and OffsetForLeaderEpoch, which take -1 only; as in Kafka.
+        fenced = not self._fences_nobody if limits.is_replica else position.current_leader_epoch >= 0
         return epoch_error(leader.leader_epoch, position.current_leader_epoch) if fenced else ErrorCode.NONE
 
     def shown_by(self, limits: FetchLimits, position: FetchPosition) -> Partition | None:

@@ -44,7 +44,7 @@ def divergence(log: LogView, fetch_offset: int, last_fetched_epoch: int) -> Epoc
     The fetcher's last record has `last_fetched_epoch` and lies just below `fetch_offset`; it is part of this log only
     if that epoch is here and reaches at least so far. An epoch that this log never saw diverges too, its end unknown.
     """
-    if last_fetched_epoch == UNDEFINED:
+    if last_fetched_epoch < 0:  # none, as Kafka's Fetch has it
         return None
     end = EpochEnd(*log.epochs.end_offset_for(last_fetched_epoch, log.log_end_offset))
     matches = end.epoch >= last_fetched_epoch and end.end_offset >= fetch_offset

@@ -60,6 +60,8 @@ def test_nothing_is_answered_about_the_unknown(tmp_path: Path) -> None:
     assert cache(tmp_path).end_offset_for(0, 0) == (-1, -1)
     assert cache(tmp_path, (5, 10)).end_offset_for(6, 30) == (-1, -1)
     assert cache(tmp_path, (5, 10)).end_offset_for(-1, 30) == (-1, -1)
+    assert cache(tmp_path).end_offset_for(-2, 0) == (-1, -1)
+    assert cache(tmp_path, (5, 10)).end_offset_for(-2, 30) == (-2, 10), "as of Kafka's cache"
 
 
 @pytest.mark.conforms("H27", "K101-12")
