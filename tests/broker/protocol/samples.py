@@ -63,6 +63,8 @@ def _value(wire: Wire, version: int, rng: random.Random) -> Any:
     if isinstance(wire, Fixed):
         if wire.code == "?":
             return rng.random() < 0.5
+        if wire.code == "d":
+            return rng.choice([0.0, -1.5, 2.0**60, float(rng.randint(-(2**50), 2**50))])
         signed = wire.code.islower()
         low, high = (
             (-(1 << 8 * wire.size - 1), (1 << 8 * wire.size - 1) - 1) if signed else (0, (1 << 8 * wire.size) - 1)
