@@ -35,8 +35,9 @@ class Client:
     """A connection to the system under test."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
-        """`endpoints`: `host:port` of each node, the first of them another one for each client, so that all have
-        someone to talk to. `timeout_s`: what one operation may take. `options`: those of the campaign's [client]."""
+        """`endpoints`: `host:port` of each node. Their order rotates by one node for each client, and for each object
+        that is made for a client: a client whose first node is dead begins at the next one. `timeout_s`: what one
+        operation may take. `options`: those of the campaign's [client]."""
         self.endpoints = tuple(endpoints)
         self.timeout_s = timeout_s
         self.options = dict(options)

@@ -242,7 +242,7 @@ class CommandClient:
             "ROLE": self._role,
             "PLACE": place,
             "PHASE": self._phase,
-            "ENDPOINTS": its.bootstrap,
+            "ENDPOINTS": ",".join(its.endpoints_from(self._starts)),
             "SEED": its.seed,
             "DURATION_S": its.duration_s,
             "RATE": its.rate,

@@ -1,5 +1,8 @@
 """A user's client object in use: made when it is needed, called within a time, made anew after anything unforeseen.
 
+Each object may be given other endpoints than the one before (`ClientSettings.endpoints_from`). So an object that only
+refuses is replaced too: the node that it is bound to may be dead, or may never take an operation again.
+
 The object lives in a thread of its own, so that a call that never returns holds up nobody: the thread is left behind
 and closes the object if the call ever comes back.
 """
@@ -20,6 +23,7 @@ from workloads.loading import ClientClassError, place_of
 C = TypeVar("C", bound=Client)
 
 MAKE_S: Final = 30.0  # how long a first construction may go on failing, as it does while a node is not reachable
+MOST_REFUSALS: Final = 5  # in a row; then the object is made anew
 # What code raises that is wrong, rather than a system that is in trouble.
 MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, SyntaxError, SystemExit)
 
@@ -87,6 +91,7 @@ class Connection(Generic[C]):
         self._make_s = make_s
         self._first_try_s: float | None = None
         self._holder: _Holder[C] | None = None
+        self._refusals = 0
         self.made = 0
 
     def open(self) -> str | None:
@@ -111,13 +116,17 @@ class Connection(Generic[C]):
         return place_of(error)
 
     def call(self, call: _Call[C]) -> Called:
-        """One operation on the open object. After anything but a result or `Refused` the object is let go."""
+        """One operation on the open object. The object is let go after an exception other than `Refused`, after a call
+        that does not return, and after `MOST_REFUSALS` refusals in a row."""
         assert self._holder is not None, "open() comes first"
         try:
             result = self._holder.ask(call, self._patience_s)
         except queue.Empty:
             result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
+        self._refusals = self._refusals + 1 if isinstance(result, Refused) else 0
         if isinstance(result, Refused):
+            if self._refusals >= MOST_REFUSALS:
+                self.close()
             return Called("refused", error=_whole_text(str(result)) or "refused")
         if isinstance(result, BaseException):
             self.close()
@@ -128,6 +137,7 @@ class Connection(Generic[C]):
 
     def close(self) -> None:
         """Let the object go; safe to call twice."""
+        self._refusals = 0
         if self._holder is not None:
             self._holder.let_go()
             self._holder = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -72,10 +73,9 @@ class OwnProcess(ABC, Generic[C]):
         self._last_error = ""
         self._told: set[str] = set()
         made = load_class(settings.own.client_class, self.base)
-        turn = settings.process % len(settings.endpoints)
-        endpoints = settings.endpoints[turn:] + settings.endpoints[:turn]
+        attempts = count()
         self._connection: Connection[C] = Connection(
-            lambda: made(endpoints, settings.own_timeout_s, settings.own.options),
+            lambda: made(settings.endpoints_from(next(attempts)), settings.own_timeout_s, settings.own.options),
             settings.own_patience_s,
             make_s=MAKE_S * settings.time_scale,
         )

@@ -79,6 +79,14 @@ class ClientSettings:
         """`host:port` of every node that serves clients."""
         return tuple(self.bootstrap.split(","))
 
+    def endpoints_from(self, attempt: int) -> tuple[str, ...]:
+        """All endpoints, in the order of this client's connection number `attempt`, which counts from 0.
+
+        The order rotates by one for each client and for each attempt: clients begin at different nodes, and one that is
+        bound to a dead node begins at the next node when it connects again."""
+        turn = (self.process + attempt) % len(self.endpoints)
+        return self.endpoints[turn:] + self.endpoints[:turn]
+
     @property
     def idempotent(self) -> bool:
         """Whether producers send again what was not acknowledged, and brokers keep one of each."""

@@ -85,7 +85,7 @@ def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
     told = lines(tmp_path)[1]["told"]
     assert isinstance(told, dict)
     assert {name: told[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {
-        "ENDPOINTS": "n1:1,n2:2",
+        "ENDPOINTS": "n2:2,n1:1",  # it is client 1, and this its first start
         "RATE": "200.0",
         "SEED": "7",
         "KEYS": "3",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.workloads.own_clients import Registers
 from workloads.api import Refused
-from workloads.connection import Connection
+from workloads.connection import MOST_REFUSALS, Connection
 from workloads.loading import ClientClassError
 
 
@@ -54,6 +54,22 @@ def test_a_result_is_ok_and_a_refusal_keeps_the_object(make: Callable[[], Script
     assert connection.open() is None
     assert connection.call(lambda client: client.read("k")).value == 3
     assert connection.made == 1
+
+
+def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -> None:
+    """It may be bound to a node that is dead, or that will never take an operation."""
+    connection = Connection(make, 5.0)
+    for number in range(1, 2 * MOST_REFUSALS + 1):
+        assert connection.open() is None
+        assert connection.call(raising(Refused("nobody listens"))).outcome == "refused"
+        assert connection.made == 1 + (number > MOST_REFUSALS)
+    assert connection.open() is None
+    assert connection.call(raising(Refused("nobody listens"))).outcome == "refused"
+    assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
+    for _ in range(MOST_REFUSALS - 1):  # only those in a row count
+        connection.call(raising(Refused("nobody listens")))
+    assert connection.open() is None
+    assert connection.made == 3
 
 
 def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[], Scripted]) -> None:

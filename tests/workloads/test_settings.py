@@ -37,3 +37,14 @@ def test_an_idempotent_producer_has_the_librarys_own_retries_and_outlives_an_out
 def test_what_not_all_acknowledge_is_not_idempotent(acks: int) -> None:
     config = producer_config(IDEMPOTENT, acks)
     assert (config["enable.idempotence"], config["retries"]) == (False, 0)
+
+
+def test_endpoints_rotate_for_each_client_and_for_each_of_its_connections() -> None:
+    three = replace(SETTINGS, bootstrap="a:1,b:2,c:3", process=0)
+    assert [three.endpoints_from(attempt) for attempt in range(4)] == [
+        ("a:1", "b:2", "c:3"),
+        ("b:2", "c:3", "a:1"),
+        ("c:3", "a:1", "b:2"),
+        ("a:1", "b:2", "c:3"),
+    ]
+    assert replace(three, process=4).endpoints_from(1) == ("c:3", "a:1", "b:2")
