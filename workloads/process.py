@@ -73,6 +73,15 @@ class ClientHandle(ABC):
         return list(self._trouble)
 
     @property
+    def where_printed(self) -> str:
+        """Where what the client printed is, for the end of a sentence; a log without content is not worth a look."""
+        try:
+            printed = self._log.stat().st_size > 0
+        except OSError:
+            printed = False
+        return f"; see {self._log}" if printed else "; it printed nothing"
+
+    @property
     def alive(self) -> bool:
         return self.exit_code is None
 
@@ -147,7 +156,7 @@ class ClientHandle(ABC):
             return bool(self._answers)
 
         if not self._until(answered, patience_s):
-            raise ClientError(f"client {self.name} gave no answer within {patience_s:.0f} s; see {self._log}")
+            raise ClientError(f"client {self.name} gave no answer within {patience_s:.0f} s{self.where_printed}")
         answer = self._answers.popleft()
         if isinstance(answer, kind):
             return answer
@@ -155,7 +164,7 @@ class ClientHandle(ABC):
 
     def _wait(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
         if not self._until(holds, timeout_s):
-            raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s; see {self._log}")
+            raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s{self.where_printed}")
 
     def _hear(self, event: Event) -> None:
         match event:
@@ -249,7 +258,7 @@ class ClientProcess(ClientHandle):
         if not self.alive:
             self._listener.join(1.0)  # its last words may still be on their way
             last = f": {self._trouble[-1]}" if self._trouble else ""
-            raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}; see {self._log}")
+            raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}{self.where_printed}")
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -51,9 +51,10 @@ def _of_faults(run: Run) -> Iterator[str]:
     moments = [each["injected"] for each in faults.to_pylist() if each["injected"] is not None]
     planned = run.description.planned_changes or run.description.planned_queries
     if planned and moments and not goes_on(run.history, min(moments)):
+        logs = [path for path in (run.directory / "clients").glob("*.log") if path.stat().st_size]
         yield (
             "no operation was under way at the first fault, and none was invoked after it under load: the faults met "
-            "no load; what clients printed is in clients/"
+            f"no load; {'what clients printed is in clients/' if logs else 'the clients printed nothing'}"
         )
 
 

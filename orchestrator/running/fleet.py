@@ -11,16 +11,18 @@ from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError
+from orchestrator.running.patience import crowding_of, ready_s
 from workloads.command_client import probe_every_s, producers_of
 from workloads.control import AppendResult, ReadDone
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
 from workloads.settings import ClientSettings, outcome_timeout_s
 
-READY_S = 30.0
+LEAST_READ_S = 3.0
 STOP_S = 8.0  # beyond the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
+UNDER_LOAD, IN_THE_END = "main", "final"  # phases of operations, as history.schemas names them; it brings Arrow
 
 
 class Fleet:
@@ -58,6 +60,8 @@ class Fleet:
         self._load: list[ClientHandle] = []
         self._probe: ClientHandle | None = None
         self._readers = 0
+        self._waiting: list[ClientHandle] = []  # ready, and put under load after the first acknowledged operation
+        self._others_started = False
         self._completed = False
         self._loading = False
         self._unresolved = 0
@@ -68,26 +72,36 @@ class Fleet:
         return any(planned.first for planned in self._planned_clients)
 
     def start_first(self) -> None:
-        """Start who puts the first operations, or the probe where nobody does. `wait_ready` waits."""
+        """Start the clients that put the first operations, or the probe where there are none."""
         for planned in self._planned_clients:
             if planned.first:
                 self._load.append(self._start(planned.role, planned.name, planned.rate))
         if not self.has_first:
             self._probe = self._start_probe()
 
+    def start_others(self) -> None:
+        """Start all other clients and the probe. They take part once `complete` is called: a client that is only
+        started when the load is under way comes too late on a busy machine, and faults do not meet it. Safe to call
+        twice."""
+        if self._others_started:
+            return
+        self._others_started = True
+        for planned in self._planned_clients:
+            if not planned.first:
+                self._waiting.append(self._start(planned.role, planned.name, planned.rate))
+        if self._probe is None:
+            self._probe = self._start_probe()
+
     def complete(self) -> None:
-        """Start everybody else, unless that was done: the other clients, at once under load, and the probe."""
+        """Put the clients under load that do not start first, unless that was done."""
         if self._completed:
             return
         self._completed = True
-        for planned in self._planned_clients:
-            if not planned.first:
-                client = self._start(planned.role, planned.name, planned.rate)
-                client.start()
-                self._load.append(client)
-                self._loading = True
-        if self._probe is None:
-            self._probe = self._start_probe()
+        self.start_others()
+        for client in self._waiting:
+            client.start()
+            self._load.append(client)
+            self._loading = True
 
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
         """Have the probe append values one after the other until one is not ok. A client that a user brought keeps its
@@ -102,8 +116,14 @@ class Fleet:
         return self._start(self._kind.reader, reader_name(self._readers), 1.0)
 
     def wait_ready(self) -> None:
+        """Wait until every client that was started is ready. Raises `ClientError`."""
+        give_up_s = self._scheduler.monotonic() + self._ready_s()
         for client in self._clients:
-            client.wait_ready(READY_S * self._time_scale)
+            client.wait_ready(max(0.0, give_up_s - self._scheduler.monotonic()))
+
+    def _ready_s(self) -> float:
+        crowded = crowding_of(self._scheduler)
+        return ready_s(len(self._clients), time_scale=self._time_scale, crowded=crowded)
 
     def begin_load(self) -> None:
         """Put those under load that start first."""
@@ -168,19 +188,44 @@ class Fleet:
                 )
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
-        """Read every place to its end. Raises `RunError` for one that cannot be read whole."""
-        reader.wait_ready(READY_S * self._time_scale)
-        reader.phase("final")
-        answers = []
-        for place, name in enumerate(self._places):
-            answer = reader.read_all(place, timeout_s)
-            if not answer.complete:
-                why = f"; the client said: {answer.error}" if answer.error else ""
-                raise RunError(
-                    f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"
-                )
-            answers.append(answer)
+        """Read every place to its end. Raises `RunError` with all places that cannot be read whole, once all were
+        tried: what the others show is on record."""
+        reader.wait_ready(self._ready_s())
+        reader.phase(IN_THE_END)
+        answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
+        left = [_unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete]
+        if left:
+            raise RunError("; ".join(left))
         return answers
+
+    def read_what_answers(self, reader: ClientHandle, timeout_s: float) -> list[str]:
+        """Read every place of a cluster that is not whole, all within `timeout_s` as far as places answer; what came
+        of each, as sentences.
+
+        A read shows the end of a place only where the place has just acknowledged a change of the probe: then every
+        earlier acknowledged change is below the end that the reader is told. Reads of other places are recorded as
+        ordinary reads, which prove no loss by what they lack.
+        """
+        try:
+            reader.wait_ready(self._ready_s())
+        except ClientError as error:
+            return [f"nothing was read: {error}"]
+        give_up_s = self._scheduler.monotonic() + timeout_s
+        return [self._read_one(reader, place, name, give_up_s) for place, name in enumerate(self._places)]
+
+    def _read_one(self, reader: ClientHandle, place: int, name: str, give_up_s: float) -> str:
+        left_s = max(0.0, give_up_s - self._scheduler.monotonic()) / (len(self._places) - place)
+        within_s = max(LEAST_READ_S * self._time_scale, left_s)
+        try:
+            probed = self._require_probe().probe(place, PROBE_ATTEMPT_S * self._time_scale)
+            reader.phase(IN_THE_END if probed.ok else UNDER_LOAD)
+            answer = reader.read_all(place, within_s)
+        except ClientError as error:
+            return f"{name} was not read: {error}"
+        if not answer.complete:
+            return _unread(name, answer, within_s)
+        took = "it took a write before" if probed.ok else f"it took no write before: {probed.error}"
+        return f"{name} was read to the end that it states, {answer.end}; {took}"
 
     def close(self) -> None:
         """End every client; their records are whole afterwards, and the journal says what each left."""
@@ -240,3 +285,8 @@ class Fleet:
         client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
         self._clients.append(client)
         return client
+
+
+def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:
+    why = f"; the client said: {answer.error}" if answer.error else ""
+    return f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"

@@ -136,7 +136,11 @@ class Run:
         self._setup()
         self._main()
         reader = self._heal()
-        self._quiesce()
+        try:
+            self._quiesce()
+        except OverdueError:
+            self._read_what_answers(reader)
+            raise
         self._final(reader)
 
     def _enter(self, phase: str, detail: str = "") -> None:
@@ -158,6 +162,7 @@ class Run:
         self._services_started = True
         self._fleet.start_first()
         starting.result()
+        self._fleet.start_others()
         for node in self._world.nodes:
             self._journal.node(node.name, STARTED)
         self._watch.expect(node.name for node in self._world.nodes)
@@ -364,6 +369,13 @@ class Run:
         if bound_s is not None:
             self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))
         self._acknowledged(self._scheduler.monotonic_ns())
+
+    def _read_what_answers(self, reader: ClientHandle) -> None:
+        """The cluster is not whole: what it lost all the same is to be seen. The run is not finished by that, and its
+        replicas are not taken to be at rest: there is no phase `final`."""
+        self._progress.detail("reading what answers")
+        for told in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
+            self._journal.note(f"the cluster is not whole: {told}")
 
     def _final(self, reader: ClientHandle) -> None:
         self._enter("final", "reading everything")

@@ -7,19 +7,21 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from analysis import rundir
 from history import APPEND, OK, read_run
 from history.journal import Journal
-from nemeses.scheduling import ThreadScheduler
+from nemeses.scheduling import Scheduler, ThreadScheduler
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import OverdueError, RunError
 from orchestrator.running.description import describe
 from orchestrator.running.fleet import Fleet
+from orchestrator.running.patience import MOST_CROWDED, crowding_of, ready_s
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign
@@ -237,6 +239,55 @@ def test_cells_lay_their_options_over_the_clients() -> None:
     assert plain.client_class.endswith("client.py:EtcdClient")
     assert (plain.timeout_s, old.timeout_s) == (1.5, 1.5)
     assert (plain.options, old.options) == ({"reads": "linearizable"}, {"reads": "serializable"})
+
+
+def test_every_client_is_ready_before_the_load_begins(tmp_path: Path) -> None:
+    """A consumer that is only started under load may come when the faults are over."""
+    with Journal(tmp_path) as journal:
+        running = fleet(tmp_path, journal, LOAD)
+        running.start_first()
+        running.start_others()
+        running.wait_ready()
+        started = [line["client"] for line in read_run(tmp_path).journal if line["event"] == "client"]
+        assert started == ["producer-1", "consumer-1", "probe"]
+        assert running.counts == {"ok": 0, "fail": 0, "info": 0}
+        running.complete()
+        running.start_others()
+        wait_until(lambda: running.counts["ok"] > 0, running)
+        assert len([line for line in read_run(tmp_path).journal if line["event"] == "client"]) == 3
+        running.kill()
+
+
+def test_readiness_has_longer_where_there_are_more_clients_more_load_and_a_slower_world() -> None:
+    alone = ready_s(1, time_scale=1.0, crowded=1.0)
+    assert alone < ready_s(20, time_scale=1.0, crowded=1.0)
+    assert ready_s(1, time_scale=4.0, crowded=1.0) == 4 * alone
+    assert ready_s(1, time_scale=1.0, crowded=3.0) == 3 * alone
+
+
+@pytest.mark.parametrize(("waiting", "crowded"), [(0.1, 1.0), (6.0, 3.0), (1_000.0, MOST_CROWDED)])
+def test_the_machines_load_is_that_of_each_processor(
+    waiting: float, crowded: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (waiting, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert crowding_of(ThreadScheduler()) == crowded
+    assert crowding_of(Clock()) == crowded
+
+
+def test_a_simulated_run_waits_as_long_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1_000.0, 0.0, 0.0))
+    assert crowding_of(cast("Scheduler", object())) == 1.0
+
+
+@pytest.mark.parametrize(("printed", "told"), [("", "; it printed nothing"), ("Traceback", "; see ")])
+def test_only_a_log_with_content_is_pointed_to(tmp_path: Path, printed: str, told: str) -> None:
+    log = tmp_path / "client.log"
+    log.write_text(printed)
+    settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "t", 1, str(tmp_path))
+    client = Slow("log", "producer", settings, log)
+    with pytest.raises(ClientError, match=f"client p is not ready after 0 s{told}"):
+        client.wait_ready(0.0)
 
 
 def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables
 from orchestrator.worlds.simulation.world import SimulationWorld
 from tests.worlds.simulated import ROOT, simulate
-from workloads.control import Probed
+from workloads.control import Probed, ReadDone
 
 PLAN = """
 name = "plan"
@@ -286,6 +286,60 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
     run = simulate(path, tmp_path, seeds=[1])
     assert run.verdict.verdict == verdict, run.verdict.reasons
     assert ("not-converged" in run.anomalies) == bool(given)
+    # Its partitions answer all the same, and are read: nothing of what they hold is in doubt.
+    assert not [doubt for doubt in run.verdict.doubts if "was not read to its end" in doubt]
+    told = [line["text"] for line in run.of("note") if line["text"].startswith("the cluster is not whole: partition ")]
+    assert told
+    assert all("was read to the end that it states" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "anomaly"),
+    [
+        (1, "lost-acknowledged-write"),  # it takes a write, and so the end that it states counts
+        (2, "stale-read"),  # it takes none: what its reads lack proves no loss, but they deny what was acknowledged
+    ],
+)
+def test_a_cluster_that_is_not_whole_shows_what_it_lost(
+    min_isr: int, anomaly: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No replica comes back into an in-sync set, and a leader without power loses what nobody had flushed."""
+
+    def never(leader: PartitionLeader, replica: int, own_broker_epoch: int) -> None:
+        del leader, replica, own_broker_epoch
+
+    monkeypatch.setattr(PartitionLeader, "propose_expansion", never)
+    path = plan(tmp_path, ("power-loss-all",), duration_s=8, interval_s=(2.0, 2.0), fault_s=(1.0, 1.0))
+    text = path.read_text().replace("min_ok = 30", "min_ok = 1\nconverge_s = 30")
+    text = text.replace('"log.flush.interval.messages" = 1', "")
+    path.write_text(text.replace('"min.insync.replicas" = 2', f'"min.insync.replicas" = {min_isr}'))
+    run = simulate(path, tmp_path, seeds=[1])
+    assert {"not-converged", anomaly} <= run.anomalies, (run.anomalies, run.verdict.reasons)
+
+
+def test_a_place_that_does_not_answer_says_why_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
+        del place, timeout_s
+        client._scheduler.sleep(3.0)
+        return Probed(0, False, "nobody leads")
+
+    def read_all(client: SimulatedClientProcess, place: int, timeout_s: float) -> ReadDone:
+        if place == 0:
+            return ReadDone(0, False, 9, 4, "no answer")
+        return real(client, place, timeout_s)
+
+    real = SimulatedClientProcess.read_all
+    monkeypatch.setattr(SimulatedClientProcess, "probe", probe)
+    monkeypatch.setattr(SimulatedClientProcess, "read_all", read_all)
+    run = simulate(bounded(tmp_path, 20), tmp_path, seeds=[1])
+    assert run.anomalies == {"not-converged"}
+    told = " ".join(line["text"] for line in run.of("note"))
+    assert "the final read of partition 0 came to 4 of 9" in told
+    assert "the client said: no answer" in told
+    assert "partition 1 was read to the end that it states" in told
+    assert "it took no write before: nobody leads" in told
 
 
 @pytest.mark.parametrize(

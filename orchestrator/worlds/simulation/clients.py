@@ -71,7 +71,7 @@ class SimulatedClientProcess(ClientHandle):
     def _check_alive(self) -> None:
         if not self.alive:
             last = f": {self._trouble[-1]}" if self._trouble else ""
-            raise ClientError(f"client {self.name} ended with {self._exit_code}{last}; see {self._log}")
+            raise ClientError(f"client {self.name} ended with {self._exit_code}{last}{self.where_printed}")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
