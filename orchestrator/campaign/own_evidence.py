@@ -34,6 +34,7 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
         return
     yield from _begun(description, journal)
     yield from _clients(run.seed, journal)
+    yield from _words(journal, run_dir)
     # A run that was not finished lacks what comes late; what it lacks, its own verdict says.
     finished = any((line.get("event"), line.get("name")) == ("phase", "done") for line in journal)
     if description["nemesis"]["kind"] == "random":
@@ -103,6 +104,13 @@ def _clients(seed: int, journal: Sequence[Content]) -> Iterator[str]:
     for line in journal:
         if line.get("event") == "client" and line.get("seed") != derived_seed(seed, f"client/{line.get('client')}"):
             yield f"the client {line.get('client')} drew from {line.get('seed')!r}, and not from the seed {seed}"
+
+
+def _words(journal: Sequence[Content], run_dir: Path) -> Iterator[str]:
+    """Each client that was started has a file for what it printed, which may be empty."""
+    for name in dict.fromkeys(str(line.get("client")) for line in journal if line.get("event") == "client"):
+        if not (run_dir / "clients" / f"{name}.log").is_file():
+            yield f"clients/{name}.log is missing: it would have what that client printed"
 
 
 def _faults(schedule: Schedule, journal: Sequence[Content], *, finished: bool) -> Iterator[str]:

@@ -194,6 +194,9 @@ class StoredRun:
 
     def _client(self, journal: Journal, name: str, *, process: int, role: str, producers: tuple[int, int]) -> None:
         seed = derived_seed(self.seed, f"client/{name}")
+        if self.described is not None:
+            (self.path / "clients").mkdir(exist_ok=True)
+            (self.path / "clients" / f"{name}.log").touch()
         journal.client(name, process=process, role=role, session=1, producers=producers, seed=seed)
 
     def _left(self, journal: Journal, client: str) -> None:

@@ -67,6 +67,12 @@ def on_run(change: Callable[[Stored], None]) -> Callable[[Path], None]:
     return lambda campaign: change(the_run(campaign))
 
 
+def resealed_without(run: Stored, name: str) -> None:
+    run.remove(name)
+    seal_again(run.path)
+    assert judge(run.path).verdict == "pass"
+
+
 CHANGES: dict[str, Callable[[Path], None]] = {
     "the run is missing": on_run(lambda run: shutil.rmtree(run.path)),
     "the plan is missing": lambda campaign: shutil.rmtree(campaign / "plans"),
@@ -101,6 +107,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
         lambda run: run.edit("certificate/certificate.json", lambda data: data.replace(b'"format": 2', b'"format": 3'))
     ),
     "fail was met": says(verdict="fail", met=True, expected={"verdict": "fail", "anomaly": None}),
+    "what a client printed is missing": on_run(lambda run: resealed_without(run, "clients/probe.log")),
     "the verdict is stale: a record grew": on_run(
         lambda run: run.edit("history/operations/producer-1-1.arrows", lambda data: data + b"x")
     ),
