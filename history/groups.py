@@ -68,8 +68,19 @@ class Delivered:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A member had a partition from `since` until `until`, INF where it does not say that it gave it back."""
+
+    member: str
+    partition: int
+    since: int
+    until: int = INF
+
+
+@dataclass(frozen=True)
 class Groups:
-    """The record of all members. `members`: whose files are there; `defects`: why it is not whole, as sentences."""
+    """The record of all members. `members`: whose files are there; `held`: the partitions that they were assigned;
+    `defects`: why it is not whole, as sentences."""
 
     commits: tuple[Commit, ...] = ()
     fetches: tuple[Fetched, ...] = ()
@@ -77,6 +88,7 @@ class Groups:
     members: tuple[str, ...] = ()
     assignments: int = 0
     defects: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
 
     @property
     def partitions(self) -> set[int]:
@@ -143,6 +155,7 @@ def read_groups(run: Path | str) -> Groups:
         tuple(one.member for one in read),
         sum(one.assignments for one in read),
         tuple(f"{GROUPS}/{one.member}{_SUFFIX}: {defect}" for one in read for defect in one.defects),
+        tuple(each for one in read for each in (*one.gave_back, *one.holds.values())),
     )
 
 
@@ -156,6 +169,9 @@ class _Reader:
         self.fetches: list[Fetched] = []
         self.deliveries: list[Delivered] = []
         self.assignments = 0
+        self.holds: dict[int, Held] = {}
+        """By partition, what was assigned and not revoked."""
+        self.gave_back: list[Held] = []
         self.defects: list[str] = []
         try:
             lines = read_lines(path)
@@ -186,9 +202,14 @@ class _Reader:
     def _assigned(self, line: Mapping[str, Any]) -> None:
         _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
         self.assignments += 1
+        for partition in line["partitions"]:
+            self.holds.setdefault(partition, Held(self.member, partition, line["t"]))
 
     def _revoked(self, line: Mapping[str, Any]) -> None:
         _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
+        for partition in line["partitions"]:
+            if partition in self.holds:
+                self.gave_back.append(replace(self.holds.pop(partition), until=line["t"]))
 
     def _delivered(self, line: Mapping[str, Any]) -> None:
         first, last = line["first"], line["last"]

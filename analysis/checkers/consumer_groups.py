@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run, apart_from_forgotten, first_of
+from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, apart_from_forgotten, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
@@ -18,7 +18,8 @@ AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least on
 
 GROUP: Final = "group"
 """The kind of workload whose plan has a group."""
-RECORDED: Final = ("member", "reader")
+MEMBER: Final = "member"
+RECORDED: Final = (MEMBER, "reader")
 """The roles of clients that leave a record of the group: the reader asks for its offsets in the end."""
 SKIPPED: Final = AnomalyKind(
     "skipped-record", AT_LEAST_ONCE, "A group's offset was committed beyond a record that no member was given."
@@ -39,18 +40,31 @@ UNDECIDED: Final = Reason("group-record-not-whole", "What members of a group did
 def check(run: Run) -> Outcome:
     """Judge the group of a run; runs without members have none."""
     from analysis.core.groups import judge
+    from analysis.grouphistory import contradictions
     from history.groups import read_groups
     from history.journal import CLIENT
 
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
     groups = read_groups(run.directory)
-    if run.description.kind != GROUP and "member" not in roles.values() and not groups.members:
+    if run.description.kind != GROUP and MEMBER not in roles.values() and not groups.members:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}
     judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)
     found, forgotten = apart_from_forgotten(judged, SKIPPED.name, run.forgetting)
     incomplete = _incomplete(groups, planned)
-    doubts = (*incomplete, *forgotten, *_out_of_life(run, groups), *_unseen(run, groups))
+    doubts = (
+        *incomplete,
+        *forgotten,
+        *_out_of_life(run, groups),
+        *_unseen(run, groups),
+        *contradictions(
+            groups,
+            run.history.operations,
+            run.description.topic,
+            frozenset(client for client, role in roles.items() if role == MEMBER),
+            all_kept=not run.forgetting,
+        ),
+    )
     acknowledged = sum(commit.acknowledged for commit in groups.commits)
     size = (
         f"{acknowledged:,} acknowledged commits, {len(groups.fetches):,} fetches of offsets, "
@@ -120,5 +134,5 @@ CHECKER: Final = Checker(
     check,
     (UNDECIDED,),
     may_rest=lambda description: description.kind != GROUP,
-    reads="|".join((PLAN, JOURNAL, "history/groups(/.*)?")),
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/groups(/.*)?")),
 )

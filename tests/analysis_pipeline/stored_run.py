@@ -205,13 +205,21 @@ class StoredRun:
 
     def _group(self, journal: Journal) -> None:
         journal.client("member-0", process=2, role="member", session=1, producers=(0, 0))
+        operations = OperationWriter(
+            self.path / "history" / "operations", client="member-0", session=1, process=2, clock=self.clock
+        )
+        read = range(self.shown_from, RECORDS)
+        values = [self.values()[offset] for offset in read]
         with GroupWriter(self.path / "history" / "operations", "member-0", self.clock) as writer:
             writer.assigned([0])
-            writer.delivered(0, self.shown_from, RECORDS - 1, self.clock.now)
+            now = self.clock.now
+            operations.read("log", 0, inv=now, ret=now, start=read[0], offsets=list(read), values=values)
+            writer.delivered(0, self.shown_from, RECORDS - 1, now)
             self.clock.now += MS
             writer.committing(1, {0: RECORDS})
             self.clock.now += MS
             writer.committed(1, [0])
+        operations.close()
         with GroupWriter(self.path / "history" / "operations", self._clients[1], self.clock) as writer:
             writer.fetched({0: RECORDS}, inv=self.clock.now)
         self._left(journal, "member-0")

@@ -273,9 +273,19 @@ def a_client_left_other_files(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), change)
 
 
-@mutation(PASSES, unknown("producer-1"))
+@mutation(unknown("producer-1", "-9"))
 def a_client_was_killed_with_its_record_closed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=-9))
+
+
+@mutation(unknown("producer-1", "ended with 1"))
+def a_client_failed_with_its_record_closed(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=1))
+
+
+@mutation(unknown("producer-1", "None"))
+def nobody_saw_how_a_client_ended(run: Stored) -> None:
+    run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=None))
 
 
 @mutation(unknown("producer-"))

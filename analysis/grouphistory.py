@@ -1,0 +1,91 @@
+"""Holds what members of a consumer group say of it against what the same members recorded as clients.
+
+A member writes two records: its operations, as every client, and what concerns its group. A delivery is a read, a
+commit does not go beyond what its member was given, and both happen while the member holds the partition. What one of
+the records says alone proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.groups import Commit, Delivered, Groups, Held
+from history.schemas import OK, READ
+
+Read = tuple[str, int, int, int, int]
+"""By whom, of which partition, the first and the last offset, and when it had returned."""
+
+
+def contradictions(
+    groups: Groups, operations: pa.Table, topic: str, members: frozenset[str], *, all_kept: bool
+) -> Iterator[str]:
+    """What of the group's record the clients' operations do not bear out, as sentences. `members`: the clients that
+    read as members; `all_kept`: nothing removes records, so that offsets have no gaps."""
+    mine = operations.filter(pc.and_(pc.equal(operations["topic"].cast(pa.string()), topic), _ok(operations)))
+    given, read = Counter(map(_as_read, groups.deliveries)), Counter(_reads_of(mine, members))
+    yield from _more("the record of {0} has {1} deliveries that it did not read, such as {2}", given - read)
+    yield from _more("{0} read {1} times what its record of the group does not have, such as {2}", read - given)
+    yield from _not_held(groups)
+    if all_kept:
+        yield from _beyond_deliveries(groups.commits, groups.deliveries)
+
+
+def _ok(operations: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(operations["type"], OK)
+
+
+def _as_read(delivery: Delivered) -> Read:
+    return delivery.member, delivery.partition, delivery.first, delivery.last, delivery.at
+
+
+def _reads_of(operations: pa.Table, members: frozenset[str]) -> Iterator[Read]:
+    """The reads of members that showed records."""
+    client = operations["client"].cast(pa.string())
+    named = pa.array(sorted(members), pa.string())
+    is_read = pc.and_(pc.equal(operations["f"], READ), pc.is_in(client, value_set=named))
+    columns = operations.filter(is_read).select(["client", "partition", "offsets", "ret"]).to_pylist()
+    for row in columns:
+        if row["offsets"]:
+            yield row["client"], row["partition"], row["offsets"][0], row["offsets"][-1], row["ret"]
+
+
+def _more(sentence: str, which: Mapping[Read, int]) -> Iterator[str]:
+    """For each member, how many of these there are, and the first."""
+    for member in sorted({read[0] for read in which}):
+        mine = sorted(read for read in which if read[0] == member)
+        _, partition, first, last, _ = mine[0]
+        shown = f"offsets {first} to {last} of partition {partition}"
+        yield sentence.format(member, sum(which[read] for read in mine), shown)
+
+
+def _not_held(groups: Groups) -> Iterator[str]:
+    """Deliveries and commits of partitions that their member did not hold then."""
+    held: dict[tuple[str, int], list[Held]] = {}
+    for each in groups.held:
+        held.setdefault((each.member, each.partition), []).append(each)
+    moments = [(each.member, each.partition, each.at, "was given") for each in groups.deliveries]
+    moments += [(each.member, each.partition, each.inv, "committed") for each in groups.commits]
+    outside = Counter(
+        (member, partition, what)
+        for member, partition, at, what in moments
+        if not any(each.since <= at <= each.until for each in held.get((member, partition), ()))
+    )
+    for (member, partition, what), count in sorted(outside.items()):
+        yield f"{member} {what} partition {partition} {count} times while it did not hold it, by its own record"
+
+
+def _beyond_deliveries(commits: Sequence[Commit], deliveries: Sequence[Delivered]) -> Iterator[str]:
+    """Commits of offsets up to which their own member had not been given records."""
+    given: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for each in deliveries:
+        given.setdefault((each.member, each.partition), []).append((each.at, each.last + 1))
+    for commit in commits:
+        ends = [end for at, end in given.get((commit.member, commit.partition), ()) if at <= commit.inv]
+        if commit.offset > max(ends, default=0):
+            where = f"offset {commit.offset} of partition {commit.partition}"
+            yield f"{commit.member} committed {where}, and had been given records up to {max(ends, default=0)}"
+            return
