@@ -16,6 +16,6 @@ def revision() -> str:
     """The same for the same code, in a checkout and installed. Verdicts of another one are made anew, not believed."""
     digest = hashlib.sha256()
     for room in _ROOMS:
-        for path in sorted((_ROOT / room).rglob("*.py")):
+        for path in sorted((_ROOT / room).rglob("[!.]*.py")):
             digest.update(f"{path.relative_to(_ROOT).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

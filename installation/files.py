@@ -32,9 +32,11 @@ def build_record(project: Path = PROJECT_ROOT) -> dict[str, Any]:
 
 
 def cache_directory(project: Path = PROJECT_ROOT) -> Path:
-    """Where images, archives, logs and kept nodes are written: `.cache` of a checkout, else the user's own cache."""
-    if not is_installed(project):
-        return project / ".cache"
+    """Where images, archives, logs and kept nodes are written: `.cache` of a checkout that this user may write, else
+    the own cache of the user."""
+    kept = project / ".cache"
+    if not is_installed(project) and os.access(kept if kept.exists() else project, os.W_OK):
+        return kept
     given = os.environ.get("XDG_CACHE_HOME", "")
     # The specification of these variables has relative paths ignored.
     return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "brownout"

@@ -79,7 +79,7 @@ def _name(directory: Path) -> str:
 def _versions(directory: Path) -> tuple[str, ...]:
     if (directory / description.FILE_NAME).is_file():
         return tuple(description.read(directory).versions)
-    return tuple(sorted((path.stem for path in (directory / _VERSIONS).glob("*.lock")), key=_natural))
+    return tuple(sorted((path.stem for path in (directory / _VERSIONS).glob("[!.]*.lock")), key=_natural))
 
 
 def _natural(version: str) -> list[tuple[int, str]]:

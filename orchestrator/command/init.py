@@ -42,7 +42,7 @@ def files(directory: Path, workload: str) -> dict[str, str]:
         "@CAMPAIGN@": campaign,
     }
     texts = {}
-    for path in sorted([*SKELETON.glob("*.*"), *(SKELETON / workload).glob("*.*")], key=lambda path: path.name):
+    for path in sorted([*SKELETON.glob("[!.]*.*"), *(SKELETON / workload).glob("[!.]*.*")], key=lambda path: path.name):
         text = path.read_text(encoding="utf-8")
         for mark, value in places.items():
             text = text.replace(mark, value)

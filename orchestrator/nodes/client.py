@@ -76,6 +76,7 @@ def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
 
 def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Channel[Answer]]:
     ours, theirs = socket.socketpair()
+    given = os.environ.get("PYTHONPATH", "")
     arguments = [str(kept.directory), str(lock), str(theirs.fileno())]
     try:
         with kept.log.open("wb") as log:
@@ -84,7 +85,7 @@ def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Chann
                 pass_fds=(lock, theirs.fileno()),
                 start_new_session=True,  # Ctrl-C is for the command; the terminal may close
                 cwd=PROJECT_ROOT,
-                env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), given]))},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

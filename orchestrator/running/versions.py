@@ -77,7 +77,8 @@ def _strange_modules() -> list[str] | None:
     if rooms is None or found is None:
         return None
     known = {".", *rooms.split("\0")}
-    return [name for name in found.split("\0") if name and (os.path.dirname(name) or ".").split("/")[0] in known]
+    importable = (name for name in found.split("\0") if name and not os.path.basename(name).startswith("."))
+    return [name for name in importable if (os.path.dirname(name) or ".").split("/")[0] in known]
 
 
 def _git(*arguments: str) -> str | None:

@@ -48,7 +48,7 @@ def segments(path: Path) -> Iterator[Segment]:
 
     Raises `InputError` when there is none.
     """
-    files = sorted(path.glob("*.log")) if path.is_dir() else [path]
+    files = sorted(path.glob("[!.]*.log")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: no segment files (*.log) here; give a partition's directory, such as .../log-0")
     for file in files:

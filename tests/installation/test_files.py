@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def test_a_checkout_writes_into_itself(tmp_path: Path) -> None:
     assert not is_installed()
     assert cache_directory() == PROJECT_ROOT / ".cache"
     assert cache_directory(tmp_path) == tmp_path / ".cache"
+
+
+def test_a_checkout_of_another_user_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_directory(tmp_path) == Path("/somewhere/brownout")
 
 
 def test_an_installed_package_writes_into_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

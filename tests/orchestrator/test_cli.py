@@ -27,7 +27,7 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
         ("mutated", 2),
         ("fixed", 2),
     ]
-    assert plan["runs"][0]["expect"] == "fail (replica-divergence)"
+    assert plan["runs"][0]["expect"].startswith("fail (replica-divergence")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
         ([], "the following arguments are required: COMMAND"),
         (["gate", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
         (["analyze", "nowhere"], "nowhere: is neither a directory nor a run in the store"),
-        (["log", "dump", "/nowhere"], "no segment files"),
+        (["log", "dump", "/nowhere"], "/nowhere: cannot be read: No such file or directory"),
         (["quorum", "describe", "--bootstrap-server", "here"], "'here' is not of the form host:port"),
         (["quorum", "describe", "--bootstrap-server", "n1:²"], "'n1:²' is not of the form host:port"),
     ],

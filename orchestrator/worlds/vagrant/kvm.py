@@ -89,6 +89,8 @@ def executes(accelerator: str = "kvm") -> Answer:
             done = _emulate(accelerator, processor, EXECUTE_S, "-m", "16", "-bios", file.name, *exit_port)
         except FileNotFoundError:
             return Answer(False, f"{EMULATOR} is not installed")
+        except OSError as error:  # such as one of another user
+            return Answer(False, f"{EMULATOR} cannot be run: {error.strerror}")
         except subprocess.TimeoutExpired:
             return Answer(False, "a virtual machine starts but executes nothing")
     return Answer(True, "works") if done.returncode == _EXIT_CODE else _complaint(done)
@@ -108,6 +110,8 @@ def boots(image: Path, accelerator: str = "kvm") -> Answer:
         done = _emulate(accelerator, processor, BOOT_S, "-m", "512", *console, *files, "-append", _COMMAND_LINE)
     except FileNotFoundError:
         return Answer(False, f"{EMULATOR} is not installed")
+    except OSError as error:
+        return Answer(False, f"{EMULATOR} cannot be run: {error.strerror}")
     except subprocess.TimeoutExpired as error:
         said = (error.output or b"").decode(errors="replace")
         if _WORD not in said:
