@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from history.damage import Damage, suffered
+from history.journal import ASSIGNMENT
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
@@ -22,6 +23,9 @@ LOST: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
 """After which a node's files need not hold what it had."""
 SHORTENED: Final = frozenset({Damage.UNSYNCED})
 """After which a log may end before the high watermark that its node had written down."""
+
+SLACK_S: Final = 1.0
+"""How much later than due a node may have written its high watermarks down."""
 
 Line = Mapping[str, Any]
 
@@ -33,6 +37,7 @@ class Demanded:
     `nodes`: those of which there must be one. `at`: when they were made, CLOCK_MONOTONIC ns; -1 where none were.
     `lost`: nodes of whose dumps nothing is demanded but that they are there; `shortened`: those whose logs may have
     lost their ends. `doubts`: why that is not known, as sentences. `failed`: the run could not dump all of them.
+    `marked`: the nodes had written their high watermarks down by then.
     """
 
     nodes: tuple[str, ...] = ()
@@ -41,15 +46,18 @@ class Demanded:
     shortened: frozenset[str] = frozenset()
     doubts: tuple[str, ...] = ()
     failed: bool = False
+    marked: bool = True
 
 
-def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str) -> Demanded:
-    """The earlier dumps that a journal names; `nodes`: those of the plan, `world`: the one that they were in."""
+def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_interval_s: float = 0.0) -> Demanded:
+    """The earlier dumps that a journal names; `nodes`: those of the plan, `world`: the one that they were in.
+    `mark_interval_s`: how often a node writes its high watermarks down, at the latest."""
     told = [line for line in journal if DUMPED in line]
     dumped = tuple(dict.fromkeys(node for line in told for node in line[DUMPED]))
     return Demanded(
         nodes=dumped,
         at=told[0]["t"] if dumped else -1,
+        marked=not dumped or told[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
         doubts=tuple(_doubts(journal, told, nodes, world)),
@@ -71,6 +79,11 @@ def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str],
         for node in nodes:
             if node not in dumped and node not in off:
                 yield f"the journal has no earlier dump of {node}, which had power"
+
+
+def _made_at(journal: Sequence[Line]) -> int:
+    """When the topic had been created, as far as the journal says."""
+    return next((int(line["t"]) for line in journal if line["event"] == ASSIGNMENT), 0)
 
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:

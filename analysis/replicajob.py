@@ -151,7 +151,9 @@ def _undumped(task: Task, earlier: Sequence[ReplicaLog], operations: pa.Table) -
     around = replace(task.around, quiet=False)
     for log in earlier:
         if log.node not in task.dumps.lost:
-            yield from missing_below(log, around, may_be_short=log.node in task.dumps.shortened)
+            yield from missing_below(
+                log, around, may_be_short=log.node in task.dumps.shortened, marked=task.dumps.marked
+            )
     may_be_gone = task.dumps.lost | task.dumps.shortened
     whole = set(task.dumps.nodes) - may_be_gone
     if task.replicas and {node for node, _ in task.replicas} <= whole and not around.deletes:

@@ -71,7 +71,8 @@ def check(run: Run) -> Outcome:
         )
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
     around = _circumstances(run, any(map(format.may_delete, settings)), any(map(format.compacts, settings)))
-    dumps = demanded(run.history.journal, plan.nodes, description.world)
+    interval_s = max(map(format.mark_interval_s, settings or ({},))) * description.time_scale
+    dumps = demanded(run.history.journal, plan.nodes, description.world, interval_s)
     tasks = tasks_of(
         run.directory,
         files_of(run.tables),

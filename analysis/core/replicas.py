@@ -38,7 +38,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.explain import Key
 from analysis.core.replica_comparison import divergence, prefix_changes, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
-from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.log import NO_MARK, ReplicaLog
 
 RUNNING: Final = Circumstances()
 """How things are while the system runs."""
@@ -139,9 +139,10 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
     yield from (f"{name} {doubt}" for doubt in log.doubts)
 
 
-def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool) -> Iterator[str]:
+def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool, marked: bool = True) -> Iterator[str]:
     """What of an earlier dump of a log keeps D7 from being judged: all below its high watermark must be there. Behind
-    that, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end.
+    that, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end;
+    `marked`: it had written its high watermark down by then.
     """
     name = f"the earlier dump of {log_name(log)}"
     mark = log.high_watermark
@@ -156,7 +157,9 @@ def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool)
     for first, behind in (*(() if around.compacts else log.gaps), *log.absent):
         if first < mark:
             yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
-    yield from (f"{name} {doubt}" for doubt in log.doubts)
+    for doubt in log.doubts:
+        if marked or not doubt.startswith(NO_MARK):
+            yield f"{name} {doubt}"
 
 
 def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ...]:

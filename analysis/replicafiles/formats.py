@@ -31,7 +31,8 @@ class ReplicaFormat:
 
     `partitions`: those of which it holds a replica. `read`: a node's replica of one of them. `survey`: what speaks
     against the directories as a whole, as sentences, by the nodes' names in the order of their numbers.
-    `survey_earlier`: what speaks against earlier dumps of the directories, given with those of the end. `may_delete`,
+    `survey_earlier`: what speaks against earlier dumps of the directories, given with those of the end.
+    `mark_interval_s`: how often a service with such settings writes its high watermarks down. `may_delete`,
     `compacts`, `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run
     lasts, may remove records that later ones of their keys replace, and may leave zeros behind its end. None of them
     raises for what the files contain.
@@ -41,6 +42,7 @@ class ReplicaFormat:
     read: ReadPartition
     survey: Callable[[Mapping[str, Path]], list[str]]
     survey_earlier: Callable[[Mapping[str, Path], Mapping[str, Path]], list[str]]
+    mark_interval_s: Callable[[Mapping[str, str]], float]
     may_delete: Callable[[Mapping[str, str]], bool]
     compacts: Callable[[Mapping[str, str]], bool]
     preallocates: Callable[[Mapping[str, str]], bool]
@@ -52,6 +54,7 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
         kafka.read_partition,
         kafka_nodes.survey,
         kafka_nodes.survey_earlier,
+        kafka.mark_interval_s,
         kafka.may_delete,
         kafka.compacts,
         kafka.preallocates,

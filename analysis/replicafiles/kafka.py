@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
-from analysis.replicafiles.log import Columns, ReplicaFileError, ReplicaLog, Stop, joined
+from analysis.replicafiles.log import NO_MARK, Columns, ReplicaFileError, ReplicaLog, Stop, joined
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
@@ -31,6 +31,8 @@ _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
 _DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _SEGMENT = re.compile(r"[0-9]{20}")
 _RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)|(log\.)?local\.retention\.(ms|bytes)")
+_MARK_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
+_DEFAULT_MARK_INTERVAL_S = 5.0
 
 
 def partitions(data: Path) -> list[Key]:
@@ -46,6 +48,13 @@ def partitions(data: Path) -> list[Key]:
 def may_delete(settings: Mapping[str, str]) -> bool:
     """Whether a broker with these settings may delete the oldest segments of a log while a run lasts."""
     return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
+
+
+def mark_interval_s(settings: Mapping[str, str]) -> float:
+    """How often a broker with these settings writes its high watermarks down, in seconds; Kafka's default where they do
+    not say it, or not in a number."""
+    told = settings.get(_MARK_INTERVAL, "").strip()
+    return int(told) / 1000 if told.isascii() and told.isdigit() else _DEFAULT_MARK_INTERVAL_S
 
 
 def compacts(settings: Mapping[str, str]) -> bool:
@@ -81,7 +90,7 @@ def read_replica(
     known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
     high_watermark = (known or {}).get((topic, partition), -1)
     if marks is not None and high_watermark < 0:
-        content.doubts.append(f"has no high watermark in {HIGH_WATERMARKS}")
+        content.doubts.append(f"{NO_MARK} in {HIGH_WATERMARKS}")
     metadata = content.noting("has a damaged", lambda: read_properties(directory / "partition.metadata", ":"))
     stop = content.stop
     return ReplicaLog(

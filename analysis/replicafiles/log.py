@@ -17,6 +17,8 @@ NO_VALUE: Final = -2
 """The value of a record that carries none: shorter than 8 bytes, negative, or inside a set not opened."""
 CONTROL_RECORD: Final = -3
 """The value of a control record, which the system itself writes."""
+NO_MARK: Final = "has no high watermark"
+"""How the doubt begins that a log's node has not written its high watermark down."""
 NO_EPOCH: Final = -1
 """The leader epoch of a record whose format has none."""
 

@@ -75,3 +75,10 @@ def test_what_a_fault_may_have_destroyed_is_not_demanded(damage: str, lost: bool
     found = demanded([fault(3, "n2", destroys=(damage,)), dumped(*NODES), HEAL], NODES, "simulation")
     assert ("n2" in found.lost, "n2" in found.shortened) == (lost, shortened)
     assert "n1" not in found.lost | found.shortened
+
+
+def test_a_high_watermark_is_demanded_once_its_node_must_have_written_it() -> None:
+    created = {"t": 1_000_000_000, "event": "assignment", "replicas": [[1, 2, 3]]}
+    journal = [created, dumped(*NODES, t=9_000_000_000), HEAL]
+    assert demanded(journal, NODES, "process", 3.0).marked
+    assert not demanded(journal, NODES, "process", 8.0).marked

@@ -121,7 +121,7 @@ def test_files_that_are_no_segments_are_told(tmp_path: Path) -> None:
     (directory / f"{0:020d}.log").unlink()
     assert read_replica("n1", "log", 0, directory).unread == "there are no segments"
     (directory / f"{0:020d}.log").mkdir()
-    assert "cannot be read: Is a directory" in read_replica("n1", "log", 0, directory).unread
+    assert "cannot be read: it is a directory" in read_replica("n1", "log", 0, directory).unread
 
 
 def test_a_log_whose_head_was_deleted_starts_later(tmp_path: Path) -> None:
