@@ -9,9 +9,10 @@ behind the first one:
 - `no-` and an anomaly's name: not this anomaly;
 - a class of docs/anomalies.md: no anomaly of this class.
 
-Whatever the cell says, it does not tolerate another anomaly whose promise stands alone (`Promise.stands_alone`): such
-an anomaly is no consequence of the expected one. It tolerates all others: replicas, oracles and readers may show the
-same loss. Invariant: what must hold and was not judged does not hold. All is decided from what the verdict says.
+A cell tolerates no other anomaly whose promise stands alone (`Promise.stands_alone`), for that is no consequence of
+a loss, unless it names the anomaly in `may_show`, such as the exit of a broker that finds its metadata wrong. It
+tolerates all others: replicas, oracles and readers may show the same loss. Invariant: what must hold and was not
+judged does not hold. All is decided from what the verdict says.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _other_reasons(expected: Expectation, verdict: Verdict) -> Iterator[str]:
 def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
     if expected.anomaly is None:
         return
-    for name in sorted(names):
+    for name in sorted(names - set(expected.may_show)):
         klass = CLASSES[name]
         if klass in STANDING_ALONE and klass != CLASSES[expected.anomaly]:
             yield f"{name} was found, which is no consequence of {expected.anomaly}"

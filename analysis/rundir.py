@@ -137,6 +137,7 @@ def describe(run_dir: Path) -> RunDescription:
             anomaly=said.text("expect", "anomaly") or None if said.has("expect", "anomaly") else None,
             reasons=said.texts("expect", "reason") if said.has("expect", "reason") else (),
             must_hold=said.texts("expect", "must_hold") if said.has("expect", "must_hold") else (),
+            may_show=said.texts("expect", "may_show") if said.has("expect", "may_show") else (),
         ),
         requirements=_requirements(said),
         limits=said.texts("limits"),

@@ -45,7 +45,8 @@ class Check:
 class Expectation:
     """What a cell of a campaign must come to; `analysis.expectation` decides whether a run did.
 
-    `verdict`; for *fail* the `anomaly` that must be named, and in `must_hold` what must hold in spite of it; for
+    `verdict`; for *fail* the `anomaly` that must be named, and in `must_hold` what must hold in spite of it, in
+    `may_show` anomalies that come with it though their promise stands alone; for
     *unknown* the codes of the `reasons`, one at least of which the run must have, and no other.
     """
 
@@ -53,16 +54,18 @@ class Expectation:
     anomaly: str | None = None
     reasons: tuple[str, ...] = ()
     must_hold: tuple[str, ...] = ()
+    may_show: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         named = (*((self.anomaly,) if self.anomaly else ()), *self.reasons)
         held = f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
+        held += f"; may show: {', '.join(self.may_show)}" if self.may_show else ""
         return self.verdict + (f" ({' or '.join(named)}{held})" if named or held else "")
 
     def to_toml(self) -> dict[str, Any]:
         """As run.toml and campaigns have it; keys without a value are left out."""
         content = {"verdict": self.verdict, "anomaly": self.anomaly}
-        lists = {"reason": list(self.reasons), "must_hold": list(self.must_hold)}
+        lists = {"reason": list(self.reasons), "must_hold": list(self.must_hold), "may_show": list(self.may_show)}
         return {key: value for key, value in {**content, **lists}.items() if value}
 
 

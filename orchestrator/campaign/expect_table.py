@@ -25,9 +25,11 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
     anomaly = table.text("anomaly", "") or None
     reasons = _one_or_more(table, "reason")
     must_hold = table.texts("must_hold", ())
+    may_show = table.texts("may_show", ())
     for key, given, comes_with in (
         ("anomaly", anomaly, FAIL),
         ("must_hold", must_hold, FAIL),
+        ("may_show", may_show, FAIL),
         ("reason", reasons, UNKNOWN),
     ):
         if given and verdict != comes_with:
@@ -37,6 +39,7 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
     _check_known(table, "anomaly", (anomaly,) if anomaly else (), ANOMALIES)
     _check_known(table, "reason", reasons, REASONS)
     _check_known(table, "must_hold", must_hold, DEMANDS)
+    _check_known(table, "may_show", may_show, ANOMALIES)
     if verdict == FAIL and anomaly is None:
         table.refuse("anomaly is missing; a cell that must fail says how", "verdict")
     if verdict == UNKNOWN and not reasons:
@@ -47,7 +50,7 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
         if contradicts(demand, anomaly):
             table.refuse(f"must_hold: {demand!r} cannot hold where {anomaly} is expected; leave it out", "must_hold")
     table.done()
-    return Expectation(verdict, anomaly, reasons, must_hold)
+    return Expectation(verdict, anomaly, reasons, must_hold, may_show)
 
 
 def _one_or_more(table: Table, key: str) -> tuple[str, ...]:

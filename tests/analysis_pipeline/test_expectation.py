@@ -109,6 +109,8 @@ def test_what_no_loss_brings_about_is_never_tolerated_beside_one(
 ) -> None:
     verdict = judged(tmp_path / "run", failing(), lost=FAULT_BEHIND + 5, **changes)
     assert verdict.unmet == (f"{name} was found, which is no consequence of {LOST}",)
+    allowed = failing() | {"may_show": [name]}
+    assert judged(tmp_path / "allowed", allowed, lost=FAULT_BEHIND + 5, **changes).met
 
 
 def test_an_anomaly_that_stands_alone_can_be_expected(tmp_path: Path) -> None:
