@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.checking import Checker, Outcome, Run
 from analysis.chronology import out_of_life, out_of_order
 from analysis.doubt import EVIDENCE_CHANGED, Reason
+from analysis.tester import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.left import sha256_of
@@ -80,7 +81,10 @@ def _order(run: Run) -> Iterator[str]:
 
 def _unfinished(run: Run) -> Iterator[str]:
     """What went wrong by the run's own words."""
-    yield from (str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished"))
+    told = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
+    yield from told
+    if told:  # what the tester ran out of is then the likely cause
+        yield from (each.why for each in shortages(run.history.journal))
 
 
 def _identity(run: Run) -> Iterator[str]:
