@@ -1,5 +1,5 @@
-"""Makes docs/compatibility.md: `python -m tests.compatibility [--install]`. It starts three brokers on loopback and
-tries every client that this machine has on them. With `--install` kcat is installed first, from the system's packages.
+"""Writes docs/compatibility.md: `python -m tests.compatibility [--install]`. It starts three brokers on loopback and
+runs every client of this machine against them. `--install` first installs kcat from the system's packages.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ TRIALS = (*python_clients.TRIALS, *programs.TRIALS)
 SETTINGS = {"default_replication_factor": 3, "num_partitions": 3, "min_insync_replicas": 2}
 INTRODUCTION = """# Which clients work with the broker
 
-Made by `python -m tests.compatibility`, which starts three brokers on loopback and runs each of these on them,
-unmodified and with default settings; what is not on the machine is *not tried*. The brokers have
-`default.replication.factor=3`, `min.insync.replicas=2` and `num.partitions=3`, and otherwise their own defaults.
+Made by `python -m tests.compatibility`. It starts three brokers on loopback and runs each of these clients against
+them, unmodified and with default settings. A client that the machine does not have is *not tried*. The brokers have
+`default.replication.factor=3`, `min.insync.replicas=2` and `num.partitions=3`, and defaults otherwise.
 
 | client | version | what was done | outcome | what was seen |
 |---|---|---|---|---|
@@ -30,7 +30,7 @@ unmodified and with default settings; what is not on the machine is *not tried*.
 
 
 def page(seen: Sequence[Seen], before: str = "") -> str:
-    """The page. Of trials that are not among `seen` the rows stay that were in the page `before`."""
+    """The page. Trials that are not among `seen` keep their rows of the page `before`."""
     rows = dict(zip(TRIALS, map(_not_yet, TRIALS), strict=True))
     known = {tuple(cells[0:3:2]): row for row in before.splitlines() if len(cells := row.strip("| ").split(" | ")) == 5}
     rows |= {trial: known[trial.client, trial.done] for trial in TRIALS if (trial.client, trial.done) in known}
