@@ -1,4 +1,4 @@
-"""Makes docs/by-hand.md from what the broker's configuration says of itself: `python -m tests.house.by_hand`."""
+"""Writes docs/by-hand.md from the broker's configuration and its texts: `python -m tests.house.by_hand`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ HOST, PORTS, CONTROLLERS = "127.0.0.1", (9092, 9093, 9094), (9192, 9193, 9194)
 
 INTRODUCTION = """# Brokers by hand
 
-Made by `python -m tests.house.by_hand`; a test fails when this page is out of date, and another one types what stands
-here, as it stands, into a shell. `python` is that of the project: `.venv/bin/python` in the checkout, once `./brownout`
-has set it up.
+Made by `python -m tests.house.by_hand`. A test fails if this page is out of date, and another test runs its commands
+unchanged in a shell. `python` is the project's Python: `.venv/bin/python` in a checkout after `./brownout` has set up
+the environment.
 """
 ONE = """
 ## One broker
-A broker is one process with one file of properties and one directory for its data.
+A broker is one process with one properties file and one data directory.
 """
 ONE_MORE = """
-It says when it serves. Any client of Apache Kafka finds it at the first of its `listeners`:
+It prints a line when it is ready. Any Kafka client can use it at the first of its `listeners`:
 """
 CLIENT = """from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -42,35 +42,36 @@ print(message.value().decode())
 consumer.close()
 """
 ONE_ENDS = """
-SIGTERM stops it cleanly; what it has is on disk then:
+SIGTERM stops it cleanly. All of its data is on disk then:
 """
 THREE = """
 ## Three brokers
-Each has its own number, address and directory, and the same list of voters. With three replicas of each partition and
-two of them in sync, an acknowledged record survives the loss of any one machine; with `log.flush.interval.messages=1`
-also that of the power of all. Consumer groups need as many brokers as `__consumer_offsets` has replicas: three, unless
-the configuration says otherwise.
+Each broker has its own number, address and directory, and all have the same list of voters. With three replicas per
+partition and at least two in sync, an acknowledged record survives the loss of any one machine. With
+`log.flush.interval.messages=1` it also survives a power loss of all machines. Consumer groups need as many brokers as
+`__consumer_offsets` has replicas: three by default.
 """
 VOTERS = """
-A new cluster begins once all of `quorum.voters` are up; from then on a majority of them is enough. Each voter is
-known by its number and by its disk (`directory.id` in `meta.properties`, KIP-853). A voter that comes back with an
-empty disk has forgotten its vote: it counts for nothing at first, fetches what the others have, and takes the place
-of the old disk by itself once the others have gone without that for one and a half times `quorum.fetch.timeout.ms`.
-That needs the others to be a majority: where two of three disks are lost, or one of two, the quorum stands still
-rather than forget what was committed.
+A new cluster starts when all `quorum.voters` are up; afterwards a majority of them is sufficient. A voter is
+identified by its number and its disk (`directory.id` in `meta.properties`, KIP-853). A voter that restarts with an
+empty disk has lost its vote. It has no vote at first and fetches the metadata log. It replaces the old disk
+automatically after the other voters have had no fetch from that disk for 1.5 times `quorum.fetch.timeout.ms`. The
+other voters must be a majority for this: if two of three disks are lost, or one of two, the quorum stops, because it
+could otherwise lose committed records.
 
-A new cluster has to begin with the disks that it began with: the first leader names them, and commits nothing before
-each voter has that record. A disk that is lost between the two is waited for (the others say for whom), and no other
-takes its place. Nothing was acknowledged to anybody by then: stop all voters, empty their directories, and start anew.
+The first start of a cluster must complete with the same disks. The first leader writes a record that names them, and
+commits nothing until each voter has that record. If a disk is lost before that, the other voters wait for it and
+report which voter is missing; a new disk does not replace it. Nothing has been acknowledged at that point: stop all
+voters, empty their directories, and start again.
 """
 THREE_MORE = """
-Two of the three are enough to go on. Kill one, and it comes back by the same command as before:
+Two of the three are sufficient. Kill one, and start it again with the same command:
 """
 KEYS = """
 ## All configuration keys
-`python -m broker --config FILE --check` reads a file and says whether it is good. A key that is not in this table is
-refused. Names and meanings are Kafka's, but for `quorum.*`, which are KIP-595's, and `broker.lease.ms`,
-`group.coordinator.max.bytes`, `trace.path` and `metrics.port`, which are our own. Times end in `.ms` (milliseconds),
+`python -m broker --config FILE --check` checks a file. A key that is not in this table is an error. Names and
+meanings are Kafka's, except for `quorum.*`, which are from KIP-595, and for `broker.lease.ms`,
+`group.coordinator.max.bytes`, `trace.path` and `metrics.port`, which are ours. Durations end in `.ms` (milliseconds),
 sizes are in bytes.
 """
 
@@ -85,7 +86,7 @@ def page() -> str:
         "\nThe same client, with three replicas:\n",
         _block(_client(3, 3)),
     ]
-    parts += [THREE_MORE, _block(_kill_and_start(2)), "\nAnd the end:\n", _block(_stop([1, 2, 3])), KEYS, *_table()]
+    parts += [THREE_MORE, _block(_kill_and_start(2)), "\nStop all three:\n", _block(_stop([1, 2, 3])), KEYS, *_table()]
     return "".join(parts)
 
 
@@ -138,10 +139,10 @@ def _stop(brokers: list[int]) -> str:
 
 
 def _table() -> Iterator[str]:
-    yield "\n| key | default | what it says |\n|---|---|---|\n"
+    yield "\n| key | default | meaning |\n|---|---|---|\n"
     for key, doc in REQUIRED.items():
         yield f"| `{key}` | needed | {doc} |\n"
-    yield "| `trace.path` | none | a file for all that happens to the broker, a JSON object in each line |\n"
+    yield "| `trace.path` | none | file for the broker's trace: one JSON object per line for each event |\n"
     for spec in fields(BrokerConfig):
         if "key" in spec.metadata:
             yield f"| `{spec.metadata['key']}` | {_default(spec.default)} | {OPTIONAL[spec.metadata['key']]} |\n"
