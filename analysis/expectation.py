@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from analysis.checker_registry import CHECKERS, CLASSES, STANDING_ALONE
 from analysis.checkers.partition_logs import CHECKER as PARTITION_LOGS
 from analysis.checkers.partition_logs import NOT_READ
-from analysis.core.anomalies import CHECKERS, CLASSES, STANDING_ALONE
 from analysis.doubt import CHECKER_CRASHED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
 

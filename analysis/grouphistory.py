@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.groups import Commit, Delivered, Groups, Held
+from history.groups import Commit, Delivered, GroupRecords, HeldPartition
 from history.schemas import OK, READ
 
 Read = tuple[str, int, int, int, int]
@@ -21,7 +21,7 @@ Read = tuple[str, int, int, int, int]
 
 
 def contradictions(
-    groups: Groups, operations: pa.Table, topic: str, members: frozenset[str], *, all_kept: bool
+    groups: GroupRecords, operations: pa.Table, topic: str, members: frozenset[str], *, all_kept: bool
 ) -> Iterator[str]:
     """What of the group's record the clients' operations do not bear out, as sentences. `members`: the clients that
     read as members; `all_kept`: nothing removes records, so that offsets have no gaps."""
@@ -62,9 +62,9 @@ def _more(sentence: str, which: Mapping[Read, int]) -> Iterator[str]:
         yield sentence.format(member, sum(which[read] for read in mine), shown)
 
 
-def _not_held(groups: Groups) -> Iterator[str]:
+def _not_held(groups: GroupRecords) -> Iterator[str]:
     """Deliveries and commits of partitions that their member did not hold then."""
-    held: dict[tuple[str, int], list[Held]] = {}
+    held: dict[tuple[str, int], list[HeldPartition]] = {}
     for each in groups.held:
         held.setdefault((each.member, each.partition), []).append(each)
     moments = [(each.member, each.partition, each.at, "was given") for each in groups.deliveries]

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from analysis.verdict import PASS, UNKNOWN, besides
 from history.regular_files import replace_text
-from installation.visible import shortened, visible, visible_line
+from installation.sanitize import shortened, visible, visible_line
 
 _MOST_TEXT: Final = 20_000
 _MOST_LINE: Final = 500

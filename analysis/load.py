@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.rundir import SHARE_DIGITS, RunDescription
-from history import ACKS_ALL, APPEND, CAS, END, OK, READ, WRITE, History
-from history.schemas import INF, PHASE_MAIN
+from analysis.run_directory import SHARE_DIGITS, RunDescription
+from history.reader import History
+from history.schemas import ACKS_ALL, APPEND, CAS, END, INF, OK, PHASE_MAIN, READ, WRITE
 
 _AFTER_LOAD = "quiesce"
 
 
 @dataclass(frozen=True)
-class Load:
+class MeasuredLoad:
     """`changes`, `weak`: acknowledged changes that the system promises to keep, and acknowledged weak appends, in the
     whole run; `changes_under_load`, `weak_under_load`, `queries_under_load`: invoked until the load ended.
     """
@@ -48,12 +48,12 @@ def _weak_words(count: int) -> str:
     return f"; {count:,} more asked for less than acks = -1, which no rule protects" if count else ""
 
 
-def load_of(history: History) -> Load:
+def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
     operations, registers = history.operations, history.registers
     log_load, register_load = _under_load(history, operations), _under_load(history, registers)
     kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(log_load), (APPEND,))
-    return Load(
+    return MeasuredLoad(
         changes=kept + _count(registers, (WRITE, CAS)),
         changes_under_load=kept_under_load + _count(register_load, (WRITE, CAS)),
         queries_under_load=_count(log_load, (END,)) + _count(register_load, (READ,)),
@@ -73,7 +73,7 @@ def goes_on(history: History, moment: int) -> bool:
     return False
 
 
-def load_statistics(description: RunDescription, load: Load) -> dict[str, Any]:
+def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str, Any]:
     """What a verdict's statistics say of planned and achieved load; shares are None where nothing was planned."""
     planned = description.planned_changes
     return {

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history import ACKS_ALL, APPEND, OK, READ, History
-from history.schemas import INF, PHASE_FINAL
+from history.reader import History
+from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
 
 
 def lost_before_faults(history: History) -> int:

@@ -14,19 +14,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from analysis.analysis_revision import revision
+from analysis.checker import CheckedRun, Outcome
+from analysis.checker_registry import CHECKERS
 from analysis.checkers.faults import never_confirmed
-from analysis.checking import Outcome, Run
-from analysis.core.anomalies import CHECKERS
 from analysis.core.anomaly import Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
+from analysis.engines.spark import SparkHandle
 from analysis.expectation import LOST_BEFORE_FAULTS, unmet
 from analysis.load import load_of, load_statistics
 from analysis.losses_before_faults import lost_before_faults
-from analysis.revision import revision
-from analysis.rundir import RunDescription, describe, events_by_node
-from analysis.spark import SparkHandle
+from analysis.placeholder_verdict import begin
+from analysis.plots.data import fault_rows, statistics, view_of
+from analysis.run_directory import RunDescription, describe, events_by_node
 from analysis.tables import write_tables
-from analysis.unfinished import begin
 from analysis.verdict import (
     CERTIFICATE,
     PASS,
@@ -37,15 +38,15 @@ from analysis.verdict import (
     decide,
     digest_of_certificate,
 )
-from analysis.viewing import fault_rows, statistics, view_of
-from history import History, read_run, seal
+from history import seal
+from history.reader import History, read_run
 from history.regular_files import remove
 
 ENGINES: Final = ("spark", "in-process")
 
 
 @dataclass
-class Findings:
+class RunFindings:
     """What the checkers have said so far."""
 
     checks: list[Check] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Findings:
     doubts: list[str] = field(default_factory=list)
     codes: set[str] = field(default_factory=set)
 
-    def run(self, name: str, checker: Callable[[Run], Outcome], run: Run, otherwise: Reason) -> Outcome:
+    def run(self, name: str, checker: Callable[[CheckedRun], Outcome], run: CheckedRun, otherwise: Reason) -> Outcome:
         """Run one checker: its verdict and detail become a check; an exception makes it unknown. `otherwise`: the
         reason of doubts that name none."""
         began = time.monotonic()
@@ -109,9 +110,9 @@ def _judge(
 ) -> Verdict:
     events = events_by_node(run_dir)
     write_tables(history, events, run_dir)
-    run = Run(run_dir, description, history, events, None if handle is None else handle.session())
+    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.session())
     view = view_of(history, events)
-    findings = Findings()
+    findings = RunFindings()
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)
     if verdict != PASS:
@@ -148,20 +149,20 @@ def _judge(
     judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
     if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
-        from analysis.gallery import draw  # matplotlib takes half a second, and most runs are not drawn
+        from analysis.plots.render import draw  # matplotlib takes half a second, and most runs are not drawn
 
         draw(run_dir, view, judged)
     return judged
 
 
-def _losses(run: Run) -> dict[str, int]:
+def _losses(run: CheckedRun) -> dict[str, int]:
     """What a log lost of that which no fault can have destroyed; nothing of a log that may forget lawfully."""
     if run.description.judge != "log" or run.forgetting:
         return {}
     return {LOST_BEFORE_FAULTS: lost_before_faults(run.history)}
 
 
-def _check(run: Run, findings: Findings) -> None:
+def _check(run: CheckedRun, findings: RunFindings) -> None:
     """Run the checkers that apply, in the registry's order; where none finds anything, have passes proven."""
     checkers = [checker for checker in CHECKERS if checker.applies(run)]
     if all(checker.judge is None for checker in checkers):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.rundir import RunDescription
-from history import History
+from analysis.run_directory import RunDescription
 from history.journal import PHASES
+from history.reader import History
 
 Replicas = Mapping[tuple[str, int], tuple[str, ...]]
 

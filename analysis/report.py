@@ -15,11 +15,11 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
-from analysis.standing import Standing
+from analysis.stored_verdict import StoredVerdict
 from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
-from history import INF
 from history.regular_files import read_bytes, replace_text
+from history.schemas import INF
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
@@ -42,7 +42,7 @@ class AnomalyCard:
     rows: tuple[tuple[str, ...], ...]
 
 
-def render_run(run_dir: Path, standing: Standing | None = None) -> Path:
+def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
     """Write `report.html` beside the `verdict.json` and `plots/` of a run; its path. `standing`: what is known of a
     verdict that was not made just now."""
     stored = Verdict.read(run_dir / "verdict.json")

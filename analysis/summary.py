@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from analysis.checkers.oracles import SIMULATION
 from analysis.expectation import unmet
-from analysis.standing import Standing
+from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation
 
 _FAULTS: Final = "faults"
@@ -18,7 +18,7 @@ _MOST: Final = 1e300  # what is larger is no measurement, and would not be a num
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunSummary:
     """What is believed of one planned run; summary.json has the fields' names as keys.
 
     `verdict`: unknown unless the one that is stored can be believed; a proven failure that was not expected stays one.
@@ -62,10 +62,10 @@ class Planned:
     mutants: tuple[str, ...] = ()
 
 
-def entry(planned: Planned, standing: Standing, doubts: Sequence[str] = ()) -> Entry:
+def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ()) -> RunSummary:
     """What is to be believed of a run; `doubts`: what else than its directory speaks against its verdict."""
     verdict, expected, all_doubts = standing.verdict, planned.expected, (*doubts, *standing.doubts)
-    blank = Entry(
+    blank = RunSummary(
         planned.run,
         planned.cell,
         planned.seed,
@@ -120,14 +120,14 @@ def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:
     return run["cell"], run["seed"], run["versions"].get("brownout", "")
 
 
-def samples(entries: Iterable[Entry]) -> list[Entry]:
+def samples(entries: Iterable[RunSummary]) -> list[RunSummary]:
     """Of several runs that are one sample the first."""
-    found: dict[tuple[object, ...], Entry] = {}
+    found: dict[tuple[object, ...], RunSummary] = {}
     for each in entries:
         found.setdefault(sample_of(vars(each)), each)
     return list(found.values())
 
 
-def to_json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def to_json(entries: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """As summary.json lists them."""
     return [asdict(each) for each in entries]

@@ -9,8 +9,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.rundir import NodeEvents, moment
-from history import History, compact, compact_registers
+from analysis.run_directory import NodeEvents, moment
+from history.parquet_tables import compact, compact_registers
+from history.reader import History
 
 EVENTS: Final = pa.schema(
     [

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from history import ACKS_ALL, APPEND, FAIL, INF, OK, strict_json
-from history.digest import digest_of_operations
+from history import strict_json
+from history.operation_digest import digest_of_operations
 from history.regular_files import read_bytes
+from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK
 
 Columns = dict[str, Any]
 

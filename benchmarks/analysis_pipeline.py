@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.logjob import check_in_process, check_on_spark, files_of
-from analysis.spark import SparkHandle
+from analysis.engines.log import check_in_process, check_on_spark, files_of
+from analysis.engines.spark import SparkHandle
 from benchmarks.log_histories import history
-from history import History, compact
+from history.parquet_tables import compact
+from history.reader import History
 from history.schemas import FAULTS, PHASES, RESERVATIONS
 
 

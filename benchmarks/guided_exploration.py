@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from analysis.verdict import UNKNOWN
-from orchestrator.campaign.file import load
-from orchestrator.search.attempt import Attempted, attempt
+from orchestrator.campaign.parser import load
 from orchestrator.search.coverage import DEEP
-from orchestrator.search.exploring import GUIDED, RANDOM, Arm, Source, explore
+from orchestrator.search.exploring import GUIDED, RANDOM, Arm, ExploredCell, explore
+from orchestrator.search.task import Attempted, attempt
 
 CAMPAIGN: Final = Path(__file__).with_name("guided-exploration.toml")
 GOAL: Final = 1.87
@@ -56,7 +56,7 @@ class Start:
 def start(first: int, most: int) -> list[Start]:
     """Explore both ways until all states are reached; what a seed came to is known to the second way, too."""
     campaign, known = load(CAMPAIGN), dict[int, Attempted]()
-    source = Source(campaign, campaign.cells[0], first)
+    source = ExploredCell(campaign, campaign.cells[0], first)
     return [_explored(Arm(name, source), most, known) for name in (GUIDED, RANDOM)]
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.verdict import VERDICT_FILE, Verdict
-from orchestrator.campaign.finding import find
+from orchestrator.campaign.lookup import find
 from orchestrator.campaign.store import Store
 from orchestrator.command.mutants import GENERAL
 from orchestrator.errors import EXIT_INTERNAL, EXIT_USAGE
-from orchestrator.search.mutation import Schedule, schedules
+from orchestrator.search.mutation_score import MutantSchedule, schedules
 from simulator.oracles import ORACLES
 from systems.brownout.broker import Brownout
 
@@ -55,7 +55,7 @@ class Shrunk:
     path: str
 
 
-def killing(wanted: Sequence[Schedule], store: Path) -> Iterator[tuple[Schedule, int, str, Path]]:
+def killing(wanted: Sequence[MutantSchedule], store: Path) -> Iterator[tuple[MutantSchedule, int, str, Path]]:
     """Of each schedule the first run that shows what is expected: its seed, the anomaly and its directory."""
     for schedule in wanted:
         path = _with_cell(schedule, store)
@@ -69,7 +69,7 @@ def killing(wanted: Sequence[Schedule], store: Path) -> Iterator[tuple[Schedule,
                 break
 
 
-def _with_cell(schedule: Schedule, store: Path) -> Path:
+def _with_cell(schedule: MutantSchedule, store: Path) -> Path:
     """The campaign's file; where it has no cell for the mutant, a copy that has."""
     if any(cell.name == schedule.cell.name for cell in schedule.campaign.cells):
         return schedule.campaign.path
@@ -101,7 +101,7 @@ def _brownout(*words: str) -> str:
 
 
 def shrunk(
-    schedule: Schedule, seed: int, anomaly: str, run: Path, store: Path, budget: str, real: int
+    schedule: MutantSchedule, seed: int, anomaly: str, run: Path, store: Path, budget: str, real: int
 ) -> Shrunk | None:
     """Shrink a run, and try what is left in namespaces; None when nothing can be taken from it."""
     told = _brownout(
@@ -121,7 +121,7 @@ def shrunk(
     )  # fmt: skip
 
 
-def wanted_of(names: Sequence[str]) -> dict[str, list[Schedule]]:
+def wanted_of(names: Sequence[str]) -> dict[str, list[MutantSchedule]]:
     """By mutant, the schedules that are to kill it: those of the general campaign last."""
     found = {}
     for name in names or sorted(name for name, it in Brownout.mutants.items() if it.anomaly):

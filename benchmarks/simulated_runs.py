@@ -17,13 +17,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.campaign.file import load
 from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import Store
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.search.making import WHERE, Maker
+from orchestrator.search.run_maker import WHERE, Maker
 
 CAMPAIGN = Path(__file__).with_name("simulated-minute.toml")
 GOAL = 1_500  # runs an hour and core

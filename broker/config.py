@@ -139,7 +139,7 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, minimum=1)
     group_max_size: int = _key("group.max.size", MAX_INT32, minimum=1)
     group_coordinator_max_bytes: int = _key("group.coordinator.max.bytes", 256 << 20, minimum=1 << 20)
-    """Half for members, half for offsets, as `broker.groups.account` says."""
+    """Half for members, half for offsets, as `broker.groups.memory_quota` says."""
 
     # server
     metrics_port: int = _key("metrics.port", 0, minimum=0)

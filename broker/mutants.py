@@ -425,7 +425,7 @@ BENIGN: dict[str, Mutant] = {
         ),
     )
 }
-"""Changes that break no promise (`broker/benign.py` makes them): whoever raises an alarm about one is wrong."""
+"""Changes that break no promise (`broker/benign_mutants.py` makes them): whoever raises an alarm about one is wrong."""
 
 
 class UnknownMutantError(ValueError):

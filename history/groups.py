@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from history.checked import LineWriter, read_lines
+from history.checksummed_lines import LineWriter, read_lines
 from history.schemas import INF
 
 GROUPS: Final = "groups"
@@ -68,7 +68,7 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldPartition:
     """A member had a partition from `since` until `until`, INF where it does not say that it gave it back."""
 
     member: str
@@ -78,7 +78,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupRecords:
     """The record of all members. `members`: whose files are there; `held`: the partitions that they were assigned;
     `defects`: why it is not whole, as sentences."""
 
@@ -88,7 +88,7 @@ class Groups:
     members: tuple[str, ...] = ()
     assignments: int = 0
     defects: tuple[str, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldPartition, ...] = ()
 
     @property
     def partitions(self) -> set[int]:
@@ -144,11 +144,11 @@ class GroupWriter:
         self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": self._clock()})
 
 
-def read_groups(run: Path | str) -> Groups:
+def read_groups(run: Path | str) -> GroupRecords:
     """The record of all members of a run; empty for a run without groups. Damage is told, never raised."""
     directory = Path(run) / "history" / GROUPS
     read = [_Reader(path) for path in sorted(directory.glob(f"*{_SUFFIX}"))] if directory.is_dir() else []
-    return Groups(
+    return GroupRecords(
         tuple(each for one in read for each in one.commits.values()),
         tuple(each for one in read for each in one.fetches),
         tuple(each for one in read for each in one.deliveries),
@@ -169,9 +169,9 @@ class _Reader:
         self.fetches: list[Fetched] = []
         self.deliveries: list[Delivered] = []
         self.assignments = 0
-        self.holds: dict[int, Held] = {}
+        self.holds: dict[int, HeldPartition] = {}
         """By partition, what was assigned and not revoked."""
-        self.gave_back: list[Held] = []
+        self.gave_back: list[HeldPartition] = []
         self.defects: list[str] = []
         try:
             lines = read_lines(path)
@@ -203,7 +203,7 @@ class _Reader:
         _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
         self.assignments += 1
         for partition in line["partitions"]:
-            self.holds.setdefault(partition, Held(self.member, partition, line["t"]))
+            self.holds.setdefault(partition, HeldPartition(self.member, partition, line["t"]))
 
     def _revoked(self, line: Mapping[str, Any]) -> None:
         _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")

@@ -1,7 +1,7 @@
-"""The run loop's diary: `journal.jsonl`, one JSON object per line, each written whole before the loop goes on.
+"""Writes the run loop's journal: `journal.jsonl`, one JSON object per line, written whole before the loop goes on.
 
-The lines are checked ones (`history.checked`): what is lost, changed or moved is seen by who reads them
-(`history.diary`). Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
+The lines have checksums (`history.checksummed_lines`): a reader (`history.journal_reader`) detects lost, changed and
+moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
 producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the
@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from history.checked import LineWriter
+from history.checksummed_lines import LineWriter
+from history.client_files import ClientFiles
 from history.damage import Damage
-from history.left import Left
-from history.services import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
+from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
 RESERVE: Final = 1 << 16
@@ -106,7 +106,7 @@ class Journal:
             CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **more
         )
 
-    def client_ended(self, client: str, *, exit_code: int | None, left: Left, killed: int = 0) -> int:
+    def client_ended(self, client: str, *, exit_code: int | None, left: ClientFiles, killed: int = 0) -> int:
         """A client process has ended, and left this. `killed`: how many programs it had to kill that it had started."""
         more = {"killed": killed} if killed else {}
         return self.event(
@@ -126,8 +126,8 @@ class Journal:
     ) -> int:
         """A fault is about to be inflicted; `fault` is its id, unique in the run. `sentence` tells people what it
         does. `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show to be believed, in the form
-        that `nemeses.shown` gives it. `may_destroy`: the damage that it may do to its targets, by which checkers
-        excuse what they find there."""
+        that `nemeses.evidence_rule` gives it. `may_destroy`: the damage that it may do to its targets; checkers excuse
+        what they find there by it."""
         return self.event(
             "fault_invoked",
             id=fault,
@@ -174,8 +174,8 @@ class Journal:
         core: str = "",
     ) -> int:
         """A process of the system on `node` did what no fault, no step and no end of the run had ordered; see
-        `history.services.ServiceExit`. Raises ValueError for an unknown `way`, and when both an exit code and a signal
-        are given, for a process ends in one way.
+        `history.service_events.ServiceExit`. Raises ValueError for an unknown `way`, and when both an exit code and a
+        signal are given: a process ends in one way.
         """
         if way not in WAYS:
             raise ValueError(f"unknown way {way!r}: one of {', '.join(WAYS)}")

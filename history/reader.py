@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.diary import read_diary
 from history.errors import HistoryError
 from history.journal import ASSIGNMENT, FILE_NAME
+from history.journal_reader import read_diary
 from history.records import ClientRecord, read_clients
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
-from history.services import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.clients import Part, read_log_client, read_register_client
+from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
+from history.client_reader import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
-from history.jsonlines import MOST_CLOCK_ERROR_NS, Known, Recorded, read_lines
-from history.left import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
+from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.schemas import APPEND, CAS, NAMES, WRITE
 from history.values import producer_of
 
@@ -103,9 +103,9 @@ def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Lin
     return lines
 
 
-def _known(tables: list[pa.Table]) -> Known:
+def _known(tables: list[pa.Table]) -> TakenNames:
     """What Arrow files have taken already, that no JSON lines may take again."""
-    known = Known(values={}, producers={}, process=0)
+    known = TakenNames(values={}, producers={}, process=0)
     for table in tables:
         f = table["f"]
         for code, column in ((APPEND, "value"), (WRITE, "value"), (CAS, "new")):

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.batches import BatchWriter
-from history.checked import LineWriter
+from history.arrow_stream import BatchWriter
+from history.checksummed_lines import LineWriter
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
 from history.values import SESSIONS, encode_value
 

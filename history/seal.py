@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from history.left import sha256_of
+from history.client_files import sha256_of
 from history.regular_files import read_bytes, replace_text
 from history.strict_json import decode
 

@@ -1,4 +1,4 @@
-"""The unique int64 that each append carries; `contents.py` makes Kafka records of them.
+"""The unique int64 that each append carries; `record_payload.py` makes Kafka records of them.
 
 A value names its origin: session (15 bits), producer (16 bits), sequence (32 bits), so that no two appends of any
 session share one and a stray record tells where it came from.

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from history.batches import FLUSH_INTERVAL_NS, BatchWriter
-from history.checked import LineWriter
+from history.arrow_stream import FLUSH_INTERVAL_NS, BatchWriter
+from history.checksummed_lines import LineWriter
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_MAIN, READ
 from history.values import SESSIONS, encode_value
 

@@ -1,9 +1,7 @@
 """What goes wrong: kinds of fault, seeded schedules of them, and what inflicts and proves each on real hosts."""
 
-from nemeses.aiming import ClusterView
 from nemeses.fault import Evidence, Fault, Status
-from nemeses.generate import FaultPlan, Schedule, ScheduleError, plan_schedule
-from nemeses.kind import Kind, Lot, Need
+from nemeses.kind import Kind, Need, RandomDraw
 from nemeses.nemesis import Nemesis
 from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import (
@@ -19,6 +17,8 @@ from nemeses.ports import (
     Suspender,
 )
 from nemeses.registry import BEGINS, ENDS, KINDS, inflictable, needing
+from nemeses.schedule import FaultPlan, Schedule, ScheduleError, plan_schedule
+from nemeses.targeting import ClusterView
 
 __all__ = [
     "BEGINS",
@@ -34,7 +34,6 @@ __all__ = [
     "HostError",
     "HostUnreachableError",
     "Kind",
-    "Lot",
     "MachineState",
     "Need",
     "Nemesis",
@@ -43,6 +42,7 @@ __all__ = [
     "Parameter",
     "ParameterError",
     "PowerSwitch",
+    "RandomDraw",
     "Result",
     "Schedule",
     "ScheduleError",

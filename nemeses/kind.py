@@ -9,11 +9,11 @@ from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from history.damage import Damage
-from nemeses.aiming import Aim, ClusterView, candidates
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanism import Mechanism
 from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError
-from nemeses.shown import Shown
+from nemeses.targeting import Aim, ClusterView, candidates
 
 Need = Literal["power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk"]
 """What a world may have beside hosts with a service on them: a power switch, a network that can be cut, netem on its
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Mechanism)
 
 
 @dataclass(frozen=True)
-class Lot:
+class RandomDraw:
     """What every fault of a random schedule draws, whatever its kind: always the same number of values, so that
     changing one kind does not reshuffle all that follow it. `draw` is in [0, 1), `tear` a seed or None."""
 
@@ -69,9 +69,9 @@ class Kind(ABC, Generic[M]):
     """Whether services that have gone on under it end when it is healed, and are started again."""
     needs_service: ClassVar[bool] = True
     """Whether it proves nothing on a node whose service had ended, or stood still, through nobody's order before."""
-    seen: ClassVar[tuple[Shown, ...]] = ()
+    seen: ClassVar[tuple[EvidenceRule, ...]] = ()
     """What its evidence must show to be believed; whoever judges the run looks for that again."""
-    healed: ClassVar[tuple[Shown, ...]] = ()
+    healed: ClassVar[tuple[EvidenceRule, ...]] = ()
     """The same of its heal's evidence."""
     destroys: ClassVar[frozenset[Damage]]
     """What it may destroy on its targets, from its begin to the end of its heal. Oracles and checkers excuse what this
@@ -100,7 +100,7 @@ class Kind(ABC, Generic[M]):
     def proof(self, seen: Facts, after: Facts) -> str:
         """What matters most of the evidence that it took effect, `seen`, and of its heal's, `after` (empty before)."""
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         """The parameters of this kind in a random schedule."""
         return {}
 

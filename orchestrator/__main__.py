@@ -9,7 +9,7 @@ from installation import standard_streams
 if __name__ == "__main__":
     standard_streams.prepare()  # before anything is imported that keeps a stream
 
-from orchestrator.command.leaving import leave
+from orchestrator.command.exit import leave
 from orchestrator.command.line import main
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class UncertainError(Exception):
     """The request may have been carried out, or may yet be."""
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """What a fetch gave: data records from the offset that was asked for, and the high watermark."""
 
     records: list[Record]
@@ -257,7 +257,7 @@ class SimulatedClient:
 
     async def fetch(
         self, topic: str, partition: int, offset: int, *, max_wait: float = 0.5, timeout: float = 5.0
-    ) -> Fetched:
+    ) -> FetchResult:
         """Read once from the leader. Raises `RefusedError` for an error code, `UncertainError` when nobody answers."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
@@ -277,7 +277,7 @@ class SimulatedClient:
             if not header.is_control:
                 batch = opened(data[position : position + header.size])
                 records += [record for record in read_records(batch) if record.offset >= offset]
-        return Fetched(records, next_offset, found.high_watermark)
+        return FetchResult(records, next_offset, found.high_watermark)
 
     async def read_all(self, topic: str, partition: int, timeout: float = 30.0) -> list[Record]:
         """Every record up to the high watermark, as soon as there is a leader that answers. Raises `TimeoutError`."""

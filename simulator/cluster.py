@@ -19,17 +19,17 @@ from broker.properties import parse_properties
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
 from broker.trace import JsonLines, Sink, Tracer, Value
+from simulator.chroot import Subtree
 from simulator.clock import MachineClock
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
-from simulator.host import Host
-from simulator.journal import Journal
+from simulator.host import HostContext
+from simulator.journal import FilesystemJournal
 from simulator.loop import Unhandled, new_loop
 from simulator.network import SimulatedNetwork
+from simulator.network_interface import Disturbance
 from simulator.oracles import Watch
 from simulator.oracles.machine_view import MachineView
-from simulator.outlet import Disturbance
-from simulator.subtree import Subtree
 
 T = TypeVar("T")
 PORT, CONTROLLER_PORT = 9092, 9093
@@ -69,7 +69,7 @@ class Program:
         return cls(properties, mutants, directory)
 
 
-class Machine:
+class SimulatedMachine:
     """One machine: a disk that stays, and the process that runs on it for now.
 
     `pid` counts the machine's processes; `exits`: how those ended that have. `say` gets what a process prints, `trace`
@@ -89,7 +89,7 @@ class Machine:
         self.lives = 0
         self.began_s = 0.0
         self.exits: dict[int, int] = {}
-        self.host: Host | None = None
+        self.host: HostContext | None = None
         self.node: BrokerNode | None = None
         self.ending: asyncio.Task[None] | None = None
         self.say: Callable[[str], None] = lambda _: None
@@ -140,7 +140,7 @@ class SimulatedCluster:
         and `mutants`. `client`: the name of the first host that is no machine."""
         self.seed = seed
         self.loop = new_loop()
-        self.journal = Journal()
+        self.journal = FilesystemJournal()
         self.rng = random.Random(f"{seed}/faults")
         self.network = SimulatedNetwork(
             self.loop, random.Random(f"{seed}/network"), conditions, observe=self.journal.mix
@@ -160,14 +160,14 @@ class SimulatedCluster:
             for number in range(1, nodes + 1)
         }
         self._context = contextvars.Context()
-        self._hosts: list[Host] = []
+        self._hosts: list[HostContext] = []
         self.client = self.new_host(client)
         choice = random.Random(f"{seed}/disks").choice((FileSystem.EXT4, FileSystem.XFS))
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
         for node_id in range(1, nodes + 1):
             name = f"n{node_id}"
             disk = SimulatedDisk(self.loop, random.Random(f"{seed}/{name}/disk"), conditions, file_system or choice)
-            self.machines[name] = Machine(node_id, name, disk)
+            self.machines[name] = SimulatedMachine(node_id, name, disk)
             if self._programs[name].directory:
                 disk.make_directory(self._programs[name].directory)
                 disk.commit()
@@ -353,7 +353,7 @@ class SimulatedCluster:
         if machine.host is not None:
             self._run_on(machine)
 
-    def _run_on(self, machine: Machine) -> None:
+    def _run_on(self, machine: SimulatedMachine) -> None:
         if machine.host is not None and machine.host.backlog is not None and not (machine.paused or machine.suspended):
             self.loop.resume(machine.host)
 
@@ -456,7 +456,7 @@ class SimulatedCluster:
 
     # --- how it is done
 
-    def _start(self, machine: Machine) -> None:
+    def _start(self, machine: SimulatedMachine) -> None:
         machine.lives, machine.ending = machine.lives + 1, None
         machine.began_s = self.loop.now
         machine.host = self.new_host(machine.name, machine.clock)
@@ -467,11 +467,11 @@ class SimulatedCluster:
         living = self.loop.create_task(self._live(machine, machine.host), context=machine.host.context.copy())
         living.add_done_callback(partial(self._process_exited, machine, machine.host), context=self._context)
 
-    def _view_of(self, machine: Machine) -> MachineView:
+    def _view_of(self, machine: SimulatedMachine) -> MachineView:
         program = self._programs[machine.name]
         return MachineView(machine.name, machine.node_id, machine.disk, program.directory, program.properties)
 
-    async def _live(self, machine: Machine, host: Host) -> tuple[int, str]:
+    async def _live(self, machine: SimulatedMachine, host: HostContext) -> tuple[int, str]:
         """The life of a process, as `python -m broker` lives it: its exit code, and why it ended."""
         who = f"broker {machine.node_id}"
         try:
@@ -495,7 +495,7 @@ class SimulatedCluster:
             pass
         return EXIT_OK, "stopped"
 
-    async def _open(self, machine: Machine) -> BrokerNode:
+    async def _open(self, machine: SimulatedMachine) -> BrokerNode:
         program = self._programs[machine.name]
 
         def sink(event: dict[str, Value]) -> None:
@@ -512,7 +512,9 @@ class SimulatedCluster:
             clock=partial(self.wall_ns, machine),
         )
 
-    def _process_exited(self, machine: Machine, host: Host, task: asyncio.Task[tuple[int, str]]) -> None:
+    def _process_exited(
+        self, machine: SimulatedMachine, host: HostContext, task: asyncio.Task[tuple[int, str]]
+    ) -> None:
         if not host.alive or machine.host is not host:
             return
         if task.exception() is not None:  # as an interpreter ends that nobody has caught it from
@@ -524,11 +526,11 @@ class SimulatedCluster:
             self._note("exited", machine, reason=reason)
             self._process_ended(machine, code)
 
-    def _process_stopped(self, machine: Machine, host: Host, task: asyncio.Task[None]) -> None:
+    def _process_stopped(self, machine: SimulatedMachine, host: HostContext, task: asyncio.Task[None]) -> None:
         if machine.host is host and host.alive:
             self._process_ended(machine, EXIT_OK if task.exception() is None else EXIT_DEFECT)
 
-    def _process_ended(self, machine: Machine, code: int) -> None:
+    def _process_ended(self, machine: SimulatedMachine, code: int) -> None:
         self.watch.ending()
         host, machine.host, machine.node = machine.host, None, None
         if host is not None:
@@ -538,32 +540,32 @@ class SimulatedCluster:
             machine.disk.process_died(host)
             self.watch.ended(machine.name, power_lost=False)
 
-    def kill_process(self, host: Host) -> None:
+    def kill_process(self, host: HostContext) -> None:
         """End one life of a process, on a machine or a client's, at once."""
         self.loop.tell_lost(host)
         host.kill()
         self.network.process_died(host)
 
-    def new_host(self, name: str, clock: MachineClock | None = None) -> Host:
+    def new_host(self, name: str, clock: MachineClock | None = None) -> HostContext:
         """Another process, at an address of this name."""
-        host = Host(name, name, clock)
+        host = HostContext(name, name, clock)
         self._hosts.append(host)
         return host
 
-    def _note(self, event: str, machine: Machine, **fields: object) -> None:
+    def _note(self, event: str, machine: SimulatedMachine, **fields: object) -> None:
         self.journal.record({"event": event, "at": self.loop.now, "machine": machine.name, **fields})
         self.watch.touched(machine.name)
 
-    def _chosen(self, names: Sequence[str]) -> list[Machine]:
+    def _chosen(self, names: Sequence[str]) -> list[SimulatedMachine]:
         return [self.machines[name] for name in names or self.machines]
 
-    def wall_ns(self, machine: Machine | None = None) -> int:
+    def wall_ns(self, machine: SimulatedMachine | None = None) -> int:
         """The simulated time of day, in nanoseconds: as a machine has it, or (None) as it is."""
         now = self.loop.now
         return BEGINNING_NS + round((now if machine is None else now + machine.clock.ahead(now)) * 1e9)
 
 
-async def _stop(machine: Machine) -> None:
+async def _stop(machine: SimulatedMachine) -> None:
     """A process looks at its signals only once it has read its disk, as `python -m broker` does."""
     while machine.node is None:  # noqa: ASYNC110 - a process has no event for it, and nobody else wants one
         await asyncio.sleep(POLL)

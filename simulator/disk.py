@@ -24,7 +24,7 @@ from broker.ports import ASIDE, Buffer, File, parent
 from history.damage import Damage
 from simulator.conditions import Conditions
 from simulator.disk_faults import DamageListener, DiskFaults, Flip
-from simulator.host import CURRENT_HOST, Host
+from simulator.host import CURRENT_HOST, HostContext
 from simulator.inode import Inode, Tear, choose_tear
 from simulator.loop import VirtualLoop
 from simulator.transport import SimulatedTransport
@@ -114,7 +114,7 @@ class _Job:
         self.inode = inode
         self.path = path
         self.waiters: list[asyncio.Future[None]] = []
-        self.hosts: set[Host | None] = set()
+        self.hosts: set[HostContext | None] = set()
 
 
 Content = list[tuple[str, bytes | None]]
@@ -148,8 +148,8 @@ class SimulatedDisk:
         self._held: _Job | None = None
         self._power_cuts = 0
         self._flips: list[tuple[Flip, int]] = []  # each with its byte as it was before
-        self._locks: dict[str, Host | None] = {}
-        self._given_up: dict[str, tuple[asyncio.Task[None], Host | None]] = {}
+        self._locks: dict[str, HostContext | None] = {}
+        self._given_up: dict[str, tuple[asyncio.Task[None], HostContext | None]] = {}
         """Replacements of files that nobody waits for any more, and the processes whose threads do what is left."""
 
     async def sync_everything(self) -> None:
@@ -308,7 +308,7 @@ class SimulatedDisk:
             self._begin_next()
         await waiter
 
-    def process_died(self, host: Host) -> None:
+    def process_died(self, host: HostContext) -> None:
         """What only a killed process had asked for is not begun any more; what runs in the kernel is finished."""
         self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
         self._given_up = {path: given for path, given in self._given_up.items() if given[1] is not host}

@@ -22,7 +22,7 @@ class Handle(Protocol):
     def cancelled(self) -> bool: ...
 
 
-class Host:
+class HostContext:
     """One life of a process at an address. Invariant: once `alive` is false nothing of it runs, ever again.
 
     All of its pending tasks are kept until they are done. If one were collected as garbage, its `finally` blocks would
@@ -82,4 +82,4 @@ def _is_lost(task: asyncio.Task[Any]) -> bool:
     return task.done() and bool(task._log_traceback)
 
 
-CURRENT_HOST: contextvars.ContextVar[Host | None] = contextvars.ContextVar("host", default=None)
+CURRENT_HOST: contextvars.ContextVar[HostContext | None] = contextvars.ContextVar("host", default=None)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 
-class Journal:
+class FilesystemJournal:
     """Events of the brokers and of the world; bytes on the network count for the digest only."""
 
     def __init__(self) -> None:

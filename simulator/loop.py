@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-from simulator.host import CURRENT_HOST, Host
+from simulator.host import CURRENT_HOST, HostContext
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -36,7 +36,7 @@ class LivelockError(RuntimeError):
 class Unhandled:
     """An exception that nobody caught: a defect in the code that the simulation runs."""
 
-    def __init__(self, host: Host | None, at: float, context: dict[str, Any]) -> None:
+    def __init__(self, host: HostContext | None, at: float, context: dict[str, Any]) -> None:
         self.host = host
         self.at = at
         self.message: str = context.get("message", "")
@@ -49,7 +49,7 @@ class Unhandled:
     __repr__ = __str__
 
 
-class Handle(asyncio.TimerHandle):
+class ScheduledCall(asyncio.TimerHandle):
     """A scheduled callback and the host that it belongs to.
 
     Invariant: it has every slot that asyncio's own constructors fill. They are not called: a simulated run makes a
@@ -81,13 +81,13 @@ class Handle(asyncio.TimerHandle):
 class SimulatedTask(asyncio.Task[T]):
     """A task that knows its host."""
 
-    host: Host | None
+    host: HostContext | None
 
 
 class SimulatedFuture(asyncio.Future[T]):
     """A future that knows its host."""
 
-    host: Host | None
+    host: HostContext | None
 
 
 class Connections(Protocol):
@@ -108,14 +108,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def __init__(self) -> None:
         self.network: Connections | None = None
         self.unhandled: list[Unhandled] = []
-        self.at_rest: Callable[[list[Host]], None] | None = None
+        self.at_rest: Callable[[list[HostContext]], None] | None = None
         """Called whenever nothing is left to do at a moment, with the hosts whose code has run since the last call."""
         self.steps = 0
-        self._touched: dict[Host, None] = {}
+        self._touched: dict[HostContext, None] = {}
         self._steps_at_moment = 0
         self._now = 0.0
-        self._ready: deque[Handle] = deque()
-        self._timers: list[tuple[float, int, Handle]] = []
+        self._ready: deque[ScheduledCall] = deque()
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._sequence = 0
         self._cancelled = 0
         self._stopping = False
@@ -140,8 +140,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> Handle:
-        handle = Handle(self._now, callback, args, self, context)
+    ) -> ScheduledCall:
+        handle = ScheduledCall(self._now, callback, args, self, context)
         if not self._closed:
             self._ready.append(handle)
         return handle
@@ -151,7 +151,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> Handle:
+    ) -> ScheduledCall:
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -160,7 +160,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> Handle:
+    ) -> ScheduledCall:
         if not self._own_clocks:
             return self.call_at(self._now + delay, callback, *args, context=context)
         host = CURRENT_HOST.get() if context is None else context.get(CURRENT_HOST)
@@ -172,8 +172,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[[Unpack[Ts]], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
-    ) -> Handle:
-        handle = Handle(when, callback, args, self, context)
+    ) -> ScheduledCall:
+        handle = ScheduledCall(when, callback, args, self, context)
         if not self._closed:
             # Timers of one moment fire in the order in which they were set.
             self._sequence += 1
@@ -187,18 +187,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers = [(self._moment_of(handle), sequence, handle) for _, sequence, handle in self._timers]
         heapq.heapify(self._timers)
 
-    def _moment_of(self, handle: Handle) -> float:
+    def _moment_of(self, handle: ScheduledCall) -> float:
         """When a timer is due, in the world's time."""
         when, host = handle.when(), handle.host
         if self._own_clocks and host is not None and host.clock is not None:
             when = host.clock.moment_of(when)
         return max(when, self._now)
 
-    def _steady(self, host: Host | None) -> float:
+    def _steady(self, host: HostContext | None) -> float:
         return self._now if host is None or host.clock is None else host.clock.steady(self._now)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._cancelled += isinstance(handle, Handle) and handle._scheduled
+        self._cancelled += isinstance(handle, ScheduledCall) and handle._scheduled
         if self._cancelled > COMPACT_AT and 2 * self._cancelled > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
             heapq.heapify(self._timers)
@@ -253,7 +253,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             over.cancel()
         return holds()
 
-    def resume(self, host: Host) -> None:
+    def resume(self, host: HostContext) -> None:
         """Let a host that stood still go on: what became due meanwhile comes before everything else."""
         self._ready.extendleft(reversed(host.go_on()))  # type: ignore[arg-type]
 
@@ -292,7 +292,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._steps_at_moment += 1
             if self._steps_at_moment > LIVELOCK:
                 raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
-            try:  # as `Handle._run`, without a frame for each of so many steps
+            try:  # as `ScheduledCall._run`, without a frame for each of so many steps
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
@@ -353,7 +353,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             host.keep(task)
         return task
 
-    def bury(self, host: Host) -> None:
+    def bury(self, host: HostContext) -> None:
         """After the run: close what a killed host's tasks hold, quietly. The loop must be closed."""
         assert self._closed, "a task that is closed may schedule callbacks: the loop must ignore them"
         host.bury(_close_quietly)
@@ -368,7 +368,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         self.unhandled.append(Unhandled(host, self._now, context))
 
-    def tell_lost(self, host: Host) -> None:
+    def tell_lost(self, host: HostContext) -> None:
         """Collect what tasks of a host have failed with and nobody has asked for; to be called before it is killed.
 
         asyncio itself tells of that when a task is freed. A host's may never be: cycles keep them, and garbage is not

@@ -25,10 +25,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from simulator.conditions import Conditions
-from simulator.host import CURRENT_HOST, Host
+from simulator.host import CURRENT_HOST, HostContext
 from simulator.loop import VirtualLoop
-from simulator.outlet import Disturbance, Outlet
-from simulator.transport import Listener, Pipe, SimulatedTransport
+from simulator.network_interface import Disturbance, Outlet
+from simulator.transport import Pipe, SimulatedListener, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 EPHEMERAL = 32_768
@@ -39,7 +39,7 @@ class SimulatedServer(asyncio.AbstractServer):
     """A listening socket."""
 
     def __init__(
-        self, network: SimulatedNetwork, host: Host, port: int, factory: Callable[[], asyncio.BaseProtocol]
+        self, network: SimulatedNetwork, host: HostContext, port: int, factory: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._network = network
         self.host = host
@@ -83,7 +83,7 @@ class SimulatedNetwork:
         self.loop = loop
         self.conditions = conditions or Conditions()
         self.observe = observe or (lambda _: None)
-        self.listener: Listener | None = None
+        self.listener: SimulatedListener | None = None
         self._rng = rng
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._open: dict[int, SimulatedTransport] = {}
@@ -191,14 +191,14 @@ class SimulatedNetwork:
                 else:
                     self._retransmit(pipe, since)
 
-    def process_died(self, host: Host) -> None:
+    def process_died(self, host: HostContext) -> None:
         """The kernel closes what a process had open: listeners vanish, peers get a reset."""
         self._forget_servers(host)
         for transport in self._of(host):
             transport.vanish()
             self.send_reset(transport.address, transport.pipe_out)
 
-    def power_lost(self, host: Host | None, address: str) -> None:
+    def power_lost(self, host: HostContext | None, address: str) -> None:
         """Nothing more comes from a machine, and nothing answers there, until `power_restored`."""
         self._off.add(address)
         if host is not None:
@@ -321,7 +321,7 @@ class SimulatedNetwork:
     async def _establish(
         self,
         factory: Callable[[], ProtocolT],
-        current: Host,
+        current: HostContext,
         local: tuple[str, int],
         server: SimulatedServer,
         remote: tuple[str, int],
@@ -427,15 +427,15 @@ class SimulatedNetwork:
             at += pause
         return at
 
-    def _of(self, host: Host) -> list[SimulatedTransport]:
+    def _of(self, host: HostContext) -> list[SimulatedTransport]:
         return [transport for transport in self._open.values() if transport.host is host]
 
-    def _forget_servers(self, host: Host) -> None:
+    def _forget_servers(self, host: HostContext) -> None:
         for server in [server for server in self._servers.values() if server.host is host]:
             self.close_server(server)
 
     @staticmethod
-    def _current() -> Host:
+    def _current() -> HostContext:
         host = CURRENT_HOST.get()
         if host is None:
             raise RuntimeError("only a host has an address: run this in a host's context")

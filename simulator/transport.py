@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from simulator.conditions import Conditions
-from simulator.host import Host
+from simulator.host import HostContext
 from simulator.loop import VirtualLoop
 
 Buffer = bytes | bytearray | memoryview
@@ -17,7 +17,7 @@ READ_SIZE = 256 * 1024
 END = b""  # what the peer sees when the other end has closed: no bytes, ever again
 
 
-class Listener(Protocol):
+class SimulatedListener(Protocol):
     """Who listens to what passes through pipes, and changes nothing."""
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
@@ -35,7 +35,7 @@ class Carrier(Protocol):
     conditions: Conditions
     observe: Callable[[bytes], None]
     """Gets a line for everything that is received."""
-    listener: Listener | None
+    listener: SimulatedListener | None
 
     @property
     def loop(self) -> VirtualLoop: ...
@@ -183,7 +183,7 @@ class Pipe:
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection, as asyncio's transports behave."""
 
-    def __init__(self, network: Carrier, host: Host, local: tuple[str, int], remote: tuple[str, int]) -> None:
+    def __init__(self, network: Carrier, host: HostContext, local: tuple[str, int], remote: tuple[str, int]) -> None:
         super().__init__()
         self.host = host
         self.address = local[0]

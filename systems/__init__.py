@@ -4,12 +4,12 @@
 """
 
 from systems.errors import ClusterError, InputError
+from systems.node_requirements import MachineRoot, Software
 from systems.registry import known, load_system
-from systems.rehearsal import rehearse
 from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
-from systems.software import MachineRoot, Software
 from systems.system import Deployed, System
+from systems.template_check import rehearse
 from systems.view import Elector, Member, Observer, PartitionState, View
 
 __all__ = [

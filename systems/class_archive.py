@@ -36,7 +36,7 @@ class ArchiveError(Exception):
 
 
 @dataclass(frozen=True)
-class Root:
+class ProgramRoot:
     """Where programs run: among this machine's files, or among those of a directory, which takes root."""
 
     path: Path = Path("/")
@@ -74,7 +74,7 @@ class Alone:
     is_local: bool = True
 
 
-def make(deployment: Deployment, archive: Path, *, root: Root = Root(), files_dir: str = "") -> None:
+def make(deployment: Deployment, archive: Path, *, root: ProgramRoot = ProgramRoot(), files_dir: str = "") -> None:
     """Start a deployment of one node until its port is open, end it, and have its classes in the file `archive`, whole
     or not at all; `files_dir`: where the version's files lie in a `root` that is not this machine's own.
 
@@ -112,13 +112,13 @@ def make(deployment: Deployment, archive: Path, *, root: Root = Root(), files_di
             draft.unlink(missing_ok=True)
 
 
-def _write(service: Service, root: Root) -> None:
+def _write(service: Service, root: ProgramRoot) -> None:
     for path, text in service.files.items():
         root.own(path).parent.mkdir(parents=True, exist_ok=True)
         root.own(path).write_text(text, encoding="utf-8")
 
 
-def _prepare(service: Service, root: Root) -> None:
+def _prepare(service: Service, root: ProgramRoot) -> None:
     for words in service.prepare:
         try:
             done = subprocess.run(
@@ -137,7 +137,7 @@ def _prepare(service: Service, root: Root) -> None:
             raise ArchiveError(f"{shlex.join(words)} failed: {(done.stderr or done.stdout).strip()[-_LAST_WORDS:]}")
 
 
-def _run(service: Service, root: Root, archive: str, address: tuple[str, int], log: Path) -> None:
+def _run(service: Service, root: ProgramRoot, archive: str, address: tuple[str, int], log: Path) -> None:
     command = [_MADE + archive if word.startswith(USED) else word for word in service.command]
     # In a process group of its own: on Ctrl-C it is we who end it, and should we be killed, time does.
     command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *root.command(command)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from installation.files import PROJECT_ROOT
-from systems.toml_tables import Source, Table
+from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "system.toml"
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
@@ -78,7 +78,7 @@ class RoleDescription:
 
 @dataclass(frozen=True)
 class ClientDescription:
-    """How clients are made where the workload's own library does not serve: a Python class (`file.py:Class`), or a
+    """How clients are made where the workload's own library does not serve: a Python class (`parser.py:Class`), or a
     program that writes its operations to a file (see docs/operations.md). `timeout_s`: what each operation may take."""
 
     class_name: str | None = None
@@ -89,7 +89,7 @@ class ClientDescription:
 
 @dataclass(frozen=True)
 class Description:
-    """One system. `directory` holds its files; `class_name` is `file.py:Class` there, None for the plain family.
+    """One system. `directory` holds its files; `class_name` is `parser.py:Class` there, None for the plain family.
 
     `versions`: the first is the default; empty where the system has none. `times`: globs of settings that are times, to
     be multiplied by a world's time scale. `fatal`: patterns (regular expressions) of log lines that no healthy process
@@ -123,7 +123,7 @@ def read(path: Path) -> Description:
     """Read a description from its file or from the directory that it lies in. Raises `InputError`."""
     if path.is_dir():
         path = path / FILE_NAME
-    root = Source.read(path).root()
+    root = TomlSource.read(path).root()
     name = root.text("name")
     if _NAME.fullmatch(name) is None:
         root.refuse(f"name: {name!r} cannot name a system; use small letters, digits, '.', '_' and '-'", "name")
@@ -225,7 +225,7 @@ def _client(table: Table) -> ClientDescription:
         options=_texts(table.table("options")),
     )
     if client.class_name and re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", client.class_name) is None:
-        table.refuse(f'class: {client.class_name!r} is not of the form "file.py:Class"', "class")
+        table.refuse(f'class: {client.class_name!r} is not of the form "parser.py:Class"', "class")
     if client.class_name and client.command:
         table.refuse("class and command: a client is one or the other; leave one of them out", "command")
     table.done()

@@ -15,8 +15,8 @@ from systems.errors import InputError
 from systems.files import CACHE, FileCache
 from systems.java import Java, find_java
 from systems.lock_file import Lock
+from systems.node_requirements import MachineRoot
 from systems.service import Place
-from systems.software import MachineRoot
 from systems.system import Deployed, System
 
 ARCHIVE = "classes.jsa"
@@ -86,7 +86,9 @@ class JavaSystem(System):
             deployed = Deployed(self, (self.archived_role,), cluster_id="class-archive")
             try:
                 with root.open() as path:
-                    class_archive.make(deployed, archive, root=class_archive.Root(path), files_dir=root.files_dir)
+                    class_archive.make(
+                        deployed, archive, root=class_archive.ProgramRoot(path), files_dir=root.files_dir
+                    )
             except (class_archive.ArchiveError, OSError) as error:
                 on_progress(f"without a class archive, nodes start slower: {error}")
                 return {}

@@ -9,10 +9,10 @@ from pathlib import Path
 import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import InputError
-from systems.own_class import telling
 from systems.system import System
 from systems.toml_tables import place_of_key, suggestion
-from workloads.loading import place_of, see_beside
+from systems.user_class import telling
+from workloads.user_module import place_of, see_beside
 
 DEFAULT = "brownout"
 
@@ -47,7 +47,7 @@ def family(description: Description) -> type[System]:
     file_name, colon, class_name = description.class_name.partition(":")
     path = description.directory / file_name
     if not colon or not path.is_file():
-        raise InputError(f'{where}: {description.class_name!r} is not "file.py:Class" with a file that is there')
+        raise InputError(f'{where}: {description.class_name!r} is not "parser.py:Class" with a file that is there')
     try:
         module = _module(path)
     except (Exception, SystemExit) as error:  # a module may end with `sys.exit(...)`, which is not for us to follow

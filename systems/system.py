@@ -25,10 +25,10 @@ import jinja2
 
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
+from systems.node_requirements import MachineRoot, Software
 from systems.service import REMOTE_SYSTEM_DIR, Place, Service
 from systems.setting_uses import settings_used
 from systems.settings import RoleSettings, Settings, is_whole
-from systems.software import MachineRoot, Software
 from systems.toml_tables import place_of_key, suggestion
 from systems.view import Member, Observer, View
 

@@ -1,7 +1,7 @@
 """Strict reading of one TOML table: every key is asked for by name and type, and what nobody asked for is refused.
 
 A complaint names the file, the line, the table and the key, says what is wrong and what would be right. The first one
-ends the reading; within `Source.telling_all` the reading goes on where it can, and all are told at its end.
+ends the reading; within `TomlSource.telling_all` the reading goes on where it can, and all are told at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KeyPath = tuple[str | int, ...]
 _T = TypeVar("_T")
 
 
-class Source:
+class TomlSource:
     """A TOML file: its data, and the line of each key."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -45,18 +45,18 @@ class Source:
         self._refuse_excess()
 
     @classmethod
-    def read(cls, path: Path) -> Source:
+    def read(cls, path: Path) -> TomlSource:
         """A file that a user names, which may be a pipe. Raises `InputError` when it is missing, unreadable or not
         UTF-8."""
         return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))  # some editors begin with a BOM
 
     @classmethod
-    def read_stored(cls, path: Path) -> Source:
+    def read_stored(cls, path: Path) -> TomlSource:
         """A file of a store, which must be a regular one. Raises as `read`."""
         return cls._read(path, read_text)
 
     @classmethod
-    def _read(cls, path: Path, content: Callable[[Path], str]) -> Source:
+    def _read(cls, path: Path, content: Callable[[Path], str]) -> TomlSource:
         try:
             return cls(str(path), content(path))
         except OSError as error:
@@ -131,7 +131,7 @@ class Source:
 class Table:
     """A table that is being read. Ask for each key once, then call `done()`."""
 
-    def __init__(self, source: Source, path: KeyPath, data: Mapping[str, Any]) -> None:
+    def __init__(self, source: TomlSource, path: KeyPath, data: Mapping[str, Any]) -> None:
         self.source = source
         self.path = path
         self.data = data
@@ -286,7 +286,7 @@ class Table:
 
 def place_of_key(path: Path, *keys: str | int) -> str:
     """`file:line` of a key in a TOML file, for who finds something wrong with its value once the file is read."""
-    source = Source.read(path)
+    source = TomlSource.read(path)
     return f"{source.name}:{source.line(keys)}"
 
 

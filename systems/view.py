@@ -67,7 +67,7 @@ class View:
 class Observer(Protocol):
     """Looks at one run's cluster from outside. Safe to use from one thread at a time.
 
-    One that a user brought raises `RunError` where it does what it may not (`orchestrator.worlds.own_observer`)."""
+    One that a user brought raises `RunError` where it does what it may not (`orchestrator.worlds.observer_guard`)."""
 
     def view(self) -> View:
         """How the cluster looks now; an empty view with complaints when nobody answers. Never raises."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from analysis.spark import SparkHandle, java_version
+from analysis.engines.spark import SparkHandle, java_version
 from tests import tiers
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from history import encode_value
-from history.keys import key_name
+from history.register_names import key_name
+from history.values import encode_value
 from workloads.control import (
     Close,
     Command,
@@ -35,8 +35,8 @@ from workloads.control import (
     ReadDone,
     Ready,
     SetPhase,
-    Start,
-    Stop,
+    StartLoad,
+    StopLoad,
     Stopped,
     Trouble,
     adopts_orphans,
@@ -100,10 +100,10 @@ class CommandClient:
 
     def _obey(self, command: Command) -> bool:
         match command:
-            case Start():
+            case StartLoad():
                 self._load, output = self._start("load", "")
                 self._tail = _Tail(output)
-            case Stop():
+            case StopLoad():
                 self._stop()
                 self._control.tell(Stopped(0))  # what has no outcome is known from the file
             case SetPhase():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from workloads.api import Client, Refused
-from workloads.loading import ClientClassError, place_of
+from workloads.user_module import ClientClassError, place_of
 
 C = TypeVar("C", bound=Client)
 
@@ -82,7 +82,7 @@ class _Holder(Generic[C]):
             client.close()
 
 
-class Connection(Generic[C]):
+class ClientConnection(Generic[C]):
     """`made` counts the objects that were made so far. Each call has `patience_s`."""
 
     def __init__(self, make: Callable[[], C], patience_s: float, *, make_s: float = MAKE_S) -> None:

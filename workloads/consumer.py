@@ -13,7 +13,10 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from history import NOT_A_VALUE, OperationWriter, value_of_record
+from history.record_payload import value_of_record
+from history.values import NOT_A_VALUE
+from history.writer import OperationWriter
+from workloads.contiguous_reads import contiguous_runs
 from workloads.control import (
     Close,
     Command,
@@ -23,12 +26,11 @@ from workloads.control import (
     ReadDone,
     Ready,
     SetPhase,
-    Start,
-    Stop,
+    StartLoad,
+    StopLoad,
     Stopped,
 )
 from workloads.pacing import END_QUERIES_SHARE, Pacer
-from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
@@ -235,13 +237,13 @@ class ConsumerClient:
 
     def _obey(self, command: Command) -> bool:
         match command:
-            case Start():
+            case StartLoad():
                 self._reader.assign(dict.fromkeys(range(self._settings.partitions), 0))
                 now_s = time.monotonic()
                 rate = self._settings.rate
                 self._polls = Pacer(rate * (1 - END_QUERIES_SHARE), self._rng, start_s=now_s)
                 self._pacer = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=now_s)
-            case Stop():
+            case StopLoad():
                 self._polls = self._pacer = None
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)

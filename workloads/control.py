@@ -29,11 +29,11 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     """What goes over the pipe; `is` names its type."""
 
 
-class Start(_Message, frozen=True, tag="start"):
+class StartLoad(_Message, frozen=True, tag="start"):
     """Begin the load."""
 
 
-class Stop(_Message, frozen=True, tag="stop"):
+class StopLoad(_Message, frozen=True, tag="stop"):
     """End the load and wait for what is under way; answered by `Stopped`."""
 
 
@@ -131,7 +131,7 @@ class ReadDone(_Message, frozen=True, tag="read-done"):
     error: str = ""
 
 
-class Refused(_Message, frozen=True, tag="refused"):
+class RefusedCommand(_Message, frozen=True, tag="refused"):
     """This client does not do what request `id` asks."""
 
     id: int
@@ -154,9 +154,9 @@ class Closed(_Message, frozen=True, tag="closed"):
 
 
 Request = Append | Probe | ReadAll
-Command = Start | Stop | SetPhase | Append | Probe | ReadAll | Close
-Answer = Appended | Probed | ReadDone | Refused
-Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | Refused | Trouble | Killed | Closed
+Command = StartLoad | StopLoad | SetPhase | Append | Probe | ReadAll | Close
+Answer = Appended | Probed | ReadDone | RefusedCommand
+Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | RefusedCommand | Trouble | Killed | Closed
 
 _encoder: Final = msgspec.json.Encoder()
 _commands: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)
@@ -244,7 +244,7 @@ class Control:
         """Answer a command that this client has no use for."""
         text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
         if isinstance(command, Request):
-            self.tell(Refused(command.id, text))
+            self.tell(RefusedCommand(command.id, text))
         else:
             self.tell(Trouble(text))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from workloads.kind import Kind
+from workloads.kind import WorkloadKind
 from workloads.kinds import KINDS
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "workloads.md"
@@ -18,7 +18,7 @@ def table() -> str:
     return "\n".join([BEGIN, *(_section(KINDS[name]) for name in sorted(KINDS)), END])
 
 
-def _section(kind: Kind) -> str:
+def _section(kind: WorkloadKind) -> str:
     lines = [
         f"### `{kind.name}`",
         f"{kind.description} Judged as: {kind.judge}. Data in the partitions of a topic: {_yes(kind.partitioned)}. "

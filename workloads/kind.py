@@ -30,7 +30,7 @@ class KindError(Exception):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class WorkloadParameter:
     """One key of a kind in a campaign's [workload]. Its type is the default's: bool, int, float or str.
 
     `unit` and `meaning` are for the documentation; `maximum` None: none. `choices`: what a text may be."""
@@ -82,7 +82,7 @@ class PlannedClient:
 
 
 @dataclass(frozen=True)
-class Role:
+class ClientRole:
     """What a client process of a role does, from its first line to its last. `changes`: it needs values of its own."""
 
     main: Callable[[ClientSettings, Control], None]
@@ -94,7 +94,7 @@ def _no_problem(_: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkloadKind:
     """A workload kind.
 
     `judge`: which checker reads what was recorded; run.toml has it as `kind`. `partitioned`: the data lies in the
@@ -110,8 +110,8 @@ class Kind:
     description: str
     judge: Judge
     partitioned: bool
-    parameters: tuple[Parameter, ...]
-    roles: Mapping[str, Role]
+    parameters: tuple[WorkloadParameter, ...]
+    roles: Mapping[str, ClientRole]
     clients: Callable[[Load], tuple[PlannedClient, ...]]
     mix: Callable[[Load], Mix]
     places: Callable[[Load], tuple[str, ...]]

@@ -13,12 +13,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from history import OperationWriter
 from history.groups import NO_OFFSET, GroupWriter
+from history.writer import OperationWriter
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
-from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, Start, Stop, Stopped
+from workloads.contiguous_reads import contiguous_runs
+from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
-from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
@@ -68,12 +68,12 @@ class MemberClient:
 
     def _obey(self, command: Command) -> bool:
         match command:
-            case Start():
+            case StartLoad():
                 self._consumer = Consumer(group_config(self._settings))
                 self._consumer.subscribe(
                     [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                 )
-            case Stop():  # the group reads on: it is to come to the end of what was written
+            case StopLoad():  # the group reads on: it is to come to the end of what was written
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
                 self._control.tell(Stopped(0))

@@ -32,11 +32,11 @@ from workloads.control import (
     ReadAll,
     ReadDone,
     Ready,
-    Refused,
+    RefusedCommand,
     Request,
     SetPhase,
-    Start,
-    Stop,
+    StartLoad,
+    StopLoad,
     Stopped,
     Trouble,
     decode_event,
@@ -96,11 +96,11 @@ class ClientHandle(ABC):
 
     def start(self) -> None:
         """Begin the load."""
-        self._tell(Start())
+        self._tell(StartLoad())
 
     def stop(self) -> None:
         """End the load; returns at once, `wait_stopped` waits."""
-        self._tell(Stop())
+        self._tell(StopLoad())
 
     def wait_stopped(self, timeout_s: float) -> int:
         """Wait until everything in flight has its outcome; how many appends have none all the same."""
@@ -160,7 +160,7 @@ class ClientHandle(ABC):
         answer = self._answers.popleft()
         if isinstance(answer, kind):
             return answer
-        raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, Refused) else answer}")
+        raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, RefusedCommand) else answer}")
 
     def _wait(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
         if not self._until(holds, timeout_s):
@@ -177,7 +177,7 @@ class ClientHandle(ABC):
             case Stopped():
                 self._unresolved = event.unresolved
                 self._has_stopped = True
-            case Appended() | Probed() | ReadDone() | Refused():
+            case Appended() | Probed() | ReadDone() | RefusedCommand():
                 self._answers.append(event)
             case Trouble():
                 self._trouble.append(event.text)

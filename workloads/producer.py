@@ -10,7 +10,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from history import ACKS_ALL, OperationWriter, record_bytes
+from history.record_payload import record_bytes
+from history.schemas import ACKS_ALL
+from history.writer import OperationWriter
 from workloads import outcomes
 from workloads.control import (
     Append,
@@ -25,8 +27,8 @@ from workloads.control import (
     Probed,
     Ready,
     SetPhase,
-    Start,
-    Stop,
+    StartLoad,
+    StopLoad,
     Stopped,
 )
 from workloads.pacing import MakePacing, Pacing, Slots, depth, steady
@@ -130,9 +132,9 @@ class ProducerClient:
 
     def _obey(self, command: Command) -> bool:
         match command:
-            case Start():
+            case StartLoad():
                 self._pacer = self._pacing(self._settings, self._rng, time.monotonic())
-            case Stop():
+            case StopLoad():
                 self._pacer = None
                 self._load.drain(self._settings.append_timeout_s + 2.0)
                 self._writer.flush()

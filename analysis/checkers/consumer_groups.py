@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, apart_from_forgotten, first_of
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
 if TYPE_CHECKING:
-    from history.groups import Groups
+    from history.groups import GroupRecords
 
 COMMIT_STAYS: Final = Promise("GC", "a commit of a group's offset that was acknowledged or shown stays")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
@@ -37,7 +37,7 @@ ANOMALIES: Final = (
 UNDECIDED: Final = Reason("group-record-not-whole", "What members of a group did is not on record as a whole.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Judge the group of a run; runs without members have none."""
     from analysis.core.groups import judge
     from analysis.grouphistory import contradictions
@@ -80,7 +80,7 @@ def check(run: Run) -> Outcome:
     return Outcome(PASS, f"no commit lost, no record passed over: {size}", doubts=doubts)
 
 
-def _incomplete(groups: Groups, planned: set[str]) -> tuple[str, ...]:
+def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
     """What of the clients' records is not there, or not to be believed."""
     doubts = list(groups.defects)
     if missing := sorted(planned - set(groups.members)):
@@ -90,9 +90,9 @@ def _incomplete(groups: Groups, planned: set[str]) -> tuple[str, ...]:
     return tuple(doubts)
 
 
-def _out_of_life(run: Run, groups: Groups) -> Iterator[str]:
+def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Lines whose times are not of their client's life: nothing shows that these are of this run."""
-    from analysis.chronology import lives_of
+    from analysis.journal_order import lives_of
     from history.schemas import INF
 
     lives = lives_of(run.history.journal)
@@ -107,9 +107,9 @@ def _out_of_life(run: Run, groups: Groups) -> Iterator[str]:
             yield f"the record of {member} has {count} times before it began or after it had ended"
 
 
-def _unseen(run: Run, groups: Groups) -> Iterator[str]:
+def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """What was never looked at, or cannot have been."""
-    from analysis.chronology import began_at
+    from analysis.journal_order import began_at
 
     if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
         yield f"members speak of partitions that there are not: {first_of(beyond, ', ')}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import RECOVERS
-from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
@@ -26,7 +26,7 @@ LIVENESS: Final = AnomalyKind(
 NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery, and nothing shows whether it came.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """The journal says either when the cluster had converged or what it lacked at the bound."""
     lines = run.history.journal
     failed = [line for line in lines if line.get("event") == NOT_CONVERGED]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from analysis.checking import Checker, Outcome, Run
+from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
-from analysis.faultproof import contradictions
+from analysis.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
 
 UNDECIDED: Final = Reason("fault-record-damaged", "The journal contradicts itself about a fault, or says too little.")
@@ -49,7 +49,7 @@ class _Fault:
         return str(healed.get("status") or injected.get("status") or "inconclusive")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Judge every fault, and the plan of them."""
     faults = _faults(run.history.journal)
     finished = "done" in run.history.phases["name"].to_pylist()
@@ -69,7 +69,7 @@ def check(run: Run) -> Outcome:
     return Outcome(PASS, f"{len(faults)} faults were inflicted, proven and healed; {_ending(run.history.journal)}")
 
 
-def never_confirmed(run: Run) -> list[str]:
+def never_confirmed(run: CheckedRun) -> list[str]:
     """The kinds that were required and were not confirmed once."""
     confirmed = _confirmed(_faults(run.history.journal))
     return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
@@ -90,7 +90,7 @@ def _confirmed(faults: Iterable[_Fault]) -> set[str]:
     return {each.kind for each in faults if each.status == CONFIRMED}
 
 
-def _not_inflicted(run: Run, faults: Sequence[_Fault]) -> Iterator[str]:
+def _not_inflicted(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
     """Every kind that a random schedule has comes at least once."""
     if "main" not in run.history.phases["name"].to_pylist():
         return
@@ -184,7 +184,7 @@ def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
             yield f"healing everything in the end is called confirmed, but {seen.format(node)}"
 
 
-def _undone(run: Run) -> Iterator[str]:
+def _undone(run: CheckedRun) -> Iterator[str]:
     """The steps of a script that are not on record as done, the first and how many more."""
     done = {line.get("step") for line in run.history.journal if line.get("event") == "step_done"}
     left = [step for number, step in enumerate(run.description.steps, 1) if number not in done]

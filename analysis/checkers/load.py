@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import Checker, Outcome, Run
+from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
 
 if TYPE_CHECKING:
-    from analysis.load import Load
+    from analysis.load import MeasuredLoad
 
 FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged than min_ok asks for.")
 FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries asks for.")
@@ -19,7 +19,7 @@ NO_LOAD: Final = Reason("faults-met-no-load", "No operation was under way at the
 _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Compare what came about with what was planned, and with what the campaign needs at least."""
     from analysis.load import load_of
 
@@ -43,7 +43,7 @@ def check(run: Run) -> Outcome:
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
 
 
-def _of_faults(run: Run) -> Iterator[str]:
+def _of_faults(run: CheckedRun) -> Iterator[str]:
     """A planned load that has ended before the first fault, as one of programs that hang does, met none of them."""
     from analysis.load import goes_on
 
@@ -58,7 +58,7 @@ def _of_faults(run: Run) -> Iterator[str]:
         )
 
 
-def _of_plan(run: Run, load: Load) -> str:
+def _of_plan(run: CheckedRun, load: MeasuredLoad) -> str:
     planned = run.description.planned_changes
     if not planned:
         return "; no load was planned by rate"

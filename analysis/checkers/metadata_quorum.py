@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
-from analysis.checking import JOURNAL, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
 
 if TYPE_CHECKING:
-    from analysis.core.quorum import Member
-    from history import History
+    from analysis.core.quorum import QuorumMember
+    from history.reader import History
 
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, whom a majority elected")
 
@@ -61,7 +61,7 @@ CLOCK_SLACK_NS: Final = 500_000_000
 UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or cannot be read.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Read what all planned nodes left and told, and judge it."""
     from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
     from analysis.core.elections import check_elections
@@ -97,8 +97,8 @@ def check(run: Run) -> Outcome:
     return Outcome(PASS, f"{who} agree: {compared}")
 
 
-def _members(run: Run) -> list[Member]:
-    from analysis.core.quorum import Member
+def _members(run: CheckedRun) -> list[QuorumMember]:
+    from analysis.core.quorum import QuorumMember
     from analysis.replicafiles.kraft import read_metadata
     from analysis.traces import Trace, read_trace
 
@@ -112,11 +112,11 @@ def _members(run: Run) -> list[Member]:
         else:
             trace, at_rest = Trace(node, ()), node in stopped
         replaced = suffered(run.history.journal, node, OTHER_DISK)
-        members.append(Member(node, read_metadata(node, directory / "data"), trace, at_rest, replaced))
+        members.append(QuorumMember(node, read_metadata(node, directory / "data"), trace, at_rest, replaced))
     return members
 
 
-def _quiet_from(history: History, members: Sequence[Member]) -> int | None:
+def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None:
     """When the cluster was left alone, in ns; None if it was not until its nodes stopped in order, or if later times
     may look earlier."""
     starts = {line["name"]: line["wall"] for line in history.journal if line.get("event") == "phase"}
@@ -139,7 +139,7 @@ def _set_back(history: History) -> Iterator[str]:
         )
 
 
-def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
+def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
     """What is not there of that which every member leaves and tells."""
     from analysis.core.committed_metadata import HIGH_WATERMARK, undigested
     from analysis.core.quorum import voters_of
@@ -171,7 +171,7 @@ def _doubts(members: Sequence[Member], *, traced: bool) -> Iterator[str]:
         yield "no log holds the election of a leader, and no node told of one: nothing can be compared"
 
 
-def _other_voters(members: Sequence[Member], voters: frozenset[int]) -> Iterator[str]:
+def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> Iterator[str]:
     """Elections that name other voters than the rest of the evidence: of them a majority need be none of the quorum's.
     Nobody changes the voters of a run."""
     for member in members:
@@ -183,7 +183,7 @@ def _other_voters(members: Sequence[Member], voters: frozenset[int]) -> Iterator
                 break
 
 
-def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
+def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     """What a member's disk holds of elections, and nobody told it."""
     from analysis.replicafiles.kraft import NOBODY
 
@@ -206,7 +206,7 @@ def _not_as_told(member: Member, voters: frozenset[int]) -> Iterator[str]:
         )
 
 
-def _compared(members: Sequence[Member], records: int) -> str:
+def _compared(members: Sequence[QuorumMember], records: int) -> str:
     from analysis.core.committed_metadata import high_watermark_of
 
     epochs = len({change.epoch for member in members for change, _ in member.elections()})

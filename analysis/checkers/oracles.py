@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from analysis.checking import Checker, Outcome, Run
+from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
@@ -255,19 +255,19 @@ class Rest:
     """Why an oracle may have compared nothing, and whether that is so of a run; what no plan says is taken to be."""
 
     why: str
-    holds: Callable[[Run], bool] = lambda _: True
+    holds: Callable[[CheckedRun], bool] = lambda _: True
 
 
-def _one_voter(run: Run) -> bool:
+def _one_voter(run: CheckedRun) -> bool:
     told = {each["quorum.voters"] for each in run.description.settings if "quorum.voters" in each}
     return told == {"1"} or run.description.nodes == 1
 
 
-def _one_replica(run: Run) -> bool:
+def _one_replica(run: CheckedRun) -> bool:
     return all(len(nodes) < 2 for nodes in run.plan.replicas.values())
 
 
-def _no_member(run: Run) -> bool:
+def _no_member(run: CheckedRun) -> bool:
     return not any(line["event"] == CLIENT and line["role"] == "member" for line in run.history.journal)
 
 
@@ -348,7 +348,7 @@ UNREAD: Final = Reason("oracles-unread", "The record of the oracles is missing, 
 IDLE: Final = Reason("oracle-idle", "An oracle compared nothing in a run in which it has to.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Read the oracles' record, and take over what they found: when it is this run's, and whole."""
     if run.description.world != SIMULATION:
         if strange := [name for name in (RECORD, SUMMARY) if (run.directory / name).exists()]:
@@ -390,7 +390,7 @@ class _UnreadableError(Exception):
     """A file that is not there or is not what it should be; the message names it."""
 
 
-def _read(run: Run, name: str, kind: type[Read]) -> Read:
+def _read(run: CheckedRun, name: str, kind: type[Read]) -> Read:
     """Raises `_UnreadableError`."""
     try:
         return msgspec.convert(strict_json.decode(read_bytes(run.directory / name)), type=kind)
@@ -400,7 +400,7 @@ def _read(run: Run, name: str, kind: type[Read]) -> Read:
         raise _UnreadableError(f"{name} cannot be read: {error}") from error
 
 
-def _not_whole(run: Run, record: _Record) -> Iterator[str]:
+def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
     """What of the record is missing, or of another run. Raises `_UnreadableError`."""
     if record.run != run.description.id:
         yield f"{RECORD} is of the run {record.run}, run.toml of {run.description.id}"
@@ -417,7 +417,7 @@ def _not_whole(run: Run, record: _Record) -> Iterator[str]:
     yield from (f"{RECORD} speaks of {name}, which is no oracle" for name in sorted(strange))
 
 
-def _resting(run: Run, record: _Record) -> Iterator[str]:
+def _resting(run: CheckedRun, record: _Record) -> Iterator[str]:
     """Oracles that ought to have compared something."""
     for kind in ANOMALIES:
         rest = MAY_REST.get(kind.name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, apart_from_forgotten
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 
 if TYPE_CHECKING:
-    from analysis.core.owners import Owners
+    from analysis.core.incomplete_clients import Owners
 
 WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
 ORDER: Final = Promise("SR", "reads and order respect real time")
@@ -48,10 +48,10 @@ UNDECIDED: Final = Reason("log-undecided", "What clients saw of a partition can 
 NOT_READ: Final = Reason("final-read-missing", "A partition or a register was not read to its end after the heal.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Judge all partitions under the upper bounds that the campaign names."""
     from analysis.core.rows import DamagedError
-    from analysis.logjob import check_in_process, check_on_spark, files_of
+    from analysis.engines.log import check_in_process, check_on_spark, files_of
 
     files, owners = files_of(run.tables), owners_of(run)
     bound = run.description.requirements.upper_bound
@@ -79,17 +79,17 @@ def check(run: Run) -> Outcome:
     return Outcome(FAIL, f"not linearizable: {len(anomalies)} anomalies; {size}", anomalies, tuple(doubts))
 
 
-def owners_of(run: Run) -> Owners:
+def owners_of(run: CheckedRun) -> Owners:
     """Who may have sent what no record speaks of."""
-    from analysis.core.owners import Owners
+    from analysis.core.incomplete_clients import Owners
 
     return Owners(run.may_have_written, run.may_lack_writes)
 
 
-def certify(run: Run) -> Outcome:
+def certify(run: CheckedRun) -> Outcome:
     """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
     from analysis.core import certificate
-    from analysis.logjob import check_in_process, files_of
+    from analysis.engines.log import check_in_process, files_of
     from analysis.verifier import CertificateError, verify
 
     bound, operations = run.description.requirements.upper_bound, run.history.operations

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import RECOVERS
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
 
 if TYPE_CHECKING:
-    from analysis.core.progress import Attempt, Cluster, Gap, Kept, Told
-    from analysis.rundir import RunDescription
+    from analysis.core.progress import Attempt, Gap, IsrReport, Kept, ObservedCluster
+    from analysis.run_directory import RunDescription
 
 NO_ACKNOWLEDGEMENT: Final = AnomalyKind(
     "no-acknowledgement",
@@ -45,7 +45,7 @@ def bound_s(description: RunDescription) -> float:
     return max(LEAST_S, SLACK_S + ROUNDS * sum(times_ms) / 1000) * description.time_scale
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Hold the run to the bound wherever there is evidence that it must keep it."""
     from analysis.core.progress import gaps, kept
 
@@ -73,15 +73,15 @@ def check(run: Run) -> Outcome:
     )
 
 
-def _cluster(run: Run, seconds: float) -> Cluster:
-    from analysis.core.progress import Cluster, touches_of
+def _cluster(run: CheckedRun, seconds: float) -> ObservedCluster:
+    from analysis.core.progress import ObservedCluster, touches_of
 
     least = max((int(row.get("min.insync.replicas", "1")) for row in run.description.settings), default=1)
     touches = touches_of(run.history.journal, int(seconds * 1e9 / 2))
-    return Cluster(run.description.roles, run.plan.replicas, least, touches)
+    return ObservedCluster(run.description.roles, run.plan.replicas, least, touches)
 
 
-def _attempts(run: Run) -> Mapping[tuple[str, int], Sequence[Attempt]]:
+def _attempts(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[Attempt]]:
     from analysis.core.progress import Attempt
     from history.schemas import ACKS_ALL, APPEND, OK
 
@@ -94,25 +94,25 @@ def _attempts(run: Run) -> Mapping[tuple[str, int], Sequence[Attempt]]:
     return found
 
 
-def _load_end(run: Run) -> int:
+def _load_end(run: CheckedRun) -> int:
     """When the main phase had ended; what comes later is another checker's."""
     from history.schemas import INF
 
     return min((line["t"] for line in run.history.journal if line.get("name") == "heal"), default=INF)
 
 
-def _ids(run: Run) -> Mapping[str, int]:
+def _ids(run: CheckedRun) -> Mapping[str, int]:
     return {name: number for number, name in enumerate(run.description.node_names, 1)}
 
 
-def _told(run: Run) -> Mapping[tuple[str, int], Sequence[Told]]:
+def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
     """What nodes that tell told of in-sync sets, by the run's clock; nothing where the wall clock was set meanwhile."""
-    from analysis.core.progress import Told
-    from analysis.rundir import moment
+    from analysis.core.progress import IsrReport
+    from analysis.run_directory import moment
     from history.journal import wall_ahead
 
     ahead = wall_ahead(run.history.journal)
-    found: dict[tuple[str, int], list[Told]] = defaultdict(list)
+    found: dict[tuple[str, int], list[IsrReport]] = defaultdict(list)
     if not ahead or max(ahead) - min(ahead) > 1e9:
         return found
     for node, events in run.events.items():
@@ -124,7 +124,7 @@ def _told(run: Run) -> Mapping[tuple[str, int], Sequence[Told]]:
             if event["event"] == "partition_role":
                 leads[key] = event.get("role") == "leader"
             at = moment(event) - ahead[0]
-            found[key].append(Told(at, node, event["partition_epoch"], tuple(event["isr"]), leads.get(key, False)))
+            found[key].append(IsrReport(at, node, event["partition_epoch"], tuple(event["isr"]), leads.get(key, False)))
     return found
 
 

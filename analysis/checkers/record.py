@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.checking import Checker, Outcome, Run
-from analysis.chronology import out_of_life, out_of_order
+from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import EVIDENCE_CHANGED, Reason
+from analysis.journal_order import out_of_life, out_of_order
 from analysis.tester import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
-from history.left import sha256_of
+from history.client_files import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ NOT_FINISHED: Final = Reason("run-not-finished", "The run did not come to its en
 PLAN_UNCLEAR: Final = Reason("plan-unclear", "run.toml lacks something, contradicts itself or contradicts the journal.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Look for everything that the plan names."""
     doubts = [
         *NOT_FINISHED.say(_unfinished(run)),  # by its own words, and so the cause of most that is missing
@@ -51,7 +51,7 @@ def check(run: Run) -> Outcome:
     return Outcome(PASS, f"whole and sealed: {what}")
 
 
-def _phases(run: Run) -> Iterator[str]:
+def _phases(run: CheckedRun) -> Iterator[str]:
     """Each phase of the plan began, in order, and the last one was the last."""
     names = run.history.phases["name"].to_pylist()
     if not names:
@@ -73,13 +73,13 @@ def _phases(run: Run) -> Iterator[str]:
         yield f"the journal goes on behind the end of the run, with {last['event']}"
 
 
-def _order(run: Run) -> Iterator[str]:
+def _order(run: CheckedRun) -> Iterator[str]:
     """All else was done when a run does it; asked of a run that has all phases in their order."""
     if tuple(run.history.phases["name"].to_pylist()) == run.plan.phases:
         yield from out_of_order(run.history.journal)
 
 
-def _unfinished(run: Run) -> Iterator[str]:
+def _unfinished(run: CheckedRun) -> Iterator[str]:
     """What went wrong by the run's own words."""
     told = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
     yield from told
@@ -87,7 +87,7 @@ def _unfinished(run: Run) -> Iterator[str]:
         yield from (each.why for each in shortages(run.history.journal))
 
 
-def _identity(run: Run) -> Iterator[str]:
+def _identity(run: CheckedRun) -> Iterator[str]:
     """The journal is of the run that run.toml describes."""
     journal, description = run.history.journal, run.description
     started = [line for line in journal if line["event"] == "run_started"]
@@ -103,7 +103,7 @@ def _identity(run: Run) -> Iterator[str]:
         yield "run.toml is not the plan with which the run began: the journal has another digest of it"
 
 
-def _nodes(run: Run) -> Iterator[str]:
+def _nodes(run: CheckedRun) -> Iterator[str]:
     """Each node was started and stopped, and its files are there."""
     journal, nodes = run.history.journal, run.plan.nodes
     for what in ("started", "stopped"):
@@ -124,7 +124,7 @@ def _nodes(run: Run) -> Iterator[str]:
         yield from (f"nodes/{name} is of no node of the plan" for name in strange)
 
 
-def _clients(run: Run) -> Iterator[str]:
+def _clients(run: CheckedRun) -> Iterator[str]:
     """Each client of the plan took part, and each that did left a whole record."""
     known = {record.client for record in run.history.records}
     yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in known)
@@ -132,7 +132,7 @@ def _clients(run: Run) -> Iterator[str]:
         yield from record.defects
 
 
-def _operations(run: Run) -> Iterator[str]:
+def _operations(run: CheckedRun) -> Iterator[str]:
     """Operations were on what the plan names, while the run lasted."""
     operations, registers = run.history.operations, run.history.registers
     places = operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
@@ -152,7 +152,7 @@ def _operations(run: Run) -> Iterator[str]:
         yield f"{outside} operations were before the run's beginning or after its end, by their times"
 
 
-def _unjudged(run: Run) -> Iterator[str]:
+def _unjudged(run: CheckedRun) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted, and anything could be in them.
     What members of groups did is not among them: it is judged wherever there is any. Of a workload that no checker
     judges at all, that is said elsewhere."""
@@ -167,14 +167,14 @@ def _unjudged(run: Run) -> Iterator[str]:
 def _outside(table: pa.Table, first: int, last: int) -> int:
     import pyarrow.compute as pc
 
-    from history import INF
+    from history.schemas import INF
 
     inv, ret = table["inv"], table["ret"]
     late = pc.and_(pc.greater(ret, last), pc.less(ret, INF))
     return int(pc.sum(pc.or_(pc.or_(pc.less(inv, first), pc.greater(inv, last)), late)).as_py() or 0)
 
 
-def _seal(run: Run) -> Iterator[str]:
+def _seal(run: CheckedRun) -> Iterator[str]:
     """Nothing of the evidence has changed since the run ended. A run that did not end has no seal."""
     names: Sequence[Any] = run.history.phases["name"].to_pylist()
     if DONE in names or (run.directory / "history" / seal.FILE_NAME).exists():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
-from history.keys import key_name
+from history.register_names import key_name
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
@@ -33,9 +33,9 @@ UNDECIDED: Final = Reason("register-undecided", "What clients saw of a key can n
 NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned register has no operation.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Judge all keys, each for itself: linearizability is local."""
-    from analysis.registerjob import check_registers, register_files
+    from analysis.engines.register import check_registers, register_files
 
     if (again := _written_twice(run)) is not None:
         return Outcome(UNKNOWN, f"the operations cannot be judged: two of them write {again}")
@@ -55,11 +55,11 @@ def check(run: Run) -> Outcome:
     return Outcome(PASS, f"linearizable: {size}", doubts=doubts)
 
 
-def _written_twice(run: Run) -> int | None:
+def _written_twice(run: CheckedRun) -> int | None:
     """A value that is not unique, as each must be to tell who wrote it."""
     import numpy as np
 
-    from history import CAS, WRITE
+    from history.schemas import CAS, WRITE
     from history.validation import written_values
 
     written = written_values(run.history.registers, ((WRITE, "value"), (CAS, "new")))
@@ -68,7 +68,7 @@ def _written_twice(run: Run) -> int | None:
     return int(twice[0]) if len(twice) else None
 
 
-def _may_be_explained(run: Run, anomaly: Anomaly) -> bool:
+def _may_be_explained(run: CheckedRun, anomaly: Anomaly) -> bool:
     """Whether a write that is not on record would make an anomaly lawful: it may have written what somebody was shown,
     and it may have come between any two operations. That something newer was replaced by something older it cannot."""
     if anomaly.name == PHANTOM_READ:
@@ -78,7 +78,7 @@ def _may_be_explained(run: Run, anomaly: Anomaly) -> bool:
     return anomaly.name == UNEXPLAINED and run.may_lack_writes
 
 
-def _doubts(run: Run, report: RegisterReport) -> list[str]:
+def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
     """What speaks against believing a pass."""
     stats = report.stats
     doubts: list[str] = []
@@ -96,11 +96,11 @@ def _doubts(run: Run, report: RegisterReport) -> list[str]:
     return doubts
 
 
-def certify(run: Run) -> Outcome:
+def certify(run: CheckedRun) -> Outcome:
     """Write the order that explains each register and have it confirmed by the verifier."""
     from analysis.core import register_certificate
-    from analysis.registerjob import check_registers, register_files
-    from analysis.registerverifier import verify_registers
+    from analysis.engines.register import check_registers, register_files
+    from analysis.register_verifier import verify_registers
     from analysis.verifier import CertificateError
 
     report = check_registers(register_files(run.tables), run.spark)

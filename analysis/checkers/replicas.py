@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
-from analysis.checking import JOURNAL, OPERATIONS, PLAN, Checker, Outcome, Run, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
@@ -54,12 +54,12 @@ FILES: Final = (
 UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, cannot be read or prove nothing.")
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Read and compare the files of all nodes."""
     from analysis.earlier import demanded
-    from analysis.logjob import files_of
+    from analysis.engines.log import files_of
+    from analysis.engines.replica import DATA, EARLIER, check_replicas, tasks_of
     from analysis.replicafiles.formats import FORMATS, NONE
-    from analysis.replicajob import DATA, EARLIER, check_replicas, tasks_of
 
     description = run.description
     if description.replica_format == NONE:
@@ -98,7 +98,7 @@ def check(run: Run) -> Outcome:
     return _outcome(run, around, report, doubts or tuple(_told_more(run, report)))
 
 
-def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
+def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
     """Replicas that told of records as committed that no log of their partition holds in the end. Topics that the plan
     does not name are the system's own: their files were not read."""
     for node in run.plan.nodes:
@@ -115,7 +115,7 @@ def _told_more(run: Run, report: ReplicaReport) -> Iterator[str]:
                 yield f"{node} told that {topic}-{partition} was committed up to {mark}, and its longest log has {end}"
 
 
-def _circumstances(run: Run, deletes: bool, compacts: bool) -> Circumstances:
+def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
 
     reached = set(run.history.phases["name"].to_pylist())
@@ -131,7 +131,7 @@ def _circumstances(run: Run, deletes: bool, compacts: bool) -> Circumstances:
     )
 
 
-def _all_sent(run: Run) -> bool:
+def _all_sent(run: CheckedRun) -> bool:
     """Whether what every client sent is on record."""
     records = run.history.records
     is_told = all(each.is_whole and each.announced for each in records)
@@ -148,8 +148,8 @@ def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
         yield f"there are earlier dumps of {', '.join(strange)}, and the journal does not say that they were dumped"
 
 
-def _outcome(run: Run, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
-    from history import VALUE_FIRST
+def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
+    from history.values import VALUE_FIRST
 
     limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
     if run.description.records == VALUE_FIRST:

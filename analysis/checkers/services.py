@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from analysis.checking import JOURNAL, Checker, Outcome, Run
+from analysis.checker import JOURNAL, CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import TESTER_SHORT, Reason
 from analysis.tester import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
-from history.services import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from history.service_events import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 
 if TYPE_CHECKING:
-    from history import FatalLine, ServiceExit
+    from history.service_events import FatalLine, ServiceExit
 
     D = TypeVar("D", ServiceExit, FatalLine)
 
@@ -40,7 +40,7 @@ _TELLING: Final = re.compile(
 )
 
 
-def check(run: Run) -> Outcome:
+def check(run: CheckedRun) -> Outcome:
     """Every deed that nobody ordered and every fatal line in the journal is a finding; one anomaly for each node."""
     exits, lines = run.history.service_exits, run.history.fatal_lines
     found = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
@@ -70,7 +70,7 @@ def _of_the_tester(
             yield f"the process on {line.node} logged what the system declares fatal ({line.pattern}), but {why}"
 
 
-def _doubts(run: Run, found: set[str]) -> Iterator[str]:
+def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
     """Processes that were not seen to run after the last heal, or of which it is not known how they ended. Only of a
     run that came to its end: of others that is what is in doubt. `found`: nodes of which worse is known."""
     if "done" not in run.history.phases["name"].to_pylist():

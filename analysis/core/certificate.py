@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.core.conclude import Placement
+from analysis.core.decide import Placement
 from analysis.core.evidence import NONE, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER
 from analysis.core.summary import bounds
-from history.digest import digest_of_operations
+from history.operation_digest import digest_of_operations
 from history.regular_files import read_bytes
 
 FORMAT: Final = 2

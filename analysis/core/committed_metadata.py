@@ -24,22 +24,22 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.quorum import Member, Row, anomaly, voters_of
+from analysis.core.quorum import QuorumMember, Row, anomaly, voters_of
 from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
-from analysis.rundir import moment
+from analysis.run_directory import moment
 from analysis.traces import Event
 
 HIGH_WATERMARK = "quorum_high_watermark"
 SNAPSHOT = "quorum_snapshot"
 
 
-def high_watermark_of(member: Member) -> int:
+def high_watermark_of(member: QuorumMember) -> int:
     """The highest offset up to which a node has shown that the log is committed; -1 when it has shown none."""
     return max((event["offset"] for event in member.told(HIGH_WATERMARK)), default=member.replica.committed)
 
 
-def check_logs(members: Sequence[Member]) -> ReplicaReport:
+def check_logs(members: Sequence[QuorumMember]) -> ReplicaReport:
     """D1 to D4, over the nodes whose log could be read."""
     logs = [
         replace(member.replica.log, high_watermark=high_watermark_of(member))
@@ -51,7 +51,7 @@ def check_logs(members: Sequence[Member]) -> ReplicaReport:
     return check_partition(logs, around=around) if logs else ReplicaReport()
 
 
-def check_committed(members: Sequence[Member], quiet_from: int | None) -> list[Anomaly]:
+def check_committed(members: Sequence[QuorumMember], quiet_from: int | None) -> list[Anomaly]:
     """M1 to M5; one anomaly for each rule, or rule and node. `quiet_from`: the time (ns, as of the events) from which
     on nothing was done to the cluster any more until it was stopped in order; None if there was none."""
     return [
@@ -64,7 +64,7 @@ def check_committed(members: Sequence[Member], quiet_from: int | None) -> list[A
     ]
 
 
-def _falling(member: Member) -> Iterator[Anomaly]:
+def _falling(member: QuorumMember) -> Iterator[Anomaly]:
     """M1."""
     for process in member.trace.processes:
         before: Event | None = None
@@ -88,7 +88,7 @@ class _Opening(NamedTuple):
     row: Row
 
 
-def _openings(members: Sequence[Member]) -> Iterator[_Opening]:
+def _openings(members: Sequence[QuorumMember]) -> Iterator[_Opening]:
     for member in members:
         for change in member.replica.leader_changes:
             yield _Opening(change.epoch, change.offset, change.leader, member.change_row(change))
@@ -96,7 +96,7 @@ def _openings(members: Sequence[Member]) -> Iterator[_Opening]:
             yield _Opening(event["epoch"], event["offset"], event["leader"], member.event_row(event))
 
 
-def _missing_from_later_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M2: a leader was elected by a majority, of which one had the committed records and would not vote for less."""
     marks = sorted(
         (
@@ -107,7 +107,7 @@ def _missing_from_later_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
         key=lambda mark: mark[:2],
     )
     at = 0
-    highest: tuple[int, Member, Event] | None = None
+    highest: tuple[int, QuorumMember, Event] | None = None
     for opening in sorted(_openings(members), key=lambda each: each.epoch):
         while at < len(marks) and marks[at][0] < opening.epoch:
             _, offset, member, event = marks[at]
@@ -124,7 +124,7 @@ def _missing_from_later_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
             return
 
 
-def _lost(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _lost(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M3, of the logs of nodes that are at rest and are whole as far as they go."""
     voters = voters_of(members)
     marks = [(event["offset"], member, event) for member in members for event in member.told(HIGH_WATERMARK)]
@@ -143,13 +143,13 @@ def _lost(members: Sequence[Member]) -> Iterator[Anomaly]:
     yield anomaly("lost-committed-metadata", sentence, [witness.event_row(event), *(m.end_row() for m in short)])
 
 
-def _ends_below(member: Member, offset: int) -> bool:
+def _ends_below(member: QuorumMember, offset: int) -> bool:
     """Whether a node's log, whole as far as it goes, ends before; one that is damaged or empty proves nothing."""
     log = member.replica.log
     return log is not None and log.is_whole and len(log.offset) > 0 and log.end < offset
 
 
-def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M4: against the logs, each as far as it is committed, and against what others have applied."""
     known: dict[int, tuple[int, Row]] = {}
     for member in members:
@@ -171,13 +171,13 @@ def _differing(members: Sequence[Member]) -> Iterator[Anomaly]:
             yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
 
 
-def _digests_in_log(member: Member) -> Mapping[int, int]:
+def _digests_in_log(member: QuorumMember) -> Mapping[int, int]:
     """Those of a node's log, as far as it is committed."""
     limit = high_watermark_of(member)
     return {offset: digest for offset, digest in member.replica.digests.items() if offset <= limit}
 
 
-def digests_compared(members: Sequence[Member]) -> int:
+def digests_compared(members: Sequence[QuorumMember]) -> int:
     """Of how many nodes M4 held a digest against that of a log or of another node."""
     told = [
         {event["offset"] for event in member.told(HIGH_WATERMARK) if event["digest"] is not None} for member in members
@@ -187,7 +187,7 @@ def digests_compared(members: Sequence[Member]) -> int:
     return sum(any(offset in in_logs or nodes[offset] > 1 for offset in offsets) for offsets in told)
 
 
-def undigested(member: Member) -> Iterator[str]:
+def undigested(member: QuorumMember) -> Iterator[str]:
     """Where M4 cannot be decided: a process told of committed metadata without its digest, and had not taken over
     before, from somebody or from its disk, a snapshot of more than it had applied. One that it made itself leaves it
     the digest."""
@@ -207,7 +207,7 @@ def undigested(member: Member) -> Iterator[str]:
                 return
 
 
-def _not_in_own_log(member: Member) -> Iterator[Anomaly]:
+def _not_in_own_log(member: QuorumMember) -> Iterator[Anomaly]:
     """M4: a leader may have applied what only others had on disk yet, but not after it was stopped in order."""
     last = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
     marks = [event for event in last if event["event"] == HIGH_WATERMARK]
@@ -220,7 +220,7 @@ def _not_in_own_log(member: Member) -> Iterator[Anomaly]:
     yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(marks[-1]), row])
 
 
-def _behind(members: Sequence[Member], quiet_from: int) -> Iterator[Anomaly]:
+def _behind(members: Sequence[QuorumMember], quiet_from: int) -> Iterator[Anomaly]:
     """M5."""
     before = [
         (event["offset"], member, event)
@@ -231,7 +231,7 @@ def _behind(members: Sequence[Member], quiet_from: int) -> Iterator[Anomaly]:
     if not before:
         return
     committed, witness, event = max(before, key=lambda mark: mark[0])
-    behind: list[tuple[Member, int, Row]] = []
+    behind: list[tuple[QuorumMember, int, Row]] = []
     for member in members:
         last = member.trace.processes[-1] if member.trace.processes else ()
         marks = [each for each in last if each["event"] == HIGH_WATERMARK]

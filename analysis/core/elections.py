@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.quorum import STATE_FILE, Member, Row, anomaly
+from analysis.core.quorum import STATE_FILE, QuorumMember, Row, anomaly
 from analysis.replicafiles.kraft import NOBODY
 from analysis.traces import Event
 
@@ -37,7 +37,7 @@ class Claim(NamedTuple):
     row: Row
 
 
-def check_elections(members: Sequence[Member]) -> list[Anomaly]:
+def check_elections(members: Sequence[QuorumMember]) -> list[Anomaly]:
     """E1 to E5; one anomaly for each rule and epoch or node."""
     found = [*_two_leaders(members), *_two_votes(members), *_elected_by_minority(members)]
     for member in members:
@@ -46,7 +46,7 @@ def check_elections(members: Sequence[Member]) -> list[Anomaly]:
     return found
 
 
-def leaders_of(members: Sequence[Member]) -> Iterator[Claim]:
+def leaders_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
     """Every mention of a leader."""
     for member in members:
         for change in member.replica.leader_changes:
@@ -59,7 +59,7 @@ def leaders_of(members: Sequence[Member]) -> Iterator[Claim]:
                 yield Claim(event["epoch"], NOBODY, event["leader"], member.event_row(event))
 
 
-def votes_of(members: Sequence[Member]) -> Iterator[Claim]:
+def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
     """Every mention of a vote."""
     for member in members:
         for change, row in member.elections():
@@ -92,7 +92,7 @@ def _contradictions(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Claim]]:
             yield other, claim
 
 
-def _two_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _two_leaders(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """E1."""
     for one, other in _contradictions(leaders_of(members)):
         sentence = (
@@ -102,7 +102,7 @@ def _two_leaders(members: Sequence[Member]) -> Iterator[Anomaly]:
         yield anomaly("two-leaders", sentence, [one.row, other.row])
 
 
-def _two_votes(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _two_votes(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """E2."""
     for one, other in _contradictions(votes_of(members)):
         sentence = (
@@ -116,7 +116,7 @@ def _source(claim: Claim) -> str:
     return f"{claim.row['op']} of {claim.row['node']}"
 
 
-def _elected_by_minority(members: Sequence[Member]) -> Iterator[Anomaly]:
+def _elected_by_minority(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """E3."""
     told: set[int] = set()
     for member in members:
@@ -132,7 +132,7 @@ def _elected_by_minority(members: Sequence[Member]) -> Iterator[Anomaly]:
             yield anomaly("elected-by-minority", sentence, [row])
 
 
-def _votes_not_on_disk(member: Member) -> Iterator[Anomaly]:
+def _votes_not_on_disk(member: QuorumMember) -> Iterator[Anomaly]:
     """E4: within a process, which writes again what it found at its start."""
     for process in member.trace.processes:
         on_disk: set[tuple[int, int]] = set()
@@ -158,7 +158,7 @@ class _Known(NamedTuple):
     row: Row
 
 
-def _forgotten(member: Member) -> Iterator[Anomaly]:
+def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
     """E5."""
     known: _Known | None = None
     replaced = member.disks_replaced

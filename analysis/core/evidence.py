@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.core.rows import DAMAGED, I64, NO_VALUE, Bools, DamagedError, Ints, Rows
 from analysis.core.scans import NEVER
-from history import INF
+from history.schemas import INF
 
 NONE: Final = NO_VALUE
 """No value is known at this offset."""
@@ -34,7 +34,7 @@ SPARSE_BLOCK: Final = 1 << 8
 
 
 @dataclass(frozen=True)
-class Claims:
+class OffsetClaims:
     """Values claimed for offsets; an acknowledgement also gives a release and a deadline."""
 
     offset: I64
@@ -44,21 +44,21 @@ class Claims:
     deadline: I64
 
     @classmethod
-    def nothing(cls) -> Claims:
+    def nothing(cls) -> OffsetClaims:
         return cls(*(np.empty(0, np.int64) for _ in range(5)))
 
     @classmethod
-    def concat(cls, claims: list[Claims]) -> Claims:
+    def concat(cls, claims: list[OffsetClaims]) -> OffsetClaims:
         names = ("offset", "value", "flags", "release", "deadline")
         return cls(*(np.concatenate([getattr(each, name) for each in claims]) for name in names))
 
     def __len__(self) -> int:
         return len(self.offset)
 
-    def take(self, at: Ints) -> Claims:
-        return Claims(self.offset[at], self.value[at], self.flags[at], self.release[at], self.deadline[at])
+    def take(self, at: Ints) -> OffsetClaims:
+        return OffsetClaims(self.offset[at], self.value[at], self.flags[at], self.release[at], self.deadline[at])
 
-    def merged(self) -> Claims:
+    def merged(self) -> OffsetClaims:
         """One claim per (offset, value), ordered: at each offset the canonical value first.
 
         Canonical is the value that a final read showed, else an acknowledged one, else the smallest.
@@ -67,7 +67,7 @@ class Claims:
         sort = self.take(order)
         new = (sort.offset[1:] != sort.offset[:-1]) | (sort.value[1:] != sort.value[:-1])
         first = np.flatnonzero(np.concatenate(([True], new)))
-        one = Claims(
+        one = OffsetClaims(
             sort.offset[first],
             sort.value[first],
             np.bitwise_or.reduceat(sort.flags, first),
@@ -78,7 +78,7 @@ class Claims:
 
 
 @dataclass(frozen=True)
-class Sessions:
+class ReaderSessions:
     """Bounds that clients saw, by session (process << 32 | session): at an offset a release (else NEVER) and a deadline
     (else INF)."""
 
@@ -88,7 +88,7 @@ class Sessions:
     deadline: I64
 
     @classmethod
-    def nothing(cls) -> Sessions:
+    def nothing(cls) -> ReaderSessions:
         return cls(*(np.empty(0, np.int64) for _ in range(4)))
 
 
@@ -108,8 +108,8 @@ class OffsetEvidence:
     append_deadline: I64
     query_release: I64
     query_deadline: I64
-    extras: Claims = field(default_factory=Claims.nothing)
-    sessions: Sessions = field(default_factory=Sessions.nothing)
+    extras: OffsetClaims = field(default_factory=OffsetClaims.nothing)
+    sessions: ReaderSessions = field(default_factory=ReaderSessions.nothing)
 
     def merge(self, other: OffsetEvidence) -> OffsetEvidence:
         """OffsetEvidence for the same span from two disjoint sets of operations."""
@@ -119,7 +119,9 @@ class OffsetEvidence:
         mixed = np.unique(
             np.concatenate((np.flatnonzero(suspects) + self.start, self.extras.offset, other.extras.offset))
         )
-        claims = Claims.concat([self.extras, other.extras, self.canonical_claims(mixed), other.canonical_claims(mixed)])
+        claims = OffsetClaims.concat(
+            [self.extras, other.extras, self.canonical_claims(mixed), other.canonical_claims(mixed)]
+        )
         merged = OffsetEvidence(
             start=self.start,
             value=np.maximum(self.value, other.value),
@@ -133,7 +135,7 @@ class OffsetEvidence:
         merged.settle(claims)
         return merged
 
-    def settle(self, claims: Claims) -> None:
+    def settle(self, claims: OffsetClaims) -> None:
         """Takes all claims for the offsets on which values differ: the canonical one stays, the others are extras."""
         if not len(claims):
             return
@@ -147,11 +149,11 @@ class OffsetEvidence:
         self.append_deadline[at] = chosen.deadline
         self.extras = claims.take(np.flatnonzero(~canonical))
 
-    def canonical_claims(self, offsets: I64) -> Claims:
+    def canonical_claims(self, offsets: I64) -> OffsetClaims:
         """The canonical values at these offsets, as claims."""
         at = offsets - self.start
         at = at[self.value[at] != NONE]
-        return Claims(
+        return OffsetClaims(
             at + self.start,
             self.value[at],
             self.flags[at].astype(np.int64),
@@ -171,9 +173,9 @@ class OffsetEvidence:
         return evidence
 
 
-def _concat_sessions(a: Sessions, b: Sessions) -> Sessions:
+def _concat_sessions(a: ReaderSessions, b: ReaderSessions) -> ReaderSessions:
     names = ("session", "offset", "release", "deadline")
-    return Sessions(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in names))
+    return ReaderSessions(*(np.concatenate((getattr(a, name), getattr(b, name))) for name in names))
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64
     seen = SEEN + FINAL * np.repeat(queries.final, queries.count)[r]
     index = np.concatenate((acked[a], read[r]))
     span = np.searchsorted(spans.base, index, side="right") - 1
-    claims = Claims(
+    claims = OffsetClaims(
         index - spans.base[span] + spans.start[span],
         np.concatenate((bound.value[a], queries.item_value[r])),
         np.concatenate((np.full(len(a), ACK), seen)),
@@ -340,4 +342,4 @@ def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> N
     edges = np.searchsorted(span[order], np.arange(len(evidence) + 1))
     for each, (a, z) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         at = order[a:z]
-        evidence[each].sessions = Sessions(session[at], offset[at], release[at], deadline[at])
+        evidence[each].sessions = ReaderSessions(session[at], offset[at], release[at], deadline[at])

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import SESSION_BITS
-from analysis.core.finding import Finding
-from analysis.core.losses import LOSSES
-from analysis.core.owners import DOUBT, Owners
+from analysis.core.incomplete_clients import DOUBT, Owners
+from analysis.core.log_finding import LogFinding
+from analysis.core.lost_values import LOSSES
 from analysis.core.rows import Bools, partitions_of
 from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED
-from history import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, READ, decode_value
-from history.schemas import PHASE_FINAL
+from history.schemas import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, PHASE_FINAL, READ
+from history.values import decode_value
 
 Key = tuple[str, int]
 Operation = dict[str, Any]
@@ -34,7 +34,7 @@ RECORDS_SHOWN: Final = 4
 NAMED: Final = 8
 
 
-def select(table: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> pa.Table:
+def select(table: pa.Table, findings: Mapping[Key, Sequence[LogFinding]]) -> pa.Table:
     """The rows of `table` that a finding singles out by offset, value or time."""
     pieces = [OPERATIONS.empty_table()]
     keys, part = partitions_of(table)
@@ -51,7 +51,7 @@ def select(table: pa.Table, findings: Mapping[Key, Sequence[Finding]]) -> pa.Tab
     return pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
 
 
-def _suspects(table: pa.Table, findings: Sequence[Finding]) -> Bools:
+def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
     offsets = np.unique([offset for each in findings for offset in each.offsets] or [-5])
     values = np.unique([value for each in findings for value in each.values] or [-5])
     appended = np.union1d(values, [value for each in findings for value in each.also] or [-5])
@@ -80,7 +80,7 @@ class Explanation:
     doubts: tuple[str, ...] = ()
 
 
-def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: Owners) -> Explanation:
+def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners: Owners) -> Explanation:
     """`rows`: what `select` gave, from all parts of the history together."""
     scenes: dict[Key, list[Operation]] = {}
     # In an order of their own, so that the story does not depend on how the history was spread.
@@ -90,7 +90,7 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: O
     doubts: list[str] = []
     for key, some in sorted(findings.items()):
         scene = Scene(scenes.get(key, []))
-        told: dict[str, list[tuple[Finding, Story]]] = {}
+        told: dict[str, list[tuple[LogFinding, Story]]] = {}
         lawful: list[str] = []
         for finding in some:
             story = STORIES[finding.rule](finding, scene)
@@ -103,7 +103,7 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[Finding]], owners: O
     return Explanation(anomalies, tuple(doubts))
 
 
-def _anomaly(key: Key, name: str, stories: Sequence[tuple[Finding, Story]], scene: Scene) -> Anomaly:
+def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: Scene) -> Anomaly:
     """All findings of one name: the first is told, and of what was lost every value is named."""
     finding, (_, sentence, operations) = stories[0]
     witness = [shorten(each, finding) for each in operations]
@@ -131,7 +131,7 @@ def _few(stories: Sequence[str]) -> list[str]:
     return [*told, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else told
 
 
-def shorten(row: Operation, finding: Finding) -> Operation:
+def shorten(row: Operation, finding: LogFinding) -> Operation:
     """An operation as a witness shows it: names for codes, and of a read's records only the ones that matter."""
     records = list(zip(row["offsets"], row["values"], strict=True))
     mattering = [each for each in records if each[0] in finding.offsets or each[1] in finding.values]
@@ -177,7 +177,7 @@ class Scene:
         chosen = past or ends
         return max(chosen, key=lambda row: (row["inv"], -row["process"]), default=None)
 
-    def released_by(self, finding: Finding) -> Operation | None:
+    def released_by(self, finding: LogFinding) -> Operation | None:
         """The operation whose invocation is the finding's release."""
         mine = [row for row in self.rows if row["inv"] == finding.inv and _is_kind(row, finding.kinds[0])]
         if finding.session >= 0:
@@ -185,7 +185,7 @@ class Scene:
         at = finding.offsets[0] if finding.offsets else -1
         return min(mine, key=lambda row: (row["hi"] != at and row["offset"] != at, row["process"]), default=None)
 
-    def due_by(self, finding: Finding) -> Operation | None:
+    def due_by(self, finding: LogFinding) -> Operation | None:
         """The operation whose return is the finding's deadline."""
         mine = [row for row in self.rows if row["ret"] == finding.ret and _is_kind(row, finding.kinds[1])]
         if finding.session >= 0:
@@ -193,7 +193,7 @@ class Scene:
         at = finding.offsets[-1] if finding.offsets else -1
         return min(mine, key=lambda row: (row["lo"] != at + 1 and row["offset"] != at, row["process"]), default=None)
 
-    def offender(self, finding: Finding) -> Operation | None:
+    def offender(self, finding: LogFinding) -> Operation | None:
         """The query that contradicts itself."""
         mine = [row for row in self.rows if row["inv"] == finding.inv and row["process"] == finding.process]
         return next((row for row in mine if row["f"] != APPEND), None)
@@ -230,7 +230,7 @@ def _length_of_time(ns: int) -> str:
     return f"{ns / 1e9:.3f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.3f} ms"
 
 
-def _acknowledged(finding: Finding, scene: Scene) -> str:
+def _acknowledged(finding: LogFinding, scene: Scene) -> str:
     append = scene.append(finding.values[0])
     if append is None or append["type"] != OK:
         return f"{name_of(finding.values[0])} was seen"
@@ -238,7 +238,7 @@ def _acknowledged(finding: Finding, scene: Scene) -> str:
     return f"{name_of(finding.values[0])} was acknowledged{where} to {append['client']}"
 
 
-def _offset_holds_another(finding: Finding, scene: Scene) -> Story:
+def _offset_holds_another(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
     other = scene.showing(offset, lambda each: each != value)
     shown = dict(zip(other["offsets"], other["values"], strict=True))[offset] if other else -1
@@ -251,7 +251,7 @@ def _client(row: Operation | None) -> str:
     return str(row["client"]) if row else "a client"
 
 
-def _acknowledged_at_one_offset(finding: Finding, scene: Scene) -> Story:
+def _acknowledged_at_one_offset(finding: LogFinding, scene: Scene) -> Story:
     lost, other = (scene.append(value) for value in finding.values[:2])
     sentence = (
         f"{_acknowledged(finding, scene)}, and so was {name_of(finding.values[1])} to {_client(other)}: "
@@ -260,7 +260,7 @@ def _acknowledged_at_one_offset(finding: Finding, scene: Scene) -> Story:
     return finding.name, sentence, _some(lost, other)
 
 
-def _seen_then_replaced(finding: Finding, scene: Scene) -> Story:
+def _seen_then_replaced(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
     before, after = scene.showing(offset, lambda each: each == value), scene.showing(offset, lambda each: each != value)
     sentence = (
@@ -269,7 +269,7 @@ def _seen_then_replaced(finding: Finding, scene: Scene) -> Story:
     return finding.name, sentence, _some(before, after)
 
 
-def _two_values(finding: Finding, scene: Scene) -> Story:
+def _two_values(finding: LogFinding, scene: Scene) -> Story:
     offset = finding.offsets[0]
     seen = [scene.showing(offset, lambda each, v=value: each == v) for value in finding.values]  # type: ignore[misc]
     acked = [scene.append(value) for value in finding.values]
@@ -281,7 +281,7 @@ def _two_values(finding: Finding, scene: Scene) -> Story:
     return finding.name, f"offset {offset} holds different values: {names}", _some(*claims)
 
 
-def _not_in_final_read(finding: Finding, scene: Scene) -> Story:
+def _not_in_final_read(finding: LogFinding, scene: Scene) -> Story:
     append = scene.append(finding.values[0])
     offset = finding.offsets[0] if finding.offsets else INF
     final = scene.final_evidence(offset)
@@ -294,7 +294,7 @@ def _not_in_final_read(finding: Finding, scene: Scene) -> Story:
     return finding.name, f"{_acknowledged(finding, scene)}, but {proof}", _some(append, final)
 
 
-def _seen_not_in_final_read(finding: Finding, scene: Scene) -> Story:
+def _seen_not_in_final_read(finding: LogFinding, scene: Scene) -> Story:
     offset, value = finding.offsets[0], finding.values[0]
     before = scene.showing(offset, lambda each: each == value)
     sentence = (
@@ -303,7 +303,7 @@ def _seen_not_in_final_read(finding: Finding, scene: Scene) -> Story:
     return finding.name, sentence, _some(before, scene.final_evidence(offset))
 
 
-def _unknown_value(finding: Finding, scene: Scene) -> Story:
+def _unknown_value(finding: LogFinding, scene: Scene) -> Story:
     value = finding.values[0]
     append, offset = scene.append(value), finding.offsets[0] if finding.offsets else -1
     read = scene.showing(offset, lambda each: each == value)
@@ -315,21 +315,21 @@ def _unknown_value(finding: Finding, scene: Scene) -> Story:
     return "phantom", f"{name_of(value)} was read at offset {offset}, but never sent to this partition", _some(read)
 
 
-def _failed_value(finding: Finding, scene: Scene) -> Story:
+def _failed_value(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
     read = scene.showing(offset, lambda each: each == value)
     sentence = f"{name_of(value)} was refused, which means it was not stored, but it was read at offset {offset}"
     return finding.name, sentence, _some(scene.append(value), read)
 
 
-def _value_twice(finding: Finding, scene: Scene) -> Story:
+def _value_twice(finding: LogFinding, scene: Scene) -> Story:
     value = finding.values[0]
     reads = [scene.showing(offset, lambda each: each == value) for offset in finding.offsets]
     where = " and ".join(str(offset) for offset in finding.offsets)
     return finding.name, f"{name_of(value)} was appended once, but is in the log at offsets {where}", _some(*reads)
 
 
-def _unfilled_offset(finding: Finding, scene: Scene) -> Story:
+def _unfilled_offset(finding: LogFinding, scene: Scene) -> Story:
     offset, candidate = finding.offsets[0], finding.values[0]
     later, append = scene.due_by(finding), scene.append(candidate) if candidate >= 0 else None
     sentence = f"the log was shown to reach beyond offset {offset}, where no record is known"
@@ -341,7 +341,7 @@ def _unfilled_offset(finding: Finding, scene: Scene) -> Story:
     return finding.name, sentence, _some(later, append)
 
 
-def _located(finding: Finding, scene: Scene) -> Story:
+def _located(finding: LogFinding, scene: Scene) -> Story:
     """A loose append's place contradicts time; which name fits depends on the two operations."""
     release, due = scene.released_by(finding), scene.due_by(finding)
     if release is not None and release["f"] != APPEND:
@@ -351,7 +351,7 @@ def _located(finding: Finding, scene: Scene) -> Story:
     return _told("append-reorder", finding, release, due)
 
 
-def _real_time(finding: Finding, scene: Scene) -> Story:
+def _real_time(finding: LogFinding, scene: Scene) -> Story:
     release, due = scene.released_by(finding), scene.due_by(finding)
     name = finding.name
     if name == "non-monotonic-high-watermark" and release and due and session_of(release) == session_of(due):
@@ -359,7 +359,7 @@ def _real_time(finding: Finding, scene: Scene) -> Story:
     return _told(name, finding, release, due)
 
 
-def _told(name: str, finding: Finding, release: Operation | None, due: Operation | None) -> Story:
+def _told(name: str, finding: LogFinding, release: Operation | None, due: Operation | None) -> Story:
     later = _length_of_time(finding.inv - finding.ret)
     first, last = finding.offsets[0], finding.offsets[-1]
     if due is None or due["f"] == APPEND:
@@ -373,7 +373,7 @@ def _told(name: str, finding: Finding, release: Operation | None, due: Operation
     return name, f"{done}, but {begun}", _some(due, release)
 
 
-def _sequence_falls(finding: Finding, scene: Scene) -> Story:
+def _sequence_falls(finding: LogFinding, scene: Scene) -> Story:
     first, second = finding.values
     sentence = (
         f"{name_of(first)} is at offset {finding.offsets[0]} and {name_of(second)}, sent before it by the same "
@@ -386,7 +386,7 @@ def _sequence_falls(finding: Finding, scene: Scene) -> Story:
     return finding.name, sentence, _some(*(row for row in rows if row["offset"] in (-1, *finding.offsets)))
 
 
-def _not_contiguous(finding: Finding, scene: Scene) -> Story:
+def _not_contiguous(finding: LogFinding, scene: Scene) -> Story:
     read, offset = scene.offender(finding), finding.offsets[0]
     skipped = next(
         (row for row in scene.rows if row["f"] == APPEND and row["type"] == OK and row["offset"] == offset), None
@@ -395,21 +395,21 @@ def _not_contiguous(finding: Finding, scene: Scene) -> Story:
     return finding.name, f"{sentence} where it should have come", _some(read, skipped)
 
 
-def _goes_back(finding: Finding, scene: Scene) -> Story:
+def _goes_back(finding: LogFinding, scene: Scene) -> Story:
     read, offset = scene.offender(finding), finding.offsets[0]
     start = read["offset"] if read else -1
     sentence = f"a read of {_client(read)} from offset {start} returned offset {offset}, which it had behind it"
     return finding.name, sentence, _some(read)
 
 
-def _past_own_bound(finding: Finding, scene: Scene) -> Story:
+def _past_own_bound(finding: LogFinding, scene: Scene) -> Story:
     query = scene.offender(finding)
     shown = query["lo"] if query else -1
     sentence = f"{_client(query)} was shown {shown} records by an answer that puts the end at {finding.offsets[0]}"
     return finding.name, sentence, _some(query)
 
 
-STORIES: Final[dict[str, Callable[[Finding, Scene], Story]]] = {
+STORIES: Final[dict[str, Callable[[LogFinding, Scene], Story]]] = {
     "offset-holds-another": _offset_holds_another,
     "seen-then-replaced": _seen_then_replaced,
     "two-values": _two_values,

@@ -28,14 +28,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from analysis.core.aggregates import Facts, facts_of
 from analysis.core.anomaly import Anomaly
 from analysis.core.certificate import linearization
-from analysis.core.conclude import Conclusion, conclude
+from analysis.core.decide import Conclusion, conclude
 from analysis.core.evidence import BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.explain import Explanation, Key, explain, select
-from analysis.core.facts import Facts, facts_of
-from analysis.core.large import LARGE, examine_large
-from analysis.core.owners import ALL_WHOLE, Owners
+from analysis.core.fast_path import LARGE, examine_large
+from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.rows import UPPER_BOUNDS, rows_of
 from analysis.core.summary import Summary, nothing, summarise, whole
 

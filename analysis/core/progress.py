@@ -50,7 +50,7 @@ class Touch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ObservedCluster:
     """`roles` by node, `replicas` by partition, `least`: how many in-sync replicas a commit needs."""
 
     roles: Mapping[str, str]
@@ -109,7 +109,7 @@ def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[T
 
 
 def gaps(
-    cluster: Cluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]], ends: int, bound: int
+    cluster: ObservedCluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]], ends: int, bound: int
 ) -> Iterator[Gap | None]:
     """P1: each time for which an acknowledgement was demanded; None where it came. `ends`: when the load had ended."""
     for partition, tried in sorted(attempts.items()):
@@ -164,7 +164,7 @@ class Kept(NamedTuple):
     isr: tuple[int, ...]
 
 
-class Told(NamedTuple):
+class IsrReport(NamedTuple):
     """What a node that led told of the in-sync set, at a time of the run's clock."""
 
     at: int
@@ -175,7 +175,7 @@ class Told(NamedTuple):
 
 
 def kept(
-    cluster: Cluster, ids: Mapping[str, int], told: Mapping[tuple[str, int], Sequence[Told]], bound: int
+    cluster: ObservedCluster, ids: Mapping[str, int], told: Mapping[tuple[str, int], Sequence[IsrReport]], bound: int
 ) -> Iterator[Kept | None]:
     """P2: each time for which a replica had to leave; None where it had."""
     for partition, told_of in sorted(told.items()):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
-from analysis.replicafiles.kraft import PARTITION, TOPIC, ElectionState, LeaderChange, MetadataReplica
+from analysis.replicafiles.kraft import PARTITION, TOPIC, LeaderChange, MetadataReplica, QuorumStateFile
 from analysis.traces import Event, Trace
 
 Row = dict[str, Any]
@@ -16,7 +16,7 @@ STATE_FILE: Final = "quorum-state file"
 
 
 @dataclass(frozen=True)
-class Member:
+class QuorumMember:
     """`at_rest`: its process had stopped in order before its files were read, so that they are its last word.
     `disks_replaced`: how many faults have put another disk in the place of the node's, by the journal."""
 
@@ -44,7 +44,7 @@ class Member:
         kept = {key: value for key, value in event.items() if key not in ("event", "node", "seq")}
         return {"op": event["event"], "node": self.node, "topic": TOPIC, "partition": PARTITION, **kept}
 
-    def state_row(self, state: ElectionState) -> Row:
+    def state_row(self, state: QuorumStateFile) -> Row:
         content = {"epoch": state.epoch, "leader": state.leader, "voted": state.voted}
         return {"op": STATE_FILE, "node": self.node, "topic": TOPIC, "partition": PARTITION, **content}
 
@@ -58,7 +58,7 @@ class Member:
         return {"op": "log end", "node": self.node, "topic": TOPIC, "partition": PARTITION, "offset": end}
 
 
-def voters_of(members: Sequence[Member]) -> frozenset[int]:
+def voters_of(members: Sequence[QuorumMember]) -> frozenset[int]:
     """The node ids of the voters, as the logs and the quorum-state files name them."""
     changes = {voter for member in members for change, _ in member.elections() for voter in change.voters}
     states = (member.replica.state for member in members)

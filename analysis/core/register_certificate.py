@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from history.digest import digest_of_registers
+from history.operation_digest import digest_of_registers
 from history.regular_files import read_bytes
 
 FORMAT: Final = 2

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from analysis.core.register_operations import Operation, OutOfBudget, is_pure, is_sure, seen_values, written
-from history import CAS, INFO, OK, WRITE
+from history.schemas import CAS, INFO, OK, WRITE
 
 _NIL: Final = 0
 _UNSEEN: Final = 1

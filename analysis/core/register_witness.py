@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
-from history import CAS, INF, INFO, OK, READ
+from history.schemas import CAS, INF, INFO, OK, READ
 
 MOST_CHECKS: Final = 2_000
 

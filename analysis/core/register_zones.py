@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from analysis.core.register_operations import Operation, is_pure, written
-from history import CAS, INF, INFO, OK, READ, WRITE
+from history.schemas import CAS, INF, INFO, OK, READ, WRITE
 
 
 def has_zones(operations: Sequence[Operation]) -> bool:

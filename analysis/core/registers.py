@@ -19,8 +19,7 @@ from analysis.core.register_operations import Operation, OutOfBudget, by_key, co
 from analysis.core.register_search import search
 from analysis.core.register_witness import contradiction, phantom, shrink
 from analysis.core.register_zones import by_zones, contradicted, has_zones
-from history import CAS, FAIL, INFO, OK, READ
-from history.schemas import PHASE_FINAL
+from history.schemas import CAS, FAIL, INFO, OK, PHASE_FINAL, READ
 
 BUDGET: Final = 400_000
 """Configurations that the search of one key may visit: some seconds."""

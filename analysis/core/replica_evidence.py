@@ -14,7 +14,8 @@ from analysis.core.evidence import ACK, NONE, gather, lay_out
 from analysis.core.explain import Key, name_of
 from analysis.core.rows import I64, Bools, rows_of
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
-from history import ACKS_ALL, APPEND, DERIVED, FAIL, OK
+from history.schemas import ACKS_ALL, APPEND, FAIL, OK
+from history.values import DERIVED
 
 Record = dict[str, Any]
 

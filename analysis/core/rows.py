@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history import ACKS_ALL, APPEND, END, INF, INFO, OK, READ
-from history.schemas import PHASE_FINAL
+from history.schemas import ACKS_ALL, APPEND, END, INF, INFO, OK, PHASE_FINAL, READ
 
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.core.evidence import ACK, FINAL, NONE, Claims, OffsetEvidence
+from analysis.core.evidence import ACK, FINAL, NONE, OffsetClaims, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER, KeyedScan, Realtime
-from history import INF
+from history.schemas import INF
 
 SEQUENCE_MASK = (1 << 32) - 1
 PRODUCER_SHIFT = 32
@@ -86,8 +86,8 @@ class Summary:
     gaps: Gaps
     located: Located
     missing: Missing
-    extras: Claims
-    conflicts: Claims  # the canonical claims of the offsets that have extras
+    extras: OffsetClaims
+    conflicts: OffsetClaims  # the canonical claims of the offsets that have extras
     producers: KeyedScan
     sessions: KeyedScan
 
@@ -118,8 +118,8 @@ class Summary:
                 np.concatenate((np.minimum(a.latest, ahead), b.latest)),
             ),
             missing=self.missing.merge(right.missing),
-            extras=Claims.concat([self.extras, right.extras]),
-            conflicts=Claims.concat([self.conflicts, right.conflicts]),
+            extras=OffsetClaims.concat([self.extras, right.extras]),
+            conflicts=OffsetClaims.concat([self.conflicts, right.conflicts]),
             producers=self.producers.merge(right.producers, equal_is_wrong=True),
             sessions=self.sessions.merge(right.sessions, equal_is_wrong=False),
         )
@@ -146,7 +146,8 @@ def nothing() -> Summary:
     empty = np.empty(0, np.int64)
     return Summary(
         0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty),
-        Missing(0, empty, empty, empty), Claims.nothing(), Claims.nothing(), KeyedScan.nothing(), KeyedScan.nothing(),
+        Missing(0, empty, empty, empty), OffsetClaims.nothing(), OffsetClaims.nothing(),
+        KeyedScan.nothing(), KeyedScan.nothing(),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.plots.style import INK, OUTCOME_STYLE, draw_bands, empty_note, fault_color, figure, label_bands, png
-from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Floats, Operations, View
+from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Floats, PlotData, PlottedOperations
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
@@ -20,7 +20,7 @@ def thin(count: int, most: int = MOST_POINTS) -> slice:
     return slice(None, None, max(1, -(-count // most)))
 
 
-def latency(view: View) -> bytes:
+def latency(view: PlotData) -> bytes:
     """Every append as a point by outcome, and the quantiles per time window as lines. Logarithmic, in milliseconds.
 
     Indeterminate appends stand at the moment of their invocation, on a rail above all others.
@@ -58,19 +58,19 @@ def latency(view: View) -> bytes:
         return png(drawn)
 
 
-def _changes(view: View) -> str:
+def _changes(view: PlotData) -> str:
     """What the run's clients call an operation that changes something."""
     return "write" if view.operations.of("write").any() or view.operations.of("cas").any() else "append"
 
 
-def _rail(operations: Operations) -> float:
+def _rail(operations: PlottedOperations) -> float:
     """The height, in milliseconds, at which appends without completion are drawn."""
     completed = operations.changes() & ~operations.changes("info")
     took = operations.returned[completed] - operations.invoked[completed]
     return float(took.max(initial=1e-3)) * 2e3
 
 
-def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
+def _quantile_lines(axes: Axes, operations: PlottedOperations, end: float) -> None:
     mask = operations.changes("ok")
     invoked = operations.invoked[mask]
     took = (operations.returned[mask] - invoked) * 1e3
@@ -82,7 +82,7 @@ def _quantile_lines(axes: Axes, operations: Operations, end: float) -> None:
         axes.plot(centers, np.maximum(values, 1e-3), color=color, lw=1.3, label=name, zorder=4)
 
 
-def rate(view: View) -> bytes:
+def rate(view: PlotData) -> bytes:
     """Operations per second by outcome, one panel for each kind: completions, and invocations of indeterminate ones."""
     panels = [name for name in OPERATIONS if view.operations.of(name).any()] or ["append"]
     with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
@@ -108,7 +108,7 @@ def rate(view: View) -> bytes:
         return png(drawn)
 
 
-def recovery_times(view: View) -> list[tuple[Band, float | None, float | None]]:
+def recovery_times(view: PlotData) -> list[tuple[Band, float | None, float | None]]:
     """For each fault: seconds from its start, and from its end, to the next acknowledged append begun later."""
     mask = view.operations.changes("ok")
     order = np.argsort(view.operations.invoked[mask])
@@ -122,7 +122,7 @@ def _next(invoked: Floats, first_return: Floats, moment: float) -> float | None:
     return float(first_return[index] - moment) if index < len(first_return) else None
 
 
-def availability(view: View) -> bytes:
+def availability(view: PlotData) -> bytes:
     """The share of appends acknowledged over time as a strip, and the time to the next one after each fault."""
     with figure(2, height=2.9 + 0.16 * len(view.bands), ratios=[1, 1.1 + 0.16 * len(view.bands)]) as (
         drawn,
@@ -136,7 +136,7 @@ def availability(view: View) -> bytes:
         return png(drawn)
 
 
-def _availability_strip(axes: Axes, view: View) -> None:
+def _availability_strip(axes: Axes, view: PlotData) -> None:
     operations = view.operations
     width = max(0.5, view.end / 400)
     edges = np.arange(0, max(view.end, 1.0) + width, width)

@@ -10,13 +10,13 @@ from matplotlib.patches import Rectangle
 
 from analysis.plots.performance import thin
 from analysis.plots.style import EPOCH_COLORS, INK, draw_bands, empty_note, figure, label_bands, png
-from analysis.plots.view import View
+from analysis.plots.view import PlotData
 
 CELLS_AROUND = 7
 MOST_CELLS = 40
 
 
-def lanes(view: View, topic: str, partition: int) -> bytes:
+def lanes(view: PlotData, topic: str, partition: int) -> bytes:
     """Log end offset (line) and high watermark (dashes) of each replica, its lane coloured by leader epoch."""
     replicas = view.lanes.get((topic, partition), ())
     with figure(max(len(replicas), 1), height=1.1 + 1.25 * max(len(replicas), 1)) as (drawn, rows):
@@ -70,14 +70,16 @@ def epoch_color(epoch: int) -> str:
 
 
 @dataclass(frozen=True)
-class Cell:
+class LaneCell:
     """One record in one replica's log: its leader epoch and a short text for its value."""
 
     epoch: int
     text: str
 
 
-def divergence(topic: str, partition: int, logs: Mapping[str, Mapping[int, Cell]], differing: Sequence[int]) -> bytes:
+def divergence(
+    topic: str, partition: int, logs: Mapping[str, Mapping[int, LaneCell]], differing: Sequence[int]
+) -> bytes:
     """Logs aligned by offset and coloured by leader epoch around the offsets at which replicas differ.
 
     `logs` is node -> offset -> cell; `differing` the offsets whose records are not equal on all that have them.
@@ -104,7 +106,7 @@ def divergence(topic: str, partition: int, logs: Mapping[str, Mapping[int, Cell]
         return png(drawn)
 
 
-def _draw_cell(axes: Axes, offset: int, row: int, cell: Cell, differs: bool) -> None:
+def _draw_cell(axes: Axes, offset: int, row: int, cell: LaneCell, differs: bool) -> None:
     axes.add_patch(
         Rectangle(
             (offset - 0.44, row - 0.32), 0.88, 0.64, facecolor=epoch_color(cell.epoch), alpha=0.55,

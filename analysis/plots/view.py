@@ -27,7 +27,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Operations:
+class PlottedOperations:
     """Operations as columns of equal length: times in seconds, `f` an index of OPERATIONS, `type` of OUTCOMES."""
 
     invoked: Floats
@@ -58,13 +58,13 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class View:
+class PlotData:
     """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
 
     `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same of the wall clock.
     """
 
-    operations: Operations
+    operations: PlottedOperations
     bands: tuple[Band, ...]
     phases: tuple[tuple[str, float], ...]
     lanes: dict[tuple[str, int], tuple[Lane, ...]]

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from analysis.replicafiles.compression import CODECS, DamagedSetError, LargeSetError, decompressed
 from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
-from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, Columns, Stop, joined
+from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, EndOfLog, LogColumns, joined
 from analysis.replicafiles.records import Records, parse
 from history.values import VALUE_BYTES
 
@@ -53,7 +53,7 @@ class Batches(NamedTuple):
     table: I64
     position: int
     expected: int
-    stop: Stop | None
+    stop: EndOfLog | None
 
 
 def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) -> Batches:
@@ -67,7 +67,7 @@ def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) 
         if size - position < HEADER.size:
             if size - position > MAGIC_AT and data[position + MAGIC_AT] != MAGIC:
                 break
-            stop = Stop("damage", f"{size - position} bytes of a torn batch at {position}")
+            stop = EndOfLog("damage", f"{size - position} bytes of a torn batch at {position}")
             break
         header = HEADER.unpack_from(data, position)
         base, length, epoch, magic, crc, attributes, delta, first, latest, producer, term, sequence, count = header
@@ -75,19 +75,19 @@ def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) 
             break
         end = position + LENGTH_FROM + length
         if length < HEADER.size - LENGTH_FROM:
-            stop = Stop("damage", f"{size - position} bytes of no batch at {position}")
+            stop = EndOfLog("damage", f"{size - position} bytes of no batch at {position}")
         elif end > size:
-            stop = Stop("damage", f"{size - position} bytes of a torn batch at {position}")
+            stop = EndOfLog("damage", f"{size - position} bytes of a torn batch at {position}")
         elif crc32c(view[position + CRC_FROM : end]) != crc:
-            stop = Stop("damage", f"the batch at {position} does not match its CRC-32C")
+            stop = EndOfLog("damage", f"the batch at {position} does not match its CRC-32C")
         elif epoch < 0:
-            stop = Stop("damage", f"the batch at {position} has no leader epoch")
+            stop = EndOfLog("damage", f"the batch at {position} has no leader epoch")
         elif base < expected or (base > expected and not (compacted or _goes_on(data, end, base + delta + 1))):
-            stop = Stop("damage", f"the batch at {position} has base offset {base} where {expected} is due")
+            stop = EndOfLog("damage", f"the batch at {position} has base offset {base} where {expected} is due")
         elif attributes & ~known or attributes & COMPRESSION not in (0, *CODECS):
-            stop = Stop("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
+            stop = EndOfLog("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
         elif why := _miscounted(delta, count, end - position, attributes, compacted):
-            stop = Stop("damage", f"the batch at {position} {why}")
+            stop = EndOfLog("damage", f"the batch at {position} {why}")
         if stop is not None:
             break
         expected = base + delta + 1
@@ -138,7 +138,7 @@ class Content(NamedTuple):
     is wrong with it, what is odd about the others, as the end of a sentence, and the offsets (first, behind the last)
     of the compressed batches that were not opened, being too large."""
 
-    records: Columns
+    records: LogColumns
     whole: int
     why: str
     odd: str
@@ -228,19 +228,19 @@ def _plain(data: bytes, batches: I64, numbers: I64) -> Iterator[_Group]:
         yield _Group(some, buffer, batches[some, RECORDS_AT], batches[some, END_AT])
 
 
-def _opaque_records(batch: I64) -> Columns:
+def _opaque_records(batch: I64) -> LogColumns:
     """Of a batch that is not opened: one element per offset, so that equal batches give equal digests."""
     offset = np.arange(batch[BASE], batch[NEXT])
     digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
     nothing = np.full(len(offset), NO_VALUE)
     epoch, exact = np.full(len(offset), batch[EPOCH]), np.ones(len(offset), np.bool_)
-    return Columns(offset, epoch, nothing, digest, nothing, exact, np.zeros(len(offset), np.uint64))
+    return LogColumns(offset, epoch, nothing, digest, nothing, exact, np.zeros(len(offset), np.uint64))
 
 
 class _Found(NamedTuple):
     """What a group holds: as `Content`, `whole` counted within the group."""
 
-    records: Columns
+    records: LogColumns
     whole: int
     why: str
     odd: str
@@ -272,7 +272,7 @@ def _records_in(group: _Group, batches: I64, compacted: bool) -> _Found:
             key[some] = digest_of(buffer, records.key_at[some], records.key_end[some], np.zeros_like(time[some]))
     key[records.is_bare | (buffer[records.key_at] == _NULL)] = 0
     digest ^= _origin(of, records.rank)
-    columns = Columns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact, key)
+    columns = LogColumns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact, key)
     return _Found(columns, whole, why, _misdated(batches, records, time))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.replicafiles.log import I64, U64, Bools
-from history.contents import record_steps
+from history.record_payload import record_steps
 from history.values import VALUE_BYTES
 
 Bytes = npt.NDArray[np.uint8]

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
-from analysis.replicafiles.log import NO_MARK, Columns, ReplicaFileError, ReplicaLog, Stop, joined
+from analysis.replicafiles.log import NO_MARK, EndOfLog, LogColumns, ReplicaFileError, ReplicaLog, joined
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
@@ -124,10 +124,10 @@ def _segments(directory: Path, compacted: bool) -> _Content:
         if content.stop is not None:
             return content
     if not segments:
-        content.stop = Stop("unread", "there are no segments")
+        content.stop = EndOfLog("unread", "there are no segments")
     for path in files:
         if path not in segments:
-            content.stop = Stop("unread", f"{path.name} is not named as a segment")
+            content.stop = EndOfLog("unread", f"{path.name} is not named as a segment")
     return content
 
 
@@ -137,13 +137,13 @@ class _Content:
 
     start: int = 0
     expected: int = 0
-    pieces: list[Columns] = field(default_factory=list)
+    pieces: list[LogColumns] = field(default_factory=list)
     opaque: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     absent: list[tuple[int, int]] = field(default_factory=list)
     formats: set[int] = field(default_factory=set)
     doubts: list[str] = field(default_factory=list)
-    stop: Stop | None = None
+    stop: EndOfLog | None = None
     zeros: bool = False
     is_first: bool = True
     compacted: bool = False
@@ -162,16 +162,16 @@ class _Content:
         try:
             if base < due:
                 before = f"the log before it ends at {due}"
-                self.stop = Stop("damage", f"it begins at its name's offset {base}, but {before}")
+                self.stop = EndOfLog("damage", f"it begins at its name's offset {base}, but {before}")
             else:
                 self.expected = base
                 self._read(read_bytes(segment), is_last=not later)
         except OSError as error:
-            self.stop = Stop("unread", f"it cannot be read: {error.strerror}")
+            self.stop = EndOfLog("unread", f"it cannot be read: {error.strerror}")
         if self.stop is not None:
             behind = sum(each.stat().st_size for each in later)
             more = f"; {behind} bytes of later segments" if behind else ""
-            self.stop = Stop(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
+            self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
         if self.stop is not None and self.expected == base:
             self.expected = due  # a name that no content confirms proves nothing
         elif self.is_first:
@@ -184,7 +184,7 @@ class _Content:
         position = 0
         while position < len(data) and self.stop is None:
             if len(data) - position < _FRAME.size:
-                self.stop = Stop("damage", f"{len(data) - position} bytes of a torn batch at {position}")
+                self.stop = EndOfLog("damage", f"{len(data) - position} bytes of a torn batch at {position}")
                 break
             offset, size, _, magic = _FRAME.unpack_from(data, position)
             if magic == batches.MAGIC:
@@ -192,9 +192,9 @@ class _Content:
             elif magic in messages.MAGICS:
                 position = self._messages(data, position)
             elif offset >= 0 and size >= _SMALLEST_SIZE:
-                self.stop = Stop("unread", f"message format {magic} at {position} is not known")
+                self.stop = EndOfLog("unread", f"message format {magic} at {position} is not known")
             else:
-                self.stop = Stop("damage", f"{len(data) - position} bytes of no batch at {position}")
+                self.stop = EndOfLog("damage", f"{len(data) - position} bytes of no batch at {position}")
         self.zeros = self.stop is not None and is_last and not any(data[position:])
 
     def _batches(self, data: bytes, position: int) -> int:
@@ -204,7 +204,7 @@ class _Content:
         self.doubts += [odd] if odd else []
         position, end = found.position, found.expected
         if why:
-            self.stop = Stop("damage", why)
+            self.stop = EndOfLog("damage", why)
             position, end = batches.place_of(table[whole]), int(table[whole, batches.BASE])
             table = table[:whole]
         if len(table):
@@ -224,5 +224,5 @@ class _Content:
         self.formats |= found.formats
         self.pieces.append(found.records)
         self.opaque += found.opaque
-        self.stop = Stop("damage", found.damage) if found.damage else None
+        self.stop = EndOfLog("damage", found.damage) if found.damage else None
         return found.position

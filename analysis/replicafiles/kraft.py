@@ -45,7 +45,7 @@ class LeaderChange(NamedTuple):
     granting: tuple[int, ...]
 
 
-class ElectionState(NamedTuple):
+class QuorumStateFile(NamedTuple):
     """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty where the file lists none."""
 
     epoch: int
@@ -67,7 +67,7 @@ class MetadataReplica:
     log: ReplicaLog | None = None
     leader_changes: tuple[LeaderChange, ...] = ()
     digests: Mapping[int, int] = field(default_factory=dict)
-    state: ElectionState | None = None
+    state: QuorumStateFile | None = None
     committed: int = -1
     doubts: tuple[str, ...] = ()
 
@@ -143,7 +143,7 @@ def _is_replaced(directory: Path, end: int) -> bool:
     return False
 
 
-def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:
+def _state(node: str, path: Path, doubts: list[str]) -> QuorumStateFile | None:
     try:
         content = strict_json.decode(read_bytes(path))
         leader, epoch, voted = (_integer(content[key]) for key in ("leaderId", "leaderEpoch", "votedId"))
@@ -153,7 +153,7 @@ def _state(node: str, path: Path, doubts: list[str]) -> ElectionState | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         doubts.append(f"the quorum-state file of {node} cannot be understood: {type(error).__name__}: {error}")
         return None
-    return ElectionState(epoch, leader, voted, voters)
+    return QuorumStateFile(epoch, leader, voted, voters)
 
 
 def _integer(value: Any) -> int:

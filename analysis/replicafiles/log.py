@@ -27,7 +27,7 @@ class ReplicaFileError(Exception):
     """A replica's file is not what its name says; the message names it."""
 
 
-class Columns(NamedTuple):
+class LogColumns(NamedTuple):
     """Records as parallel columns; see `ReplicaLog`."""
 
     offset: I64
@@ -38,27 +38,29 @@ class Columns(NamedTuple):
     exact: Bools
     key: U64
 
-    def take(self, which: Any) -> Columns:
+    def take(self, which: Any) -> LogColumns:
         """Some of the records: a slice, a mask or indices."""
-        return Columns(*(column[which] for column in self))
+        return LogColumns(*(column[which] for column in self))
 
 
-class Stop(NamedTuple):
+class EndOfLog(NamedTuple):
     """Why a log is not read on: `kind` is the field of `ReplicaLog` that says it."""
 
     kind: Literal["damage", "unread"]
     why: str
 
 
-def no_records() -> Columns:
+def no_records() -> LogColumns:
     empty = np.empty(0, np.int64)
-    return Columns(empty, empty, empty, empty.astype(np.uint64), empty, empty.astype(np.bool_), empty.astype(np.uint64))
+    return LogColumns(
+        empty, empty, empty, empty.astype(np.uint64), empty, empty.astype(np.bool_), empty.astype(np.uint64)
+    )
 
 
-def joined(pieces: list[Columns]) -> Columns:
+def joined(pieces: list[LogColumns]) -> LogColumns:
     """The records of all pieces, in their order."""
     pieces = pieces or [no_records()]
-    return Columns(*(np.concatenate([piece[i] for piece in pieces]) for i in range(len(Columns._fields))))
+    return LogColumns(*(np.concatenate([piece[i] for piece in pieces]) for i in range(len(LogColumns._fields))))
 
 
 @dataclass(frozen=True)

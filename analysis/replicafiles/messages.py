@@ -25,8 +25,8 @@ from analysis.replicafiles.compression import (
     with_true_checksum,
 )
 from analysis.replicafiles.digest import PADDING, digest_of, mix
-from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, Columns
-from history.contents import record_bytes
+from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, LogColumns
+from history.record_payload import record_bytes
 from history.values import VALUE_BYTES
 
 MAGICS: Final = (0, 1)
@@ -43,7 +43,7 @@ class Messages(NamedTuple):
     """Intact messages in a row: their records, the place and offset behind them, why they end there if not because
     the segment does or goes on in another format, the offsets of sets that were not opened, and the formats met."""
 
-    records: Columns
+    records: LogColumns
     position: int
     expected: int
     damage: str
@@ -108,7 +108,7 @@ class _Builder:
         self._timestamps.append(NO_TIMESTAMP)
         self._bodies.append(b"")
 
-    def columns(self) -> Columns:
+    def columns(self) -> LogColumns:
         buffer = np.frombuffer(b"".join(self._bodies) + bytes(PADDING), np.uint8)
         end = np.cumsum(np.array([len(body) for body in self._bodies], np.int64))
         start = end - np.array([len(body) for body in self._bodies], np.int64)
@@ -118,7 +118,7 @@ class _Builder:
         offset = np.array(self._offsets, np.int64)
         epoch, value = np.full(len(offset), NO_EPOCH, np.int64), np.array(self._values, np.int64)
         sizes, exact = np.array(self._sizes, np.int64), np.array(self._exact, np.bool_)
-        return Columns(offset, epoch, value, digest, sizes, exact, np.zeros(len(offset), np.uint64))
+        return LogColumns(offset, epoch, value, digest, sizes, exact, np.zeros(len(offset), np.uint64))
 
 
 def scan(data: bytes, position: int, expected: int) -> Messages:

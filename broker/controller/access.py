@@ -35,13 +35,13 @@ from broker.security.acls import (
     OPERATIONS_ON,
     Acl,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
 )
 from broker.security.principals import USER
-from broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, Mechanism, credential_of
+from broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism, credential_of
 
 LONGEST_NAME = 1_000  # characters of a name, a principal or a host
 LONGEST_SALT = 1_000  # bytes
@@ -135,7 +135,7 @@ def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
             PatternType(asked.pattern_type_filter),
             asked.principal_filter,
             asked.host_filter,
-            Operation(asked.operation),
+            AclOperation(asked.operation),
             Permission(asked.permission_type),
         )
     except ValueError as error:
@@ -151,14 +151,16 @@ def _new_acl(asked: AclCreation) -> Acl:
             PatternType(asked.resource_pattern_type),
             asked.principal,
             asked.host,
-            Operation(asked.operation),
+            AclOperation(asked.operation),
             Permission(asked.permission_type),
         )
     except ValueError as error:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a rule says what means nothing: {error}") from None
     possible = OPERATIONS_ON.get(acl.resource_type)
     _require(possible is not None, "a rule is about one type of resources")
-    _require(acl.operation is Operation.ALL or acl.operation in (possible or ()), "the operation is not for this type")
+    _require(
+        acl.operation is AclOperation.ALL or acl.operation in (possible or ()), "the operation is not for this type"
+    )
     _require(acl.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED), "a pattern is literal or prefixed")
     _require(acl.permission is not Permission.ANY, "a rule allows or denies")
     _require(acl.resource_type is not ResourceType.CLUSTER or acl.name == CLUSTER_NAME, f"it is called {CLUSTER_NAME}")
@@ -265,8 +267,8 @@ def _upserted(image: MetadataImage, asked: ScramCredentialUpsertion) -> UserScra
     )
 
 
-def _mechanism(number: int) -> Mechanism:
+def _mechanism(number: int) -> ScramMechanism:
     try:
-        return Mechanism(number)
+        return ScramMechanism(number)
     except ValueError:
         raise ProtocolError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}") from None

@@ -24,10 +24,10 @@ from typing import Any, TypeVar, cast
 from broker.config import BrokerConfig
 from broker.controller.activation import Activation, Key
 from broker.controller.controller import Controller, caught_up, registered
+from broker.controller.error_responses import refused
 from broker.controller.image import Changes, MetadataImage
 from broker.controller.log_comparison import LogComparison
-from broker.controller.operations import Decide, Operations, QuorumLog
-from broker.controller.refusals import refused
+from broker.controller.operations import ControllerOperations, Decide, QuorumLog
 from broker.controller.sessions import PACE, Sessions
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
@@ -73,7 +73,9 @@ Made = TypeVar("Made")
 class _Term:
     """What lives from becoming the active controller until that ends."""
 
-    def __init__(self, epoch: int, operations: Operations, sessions: Sessions, comparison: LogComparison) -> None:
+    def __init__(
+        self, epoch: int, operations: ControllerOperations, sessions: Sessions, comparison: LogComparison
+    ) -> None:
         self.epoch = epoch
         self.operations = operations
         self.sessions = sessions
@@ -150,7 +152,7 @@ class ActiveController:
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
         earlier = max(self._session_timeout_ms, self._image.session_timeout_ms) / 1000
         sessions = Sessions(self._session_timeout_ms / 1000, self._lease_ms / 1000, now, unfenced, earlier)
-        operations = Operations(self._image, self._quorum, epoch)
+        operations = ControllerOperations(self._image, self._quorum, epoch)
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
         if self._image.session_timeout_ms > self._session_timeout_ms:
@@ -219,7 +221,7 @@ class ActiveController:
             self._tracer.emit("controller_inactive", epoch=self._term.epoch)
             self._term = None
 
-    def _log_comparison(self, operations: Operations) -> LogComparison:
+    def _log_comparison(self, operations: ControllerOperations) -> LogComparison:
         return LogComparison(
             node_id=self._node_id,
             image=self._image,

@@ -15,8 +15,8 @@ from broker.controller.configs import alter_incrementally, alter_wholly
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.controller.isr_decisions import alter_partitions
 from broker.controller.leader_elections import elect_leaders
-from broker.controller.more_partitions import create_partitions
 from broker.controller.partition_elections import Elections, LogEnd, same_leader_in_next_epoch
+from broker.controller.partition_growth import create_partitions
 from broker.controller.reassignments import alter_reassignments, list_reassignments
 from broker.controller.topics import create_topics, delete_topics
 from broker.errors import ErrorCode, ProtocolError
@@ -83,7 +83,7 @@ class LogsFound:
 
 
 @dataclass(frozen=True)
-class Decision(Generic[T_co]):
+class ControllerDecision(Generic[T_co]):
     """Records to commit together, and the answer from the image in which they are applied."""
 
     records: Sequence[MetadataRecord]
@@ -103,25 +103,25 @@ class Controller:
 
     # --- access
 
-    def create_acls(self, image: MetadataImage, request: CreateAclsRequest) -> Decision[CreateAclsResponse]:
+    def create_acls(self, image: MetadataImage, request: CreateAclsRequest) -> ControllerDecision[CreateAclsResponse]:
         records, response = create_acls(image, request, lambda: random_id(self._rng))
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
-    def delete_acls(self, image: MetadataImage, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
+    def delete_acls(self, image: MetadataImage, request: DeleteAclsRequest) -> ControllerDecision[DeleteAclsResponse]:
         records, response = delete_acls(image, request)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     def alter_scram_credentials(
         self, image: MetadataImage, request: AlterUserScramCredentialsRequest
-    ) -> Decision[AlterUserScramCredentialsResponse]:
+    ) -> ControllerDecision[AlterUserScramCredentialsResponse]:
         records, response = alter_scram_credentials(image, request)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     # --- the life of a broker
 
     def register(
         self, image: MetadataImage, request: BrokerRegistrationRequest
-    ) -> Decision[BrokerRegistrationResponse]:
+    ) -> ControllerDecision[BrokerRegistrationResponse]:
         """A process announces itself. Its broker epoch is the offset of its registration.
 
         Another incarnation on the same data directory means that the old process is gone, whether or not its session
@@ -165,7 +165,7 @@ class Controller:
         def answer(after: MetadataImage) -> BrokerRegistrationResponse:
             return BrokerRegistrationResponse(broker_epoch=after.brokers[request.broker_id].epoch)
 
-        return Decision(records, answer)
+        return ControllerDecision(records, answer)
 
     def _bounce(
         self, image: MetadataImage, known: BrokerImage, record: RegisterBrokerRecord, *, unclean: bool
@@ -177,7 +177,7 @@ class Controller:
         unclean = unclean and not self._elects_unclean_shutdowns
         return self._elections.broker_leaves(image, known.id, unclean=unclean, bump_all=True)
 
-    def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[None]:
+    def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> ControllerDecision[None]:
         """What a heartbeat changes: a broker that is ready is let in, one that wants to leave is let go.
 
         A broker is ready once it has applied the log up to its own registration and fencing: from there on it knows
@@ -189,69 +189,75 @@ class Controller:
             return self.fence(image, broker.id, broker.epoch)
         if broker.fenced and caught_up(broker, request):
             change = BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced=UNFENCE)
-            return Decision([change, *self._elections.broker_returns(image, broker.id)], _nothing)
-        return Decision([], _nothing)
+            return ControllerDecision([change, *self._elections.broker_returns(image, broker.id)], _nothing)
+        return ControllerDecision([], _nothing)
 
-    def fence(self, image: MetadataImage, broker_id: int, broker_epoch: int) -> Decision[None]:
+    def fence(self, image: MetadataImage, broker_id: int, broker_epoch: int) -> ControllerDecision[None]:
         """Take a broker out of every ISR and off every leadership; nothing when it has been, or has come back since."""
         broker = image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
-            return Decision([], _nothing)
+            return ControllerDecision([], _nothing)
         change = BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced=FENCE)
-        return Decision([change, *self._elections.broker_leaves(image, broker_id)], _nothing)
+        return ControllerDecision([change, *self._elections.broker_leaves(image, broker_id)], _nothing)
 
     # --- topics and partitions
 
-    def create_topics(self, image: MetadataImage, request: CreateTopicsRequest) -> Decision[CreateTopicsResponse]:
+    def create_topics(
+        self, image: MetadataImage, request: CreateTopicsRequest
+    ) -> ControllerDecision[CreateTopicsResponse]:
         records, response = create_topics(image, request, self._config, self._rng)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
-    def delete_topics(self, image: MetadataImage, request: DeleteTopicsRequest) -> Decision[DeleteTopicsResponse]:
+    def delete_topics(
+        self, image: MetadataImage, request: DeleteTopicsRequest
+    ) -> ControllerDecision[DeleteTopicsResponse]:
         records, response = delete_topics(image, request)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     def create_partitions(
         self, image: MetadataImage, request: CreatePartitionsRequest
-    ) -> Decision[CreatePartitionsResponse]:
+    ) -> ControllerDecision[CreatePartitionsResponse]:
         records, response = create_partitions(image, request, self._rng)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     def alter_configs(
         self, image: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
-    ) -> Decision[Message]:
+    ) -> ControllerDecision[Message]:
         records, response = (
             alter_wholly(image, request)
             if isinstance(request, AlterConfigsRequest)
             else alter_incrementally(image, request, self._config)
         )
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     def alter_reassignments(
         self, image: MetadataImage, request: AlterPartitionReassignmentsRequest
-    ) -> Decision[AlterPartitionReassignmentsResponse]:
+    ) -> ControllerDecision[AlterPartitionReassignmentsResponse]:
         records, response = alter_reassignments(image, request, self._elections)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
     def list_reassignments(
         self, image: MetadataImage, request: ListPartitionReassignmentsRequest
-    ) -> Decision[ListPartitionReassignmentsResponse]:
-        return Decision([], lambda _: list_reassignments(image, request))
+    ) -> ControllerDecision[ListPartitionReassignmentsResponse]:
+        return ControllerDecision([], lambda _: list_reassignments(image, request))
 
     def alter_partition(
         self, image: MetadataImage, request: AlterPartitionRequest, version: int
-    ) -> Decision[AlterPartitionResponse]:
+    ) -> ControllerDecision[AlterPartitionResponse]:
         records, response = alter_partitions(image, request, version, self._elections)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
-    def elect_leaders(self, image: MetadataImage, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+    def elect_leaders(
+        self, image: MetadataImage, request: ElectLeadersRequest
+    ) -> ControllerDecision[ElectLeadersResponse]:
         records, response = elect_leaders(image, request, self._elections)
-        return Decision(records, lambda _: response)
+        return ControllerDecision(records, lambda _: response)
 
-    def elect_successors(self, image: MetadataImage, keys: Sequence[tuple[str, int]]) -> Decision[None]:
+    def elect_successors(self, image: MetadataImage, keys: Sequence[tuple[str, int]]) -> ControllerDecision[None]:
         """Elect for partitions whose leaders act no more."""
-        return Decision(self._elections.after_handovers(image, keys), _nothing)
+        return ControllerDecision(self._elections.after_handovers(image, keys), _nothing)
 
-    def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> Decision[None]:
+    def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> ControllerDecision[None]:
         """Lead again what nobody is certain to hold, by the most complete log; what has changed meanwhile is left."""
         records: list[MetadataRecord] = []
         for logs in found:
@@ -267,21 +273,21 @@ class Controller:
                 if image.is_available(broker) and image.brokers[broker].epoch == epoch
             }
             records += self._elections.most_complete(topic, logs.index, same)
-        return Decision(records, _nothing)
+        return ControllerDecision(records, _nothing)
 
     def allocate_producer_ids(
         self, image: MetadataImage, request: AllocateProducerIdsRequest
-    ) -> Decision[AllocateProducerIdsResponse]:
+    ) -> ControllerDecision[AllocateProducerIdsResponse]:
         """A block of ids that no broker has had. Raises `ProtocolError` for a broker that is not the one it claims."""
         registered(image, request.broker_id, request.broker_epoch)
         first = image.next_producer_id
         record = ProducerIdsRecord(request.broker_id, request.broker_epoch, first + BLOCK_SIZE)
         response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
-        return Decision([record], lambda _: response)
+        return ControllerDecision([record], lambda _: response)
 
     # --- the controller itself
 
-    def first_records(self, image: MetadataImage) -> Decision[None]:
+    def first_records(self, image: MetadataImage) -> ControllerDecision[None]:
         """What a new controller commits: the cluster's id, if it is the first one ever (K595-46), what is the cluster's
         and nobody has said yet, by its own file, and for how long leases may last from now on, if that is longer than
         it was."""
@@ -291,17 +297,17 @@ class Controller:
         if image.session_timeout_ms < self._config.broker_session_timeout_ms:
             missing[SESSION_TIMEOUT] = str(self._config.broker_session_timeout_ms)
         records = [ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value) for name, value in missing.items()]
-        return Decision(records or [NoOpRecord()], _nothing)
+        return ControllerDecision(records or [NoOpRecord()], _nothing)
 
-    def outlive_earlier_leases(self, image: MetadataImage) -> Decision[None]:
+    def outlive_earlier_leases(self, image: MetadataImage) -> ControllerDecision[None]:
         """What a controller commits once no lease of an earlier one lasts any more: its own end sooner."""
         own = self._config.broker_session_timeout_ms
         record = ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(own))
-        return Decision([record] if image.session_timeout_ms > own else [], _nothing)
+        return ControllerDecision([record] if image.session_timeout_ms > own else [], _nothing)
 
-    def prove_leadership(self, _: MetadataImage) -> Decision[None]:
+    def prove_leadership(self, _: MetadataImage) -> ControllerDecision[None]:
         """A record whose commit shows that this node still led when it was written."""
-        return Decision([NoOpRecord()], _nothing)
+        return ControllerDecision([NoOpRecord()], _nothing)
 
 
 def registered(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:

@@ -29,7 +29,7 @@ RECOVERED, RECOVERING = 0, 1
 
 
 @dataclass(frozen=True)
-class Membership:
+class IsrMembership:
     """The replicas that may lead a partition, and those that might."""
 
     isr: tuple[int, ...]
@@ -44,17 +44,17 @@ def effective_min_insync(partition: PartitionImage, min_insync_replicas: int) ->
 
 def membership_after(
     partition: PartitionImage, isr: Iterable[int], min_insync_replicas: int, unclean: Collection[int] = ()
-) -> Membership:
+) -> IsrMembership:
     """The membership once the ISR is `isr`; `unclean` have lost who knows what in an unclean shutdown."""
     members = tuple(isr)
     if len(members) >= effective_min_insync(partition, min_insync_replicas):
-        return Membership(members)
+        return IsrMembership(members)
     held = [*partition.elr, *(replica for replica in partition.isr if replica not in partition.elr)]
     elr = tuple(replica for replica in held if replica not in members and replica not in unclean)
     known = dict.fromkeys([*held, *partition.last_known_elr])
     gone = [replica for replica in known if replica not in members and replica not in elr]
     gone.sort(key=lambda replica: replica != partition.leader)
-    return Membership(members, elr, tuple(gone))
+    return IsrMembership(members, elr, tuple(gone))
 
 
 def first_of(replicas: Iterable[int], members: Collection[int], available: Callable[[int], bool]) -> int:
@@ -66,7 +66,7 @@ def change_record(
     topic_id: bytes,
     index: int,
     partition: PartitionImage,
-    members: Membership,
+    members: IsrMembership,
     *,
     leader: int = NO_LEADER_CHANGE,
     recovery: int = NO_RECOVERY_CHANGE,

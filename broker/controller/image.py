@@ -37,12 +37,12 @@ from broker.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
     decode_record,
 )
-from broker.security.acls import Acl, Operation, PatternType, Permission, ResourceType
-from broker.security.scram import Mechanism, ScramCredential
+from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
+from broker.security.scram import ScramCredential, ScramMechanism
 from broker.topic_settings import CLUSTER_WIDE, MIN_INSYNC_REPLICAS, TopicSettings
 
 
-class ImageError(ValueError):
+class MetadataImageError(ValueError):
     """A committed record that does not fit what came before it: the log or this program is broken."""
 
 
@@ -153,7 +153,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.acls: dict[bytes, Acl] = {}
         """By their ids."""
-        self.scram: dict[tuple[str, Mechanism], ScramCredential] = {}
+        self.scram: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._names: dict[bytes, str] = {}
         self.removed_topics: set[bytes] = set()
         """The ids of topics that were there and were deleted since: only their data may go. (A snapshot has none.)"""
@@ -187,7 +187,7 @@ class MetadataImage:
     # --- changes
 
     def apply_committed(self, base_offset: int, records: Sequence[bytes]) -> Changes:
-        """Apply one committed batch. Raises `DecodeError` and `ImageError` for a log that cannot be."""
+        """Apply one committed batch. Raises `DecodeError` and `MetadataImageError` for a log that cannot be."""
         changes = Changes()
         for offset, data in enumerate(records, base_offset):
             changes.add(self.apply(decode_record(data), offset))
@@ -212,9 +212,9 @@ class MetadataImage:
         return changes
 
     def apply(self, record: MetadataRecord, offset: int) -> Changes:
-        """Apply one committed record, whose offset is above all that were applied. Raises `ImageError`."""
+        """Apply one committed record, whose offset is above all that were applied. Raises `MetadataImageError`."""
         if offset <= self.offset:
-            raise ImageError(f"offset {offset} was applied before: the image is at {self.offset}")
+            raise MetadataImageError(f"offset {offset} was applied before: the image is at {self.offset}")
         changes = self._apply(record, offset)
         self.offset = offset
         return changes
@@ -224,7 +224,7 @@ class MetadataImage:
             case PartitionChangeRecord():
                 topic = self._topic(record.topic_id, offset)
                 if record.partition_id not in topic.partitions:
-                    raise ImageError(f"offset {offset}: {topic.name} has no partition {record.partition_id}")
+                    raise MetadataImageError(f"offset {offset}: {topic.name} has no partition {record.partition_id}")
                 topic.partitions[record.partition_id] = topic.partitions[record.partition_id].changed(record)
                 return Changes(partitions={(topic.name, record.partition_id)})
             case PartitionRecord():
@@ -245,21 +245,23 @@ class MetadataImage:
                 return self._configure(record, offset)
             case ProducerIdsRecord():
                 if record.next_producer_id <= self.next_producer_id:
-                    raise ImageError(f"offset {offset}: producer ids fall to {record.next_producer_id}")
+                    raise MetadataImageError(f"offset {offset}: producer ids fall to {record.next_producer_id}")
                 self.next_producer_id = record.next_producer_id
             case AccessControlEntryRecord():
                 self.acls[record.id] = acl_of(record)
                 return Changes(acls=True)
             case RemoveAccessControlEntryRecord():
                 if self.acls.pop(record.id, None) is None:
-                    raise ImageError(f"offset {offset}: there is no access control entry {record.id.hex()}")
+                    raise MetadataImageError(f"offset {offset}: there is no access control entry {record.id.hex()}")
                 return Changes(acls=True)
             case UserScramCredentialRecord():
                 credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
-                self.scram[record.name, Mechanism(record.mechanism)] = credential
+                self.scram[record.name, ScramMechanism(record.mechanism)] = credential
             case RemoveUserScramCredentialRecord():
-                if self.scram.pop((record.name, Mechanism(record.mechanism)), None) is None:
-                    raise ImageError(f"offset {offset}: {record.name!r} has no credential of {record.mechanism}")
+                if self.scram.pop((record.name, ScramMechanism(record.mechanism)), None) is None:
+                    raise MetadataImageError(
+                        f"offset {offset}: {record.name!r} has no credential of {record.mechanism}"
+                    )
             case NoOpRecord():
                 pass
         return Changes()
@@ -267,7 +269,7 @@ class MetadataImage:
     def _topic(self, topic_id: bytes, offset: int) -> TopicImage:
         topic = self.topic_by_id(topic_id)
         if topic is None:
-            raise ImageError(f"offset {offset}: there is no topic {topic_id.hex()}")
+            raise MetadataImageError(f"offset {offset}: there is no topic {topic_id.hex()}")
         return topic
 
     def _create_partition(self, record: PartitionRecord, offset: int) -> Changes:
@@ -288,7 +290,7 @@ class MetadataImage:
 
     def _register(self, record: RegisterBrokerRecord, offset: int) -> Changes:
         if not record.end_points:
-            raise ImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
+            raise MetadataImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
         known = self.brokers.get(record.broker_id)
         lost_at = offset if known is None or record.broker_epoch == OWN_OFFSET else known.lost_at
         self.brokers[record.broker_id] = BrokerImage(
@@ -309,7 +311,7 @@ class MetadataImage:
     def _change_broker(self, record: BrokerRegistrationChangeRecord, offset: int) -> Changes:
         broker = self.brokers.get(record.broker_id)
         if broker is None or broker.epoch != record.broker_epoch:
-            raise ImageError(f"offset {offset}: broker {record.broker_id} has no epoch {record.broker_epoch}")
+            raise MetadataImageError(f"offset {offset}: broker {record.broker_id} has no epoch {record.broker_epoch}")
         if record.fenced:
             fenced = record.fenced > 0
             self.brokers[broker.id] = replace(broker, fenced=fenced, lost_at=offset if fenced else broker.lost_at)
@@ -320,7 +322,7 @@ class MetadataImage:
             return self._configure_all(record, offset)
         topic = self.topics.get(record.resource_name)
         if record.resource_type != TOPIC_RESOURCE or topic is None:
-            raise ImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
+            raise MetadataImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
         _set(topic.configs, record)
         return _reconfigured(topic, record.name)
 
@@ -332,11 +334,11 @@ class MetadataImage:
             return changes
         if record.name == SESSION_TIMEOUT:
             if record.value is None or not is_number(record.value, MAX_INT64):
-                raise ImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, no time")
+                raise MetadataImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, no time")
             self.session_timeout_ms = int(record.value)
             return changes
         if record.name not in CLUSTER_WIDE:
-            raise ImageError(f"offset {offset}: {record.name} is not for all brokers")
+            raise MetadataImageError(f"offset {offset}: {record.name} is not for all brokers")
         _set(self.defaults, record)
         for topic in self.topics.values():
             if record.name not in topic.configs:
@@ -369,6 +371,6 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
         PatternType(record.pattern_type),
         record.principal or "",
         record.host or "",
-        Operation(record.operation),
+        AclOperation(record.operation),
         Permission(record.permission_type),
     )

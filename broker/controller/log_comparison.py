@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
-from broker.controller.controller import Controller, Decision, LogsFound
+from broker.controller.controller import Controller, ControllerDecision, LogsFound
 from broker.controller.image import MetadataImage
 from broker.controller.partition_elections import LogEnd, waits_for_logs
 from broker.errors import ErrorCode, ProtocolError
@@ -31,7 +31,7 @@ RETRY_S = 0.2
 MAX_AT_ONCE = 500  # partitions; their requests and their records are far from what one may hold
 
 Key = tuple[str, int]
-Submit = Callable[[Callable[[MetadataImage], Decision[None]]], asyncio.Future[None]]
+Submit = Callable[[Callable[[MetadataImage], ControllerDecision[None]]], asyncio.Future[None]]
 
 
 class LogComparison:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from broker.controller.controller import Decision
+from broker.controller.controller import ControllerDecision
 from broker.controller.image import MetadataImage
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.metadata_records import encode_record
@@ -20,7 +20,7 @@ from broker.protocol.messages.metadata_records import encode_record
 MAX_QUEUED = 1_000
 
 T = TypeVar("T")
-Decide = Callable[[MetadataImage], Decision[T]]
+Decide = Callable[[MetadataImage], ControllerDecision[T]]
 
 
 class QuorumLog(Protocol):
@@ -42,7 +42,7 @@ class _Operation(NamedTuple):
     future: asyncio.Future[Any]
 
 
-class Operations:
+class ControllerOperations:
     """The queue of one term, from becoming the active controller until it ends.
 
     Invariant: whoever leads the quorum decides. Operations that end by a failed append give up `epoch`, the quorum's

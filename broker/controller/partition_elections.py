@@ -20,7 +20,7 @@ from broker.config import BrokerConfig
 from broker.controller.eligibility import (
     RECOVERED,
     RECOVERING,
-    Membership,
+    IsrMembership,
     change_record,
     effective_min_insync,
     first_of,
@@ -48,7 +48,7 @@ class Elected(NamedTuple):
     """The outcome of an election; `leader` is -1 when nobody can lead."""
 
     leader: int
-    members: Membership
+    members: IsrMembership
     recovery: int = NO_RECOVERY_CHANGE
 
 
@@ -83,7 +83,7 @@ class Elections:
             topic, partition = image.topics.get(name), image.partition(name, index)
             if topic is None or partition is None or partition.leader != NO_LEADER:
                 continue
-            members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+            members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
             elected = self._elect(topic, partition, members, image.is_available)
             record = _elected(topic, index, partition, elected)
             if record is None or elected.leader == NO_LEADER:
@@ -94,7 +94,7 @@ class Elections:
 
     def membership(
         self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...], *unclean: int
-    ) -> Membership:
+    ) -> IsrMembership:
         """The membership of a partition once its ISR is `isr` and `unclean` have shut down uncleanly."""
         return membership_after(partition, isr, topic.settings(self._config).min_insync_replicas, unclean)
 
@@ -146,7 +146,7 @@ class Elections:
                 continue
             if self.handovers.holds((topic.name, index)):
                 continue
-            members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+            members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
             elected = self._elect(topic, partition, members, available)
             record = _elected(topic, index, partition, elected)
             if record is not None:
@@ -167,28 +167,28 @@ class Elections:
             return []
         leader = known[0] if self._last_known_leader_leads else max(known, key=lambda replica: ends[replica])
         others = tuple(replica for replica in known if replica != leader)
-        members = self._settled(topic, partition, Membership((leader,), (), others))
+        members = self._settled(topic, partition, IsrMembership((leader,), (), others))
         record = change_record(topic.id, index, partition, members, leader=leader, recovery=RECOVERING)
         return [] if record is None else [record]
 
     def unclean(self, image: MetadataImage, topic: TopicImage, index: int) -> PartitionChangeRecord | None:
         """Elect whoever is available, for a partition that nobody leads; None when nobody is."""
         partition = topic.partitions[index]
-        members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+        members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
         elected = self._elect(topic, partition, members, image.is_available, unclean_allowed=True)
         return None if elected.leader == NO_LEADER else _elected(topic, index, partition, elected)
 
     def will_be_led(self, image: MetadataImage, topic: TopicImage, index: int) -> bool:
         """Whether somebody is going to lead without being asked, of a partition that waits for a lease to end."""
         partition = topic.partitions[index]
-        members = Membership(partition.isr, partition.elr, partition.last_known_elr)
+        members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
         return self._elect(topic, partition, members, image.is_available).leader != NO_LEADER
 
     def _elect(
         self,
         topic: TopicImage,
         partition: PartitionImage,
-        members: Membership,
+        members: IsrMembership,
         available: Callable[[int], bool],
         *,
         unclean_allowed: bool | None = None,
@@ -199,7 +199,7 @@ class Elections:
         leader = first_of(partition.replicas, members.elr, available)
         if leader != NO_LEADER and not members.isr:
             elr = tuple(replica for replica in members.elr if replica != leader)
-            alone = Membership((leader,), elr, members.last_known_elr)
+            alone = IsrMembership((leader,), elr, members.last_known_elr)
             return Elected(leader, self._settled(topic, partition, alone), self._clean_recovery_state)
         if unclean_allowed is None:
             unclean_allowed = topic.settings(self._config).unclean_leader_election
@@ -210,13 +210,13 @@ class Elections:
             if leader != NO_LEADER:
                 # The leader's log is what the partition holds from here on: nobody else is eligible (K704-1).
                 kept = tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
-                return Elected(leader, Membership((leader,), kept), RECOVERING)
+                return Elected(leader, IsrMembership((leader,), kept), RECOVERING)
         return Elected(NO_LEADER, members)
 
-    def _settled(self, topic: TopicImage, partition: PartitionImage, members: Membership) -> Membership:
+    def _settled(self, topic: TopicImage, partition: PartitionImage, members: IsrMembership) -> IsrMembership:
         """Nobody outside an ISR that is large enough is eligible: more may be committed without them."""
         minimum = effective_min_insync(partition, topic.settings(self._config).min_insync_replicas)
-        return Membership(members.isr) if len(members.isr) >= minimum else members
+        return IsrMembership(members.isr) if len(members.isr) >= minimum else members
 
 
 def waits_for_logs(partition: PartitionImage) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.controller.eligibility import Membership, first_of
+from broker.controller.eligibility import IsrMembership, first_of
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.controller.partition_elections import Elections
 from broker.controller.topics import check_replicas
@@ -74,7 +74,7 @@ def completed(
     topic: TopicImage,
     index: int,
     partition: PartitionImage,
-    members: Membership,
+    members: IsrMembership,
     elections: Elections,
 ) -> PartitionChangeRecord | None:
     """The end of a reassignment, once the ISR of `members` has every replica that is added; None while that is not
@@ -130,7 +130,7 @@ def _reassigned(
     if target == partition.replicas and not (partition.adding or partition.removing):
         return None
     wanted = _on_the_way(partition, before, target)
-    members = Membership(wanted.isr, wanted.elr, wanted.last_known_elr)
+    members = IsrMembership(wanted.isr, wanted.elr, wanted.last_known_elr)
     finished = completed(image, topic, entry.partition_index, wanted, members, elections)
     if finished is not None:
         return finished

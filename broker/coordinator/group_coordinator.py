@@ -12,9 +12,9 @@ from broker.controller.image import MetadataImage
 from broker.coordinator.led_partition import LedPartition, Refuse
 from broker.coordinator.offsets_topic import CREATION_TIMEOUT_S, OFFSETS_TOPIC, creation, partition_of
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.account import Account
+from broker.groups.group_effects import Effect
 from broker.groups.group_settings import GroupSettings
-from broker.groups.outbox import Effect
+from broker.groups.memory_quota import Account
 from broker.groups.shard import Shard
 from broker.mutants import Mutants
 from broker.peers import Peers

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.outbox import Append, Effect, Reply
+from broker.groups.group_effects import AppendEffect, Effect, GroupReply
 from broker.groups.shard import Shard
 from broker.protocol.decoder import DecodeError
 from broker.protocol.records import (
@@ -206,7 +206,7 @@ class LedPartition:
         try:
             while self._effects:
                 effect = self._effects.popleft()
-                if isinstance(effect, Reply):
+                if isinstance(effect, GroupReply):
                     self._reply(effect)
                 else:
                     self._append(effect)
@@ -219,13 +219,13 @@ class LedPartition:
         """Others at this broker need the room."""
         self.run(self.shard.evict(_now(), group, member))
 
-    def _reply(self, effect: Reply) -> None:
+    def _reply(self, effect: GroupReply) -> None:
         waiting = self._waiting.pop(effect.ticket, None)
         if waiting is None or waiting.answer.done():
             return  # it was told before that it is late, or the peer is gone
         waiting.answer.set_result(effect.response if self.leads else waiting.refuse(ErrorCode.NOT_COORDINATOR))
 
-    def _append(self, effect: Append) -> None:
+    def _append(self, effect: AppendEffect) -> None:
         now_ms = self._wall_ms()
         batch = build_batch([Record(0, now_ms, record.key, record.value) for record in effect.records])
         try:

@@ -8,10 +8,10 @@ from typing import Final
 
 from broker.errors import ErrorCode, shortened
 from broker.groups.group import CONSUMER, Group, GroupState
+from broker.groups.group_effects import Outbox
 from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
-from broker.groups.outbox import Outbox
 from broker.groups.timers import Timer, Timers
 from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from broker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember

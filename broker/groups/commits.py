@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.account import ANSWER_BYTES, COMMIT_BYTES, Holdings, Kind, sized
 from broker.groups.group import Group, GroupState
+from broker.groups.group_effects import Outbox
 from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.members import find
+from broker.groups.memory_quota import ANSWER_BYTES, COMMIT_BYTES, Holdings, MemoryKind, sized
 from broker.groups.offsets import CommittedOffset, Offsets, TopicPartition, offset_size
-from broker.groups.outbox import Outbox
-from broker.groups.timers import Sessions
+from broker.groups.timers import MemberSessions
 from broker.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,7 +41,7 @@ class Commits:
         groups: Groups,
         offsets: Offsets,
         outbox: Outbox,
-        sessions: Sessions,
+        sessions: MemberSessions,
         wall_ms: Callable[[], int],
         knows: Callable[[str, int], bool],
     ) -> None:
@@ -98,21 +98,21 @@ class Commits:
             answer(error.code)
             return
         records = [offset.as_record(group.id, partition) for partition, offset in changes.items()]
-        if group.kind is Kind.NEWCOMERS:
-            group.becomes(Kind.OFFSETS)
+        if group.kind is MemoryKind.NEWCOMERS:
+            group.becomes(MemoryKind.OFFSETS)
         self._groups.keep(group)
         self._offsets.announce(group.id, changes)
-        self._holdings.book(Kind.COMMITS, size)
+        self._holdings.book(MemoryKind.COMMITS, size)
         replaced = [partition for partition in self._offsets.overdue(group.id) if partition in changes]
 
         def committed(_now: float) -> None:
-            self._holdings.book(Kind.COMMITS, -size)
+            self._holdings.book(MemoryKind.COMMITS, -size)
             self._offsets.make(group.id, changes)
             self._offsets.settle(group.id, replaced)
             answer(ErrorCode.NONE)
 
         def refused(_now: float, error: ErrorCode) -> None:
-            self._holdings.book(Kind.COMMITS, -size)
+            self._holdings.book(MemoryKind.COMMITS, -size)
             self._offsets.withdraw(group.id, changes)
             self._groups.remove_if_idle(group)
             answer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
@@ -124,7 +124,7 @@ class Commits:
 
     def _growth(self, group: Group, changes: dict[TopicPartition, CommittedOffset]) -> int:
         """How many bytes more there are for good once this is committed; what becomes smaller makes no room."""
-        names = group.size if group.kind is Kind.NEWCOMERS else 0
+        names = group.size if group.kind is MemoryKind.NEWCOMERS else 0
         return names + sum(
             max(self._offsets.growth(group.id, {partition: offset}), 0) for partition, offset in changes.items()
         )

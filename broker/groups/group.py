@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from broker.groups.account import (
+from broker.groups.memory_quota import (
     GROUP_BYTES,
     GROUP_LEAST,
     INVITATION_BYTES,
@@ -22,7 +22,7 @@ from broker.groups.account import (
     MEMBER_LEAST,
     PROTOCOL_BYTES,
     Holdings,
-    Kind,
+    MemoryKind,
     sized,
 )
 from broker.protocol.messages.group_records import (
@@ -47,7 +47,7 @@ class GroupState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ConnectedClient:
     """Who sent a request, as far as groups show it."""
 
     id: str
@@ -55,14 +55,14 @@ class Client:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """A member. `protocols` by name in the order of preference; `joining` and `syncing` are the tickets of requests of
     this member that wait. `assignment` holds once the generation is stable; until then it is what is on its way, or
     that of an earlier one."""
 
     id: str
     instance_id: str | None
-    client: Client
+    client: ConnectedClient
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: dict[str, bytes]
@@ -71,7 +71,7 @@ class Member:
     syncing: int | None = None
     is_new: bool = False
     """Has never been in a generation: it may wait for one longer than a session."""
-    kind: Kind = Kind.NEWCOMERS
+    kind: MemoryKind = MemoryKind.NEWCOMERS
     """A newcomer until a generation with it, as it is, is committed; again when it comes to say more."""
     counted: int = 0
     """The size that it is counted with."""
@@ -105,7 +105,7 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     """The ids of static members by their instance ids."""
     invited: dict[str, None] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Group:
     in_initial_delay: bool = False
     initial_delay_left_s: float = 0.0
     since_ms: int = -1
-    kind: Kind = Kind.NEWCOMERS
+    kind: MemoryKind = MemoryKind.NEWCOMERS
     """A member's kind once the log has a generation of this group, or will; else that of offsets, if there were any."""
     _holdings: Holdings | None = None
     _counted: int = 0
@@ -134,7 +134,7 @@ class Group:
     @property
     def newcomer_size(self) -> int:
         """What it adds to a newcomer that comes to it."""
-        return self.size if self._holdings is None and self.kind is Kind.NEWCOMERS else 0
+        return self.size if self._holdings is None and self.kind is MemoryKind.NEWCOMERS else 0
 
     def keep(self, holdings: Holdings) -> None:
         """What this group has is held from here on."""
@@ -156,7 +156,7 @@ class Group:
         self._holdings.book(self.kind, -self._counted)
         self._holdings, self._counted = None, 0
 
-    def becomes(self, kind: Kind) -> None:
+    def becomes(self, kind: MemoryKind) -> None:
         """The log has something of this group, or will."""
         if self._holdings is not None:
             self._holdings.book(self.kind, -self._counted)
@@ -174,21 +174,21 @@ class Group:
         for member in self.members.values():
             self.is_member(member)
 
-    def is_member(self, member: Member) -> None:
+    def is_member(self, member: GroupMember) -> None:
         """A generation that has this member as it is was committed."""
-        if member.kind is not Kind.MEMBERS:
+        if member.kind is not MemoryKind.MEMBERS:
             self._discount(member)
-            member.kind = Kind.MEMBERS
+            member.kind = MemoryKind.MEMBERS
             self._count(member)
 
-    def _count(self, member: Member) -> None:
+    def _count(self, member: GroupMember) -> None:
         if self._holdings is not None:
             member.counted = member.size
             self._holdings.book(member.kind, member.counted)
-            if member.kind is Kind.NEWCOMERS:
+            if member.kind is MemoryKind.NEWCOMERS:
                 self._holdings.enlist(self.id, member.id, large=self._is_long or member.counted > MEMBER_LEAST)
 
-    def _discount(self, member: Member) -> None:
+    def _discount(self, member: GroupMember) -> None:
         if self._holdings is not None:
             self._holdings.book(member.kind, -member.counted)
             self._holdings.strike(self.id, member.id)
@@ -196,18 +196,18 @@ class Group:
     def _count_invitation(self, member_id: str) -> None:
         if self._holdings is not None:
             size = invitation_size(member_id)
-            self._holdings.book(Kind.NEWCOMERS, size)
+            self._holdings.book(MemoryKind.NEWCOMERS, size)
             self._holdings.enlist(self.id, member_id, large=self._is_long or size > MEMBER_LEAST)
 
     def _discount_invitation(self, member_id: str) -> None:
         if self._holdings is not None:
-            self._holdings.book(Kind.NEWCOMERS, -invitation_size(member_id))
+            self._holdings.book(MemoryKind.NEWCOMERS, -invitation_size(member_id))
             self._holdings.strike(self.id, member_id)
 
     @property
     def _is_long(self) -> bool:
         """Whether its names alone make those large who come to it."""
-        return self.kind is Kind.NEWCOMERS and self._counted > GROUP_LEAST
+        return self.kind is MemoryKind.NEWCOMERS and self._counted > GROUP_LEAST
 
     # --- members
 
@@ -220,7 +220,7 @@ class Group:
             del self.invited[member_id]
             self._discount_invitation(member_id)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         self.members[member.id] = member
         self._count(member)
         if member.instance_id is not None:
@@ -228,7 +228,7 @@ class Group:
         if self.leader is None:
             self.leader = member.id
 
-    def remove(self, member_id: str) -> Member:
+    def remove(self, member_id: str) -> GroupMember:
         """Take a member out; the first of those that have joined, or else any other, leads instead."""
         member = self.members.pop(member_id)
         self._discount(member)
@@ -240,7 +240,7 @@ class Group:
             self.leader = next(joined, next(iter(self.members), None))
         return member
 
-    def rename(self, member: Member, new_id: str) -> None:
+    def rename(self, member: GroupMember, new_id: str) -> None:
         """A static member has come back under another id; its place, the lead included, stays its own."""
         old_id = member.id
         self._discount(member)
@@ -255,14 +255,14 @@ class Group:
             self.unsynced.remove(old_id)
             self.unsynced.add(new_id)
 
-    def update(self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int) -> None:
+    def update(self, member: GroupMember, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int) -> None:
         """What a member says of itself. Who says more than before has to be in a generation again to be a member."""
         self._discount(member)
         size = member.size
         member.protocols = protocols
         member.session_timeout_ms, member.rebalance_timeout_ms = session_ms, rebalance_ms
         if member.size > size:
-            member.kind = Kind.NEWCOMERS
+            member.kind = MemoryKind.NEWCOMERS
         self._count(member)
 
     def with_assignments(self, assignments: Mapping[str, bytes]) -> tuple[int, int]:
@@ -270,7 +270,7 @@ class Group:
         newcomers, growth = 0, 0
         for member in self.members.values():
             held, member.assignment = member.assignment, assignments.get(member.id, b"")
-            if member.kind is Kind.NEWCOMERS:
+            if member.kind is MemoryKind.NEWCOMERS:
                 newcomers += member.size
             else:
                 growth += member.size - member.counted
@@ -383,19 +383,19 @@ class Group:
             protocol=value.protocol,
             leader=value.leader,
             since_ms=value.current_state_timestamp,
-            kind=Kind.MEMBERS,
+            kind=MemoryKind.MEMBERS,
         )
         for entry in value.members:
             group.add(
-                Member(
+                GroupMember(
                     id=entry.member_id,
                     instance_id=entry.group_instance_id,
-                    client=Client(entry.client_id, entry.client_host),
+                    client=ConnectedClient(entry.client_id, entry.client_host),
                     rebalance_timeout_ms=entry.rebalance_timeout,
                     session_timeout_ms=entry.session_timeout,
                     protocols={value.protocol or "": entry.subscription},
                     assignment=entry.assignment,
-                    kind=Kind.MEMBERS,
+                    kind=MemoryKind.MEMBERS,
                 )
             )
         return group

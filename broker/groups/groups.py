@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.groups.account import Holdings, Kind
 from broker.groups.group import Group
+from broker.groups.memory_quota import Holdings, MemoryKind
 from broker.groups.offsets import Offsets
 
 
@@ -48,7 +48,7 @@ class Groups:
         idle = (
             not group.members
             and not group.invited
-            and group.kind is not Kind.MEMBERS
+            and group.kind is not MemoryKind.MEMBERS
             and not self._offsets.of(group.id)
             and not self._offsets.will_change(group.id)
         )

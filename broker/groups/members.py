@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.account import Holdings, Kind, text_bytes
-from broker.groups.group import Client, Group, GroupState, Member, invitation_size
+from broker.groups.group import ConnectedClient, Group, GroupMember, GroupState, invitation_size
+from broker.groups.group_effects import Outbox, told
 from broker.groups.group_settings import GroupSettings
-from broker.groups.outbox import Outbox, told
+from broker.groups.memory_quota import Holdings, MemoryKind, text_bytes
 from broker.groups.rebalance import Rebalance, joined, refused_join
-from broker.groups.timers import Sessions, Timer, Timers
+from broker.groups.timers import MemberSessions, Timer, Timers
 from broker.protocol.messages.heartbeat import HeartbeatRequest
 from broker.protocol.messages.join_group import JoinGroupRequest
 from broker.protocol.messages.leave_group import MemberIdentity
@@ -34,7 +34,7 @@ class Membership:
         holdings: Holdings,
         outbox: Outbox,
         timers: Timers,
-        sessions: Sessions,
+        sessions: MemberSessions,
         rebalance: Rebalance,
         rng: random.Random,
     ) -> None:
@@ -49,7 +49,7 @@ class Membership:
     # --- joining
 
     def join(
-        self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: Client, version: int
+        self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: ConnectedClient, version: int
     ) -> None:
         """JoinGroup; answered at once, or when the generation that it asks for begins. Raises `ProtocolError`."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
@@ -76,7 +76,7 @@ class Membership:
         now: float,
         ticket: int,
         group: Group,
-        member: Member,
+        member: GroupMember,
         request: JoinGroupRequest,
         protocols: dict[str, bytes],
     ) -> None:
@@ -95,11 +95,11 @@ class Membership:
         self._wait_for_generation(now, ticket, group, member)
 
     def _add(
-        self, now: float, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, client: Client
+        self, now: float, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, client: ConnectedClient
     ) -> None:
         """A member that the group did not have; with it a rebalance begins."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
-        member = Member(member_id, request.group_instance_id, client, 0, 0, protocols, is_new=True)
+        member = GroupMember(member_id, request.group_instance_id, client, 0, 0, protocols, is_new=True)
         names = 0 if group.members else group.newcomer_size + text_bytes(request.protocol_type)
         self._holdings.admit_newcomer(member.size + names)
         self._uninvite(group, member_id)
@@ -111,24 +111,24 @@ class Membership:
         self._sessions.open(now, group, member, self._settings.new_member_join_timeout_s)
         self._wait_for_generation(now, ticket, group, member)
 
-    def _wait_for_generation(self, now: float, ticket: int, group: Group, member: Member) -> None:
+    def _wait_for_generation(self, now: float, ticket: int, group: Group, member: GroupMember) -> None:
         if member.joining is not None:  # the same member asks again: only its last request is still waited for
             self._outbox.reply(member.joining, refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
         member.joining = ticket
         self._rebalance.begin(now, group)
 
     @staticmethod
-    def _update(group: Group, member: Member, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
+    def _update(group: Group, member: GroupMember, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
         # Version 0 knows one timeout for both.
         known = request.rebalance_timeout_ms >= 0
         rebalance_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms
         group.update(member, protocols, request.session_timeout_ms, rebalance_ms)
 
-    def _admit_again(self, member: Member, protocols: dict[str, bytes]) -> None:
+    def _admit_again(self, member: GroupMember, protocols: dict[str, bytes]) -> None:
         """Whoever says no more than before needs no room. Raises `ProtocolError`."""
         size = member.size_with(protocols)
         if size > member.size:
-            self._holdings.admit_newcomer(size, member.counted if member.kind is Kind.MEMBERS else 0)
+            self._holdings.admit_newcomer(size, member.counted if member.kind is MemoryKind.MEMBERS else 0)
 
     def _check_protocols(self, group: Group, protocol_type: str, protocols: Collection[str]) -> None:
         if not group.supports(protocol_type, protocols):
@@ -150,7 +150,9 @@ class Membership:
 
     # --- invitations (KIP-394)
 
-    def _invite(self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: Client) -> None:
+    def _invite(
+        self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: ConnectedClient
+    ) -> None:
         """Tell the client its id first: one that then fails to hear of it leaves no member behind."""
         member_id = self._new_id(client.id)
         self._holdings.admit_newcomer(invitation_size(member_id) + group.newcomer_size)
@@ -173,7 +175,7 @@ class Membership:
     # --- static members (KIP-345)
 
     def _join_static(
-        self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: Client, version: int
+        self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: ConnectedClient, version: int
     ) -> None:
         instance = request.group_instance_id
         assert instance is not None, "a static member has an instance id"
@@ -189,7 +191,7 @@ class Membership:
         now: float,
         ticket: int,
         group: Group,
-        member: Member,
+        member: GroupMember,
         new_id: str,
         request: JoinGroupRequest,
         version: int,
@@ -234,7 +236,7 @@ class Membership:
         self._outbox.append([group.as_record()], committed=answer, refused=give_up)
 
     @staticmethod
-    def _undo(group: Group, member: Member) -> Callable[[], None]:
+    def _undo(group: Group, member: GroupMember) -> Callable[[], None]:
         """What brings a static member back to how it is now."""
         old_id, protocols, kind = member.id, member.protocols, member.kind
         timeouts = member.session_timeout_ms, member.rebalance_timeout_ms
@@ -242,7 +244,7 @@ class Membership:
         def undo() -> None:
             group.rename(member, old_id)
             group.update(member, protocols, *timeouts)
-            if kind is Kind.MEMBERS:
+            if kind is MemoryKind.MEMBERS:
                 group.is_member(member)
 
         return undo
@@ -303,12 +305,12 @@ class Membership:
             self._rebalance.drop(group, group.members[member_id])
         self._rebalance.member_removed(now, group)
 
-    def _remove(self, now: float, group: Group, member: Member) -> None:
+    def _remove(self, now: float, group: Group, member: GroupMember) -> None:
         self._rebalance.drop(group, member)
         self._rebalance.member_removed(now, group)
 
 
-def find(group: Group, member_id: str, instance_id: str | None) -> Member:
+def find(group: Group, member_id: str, instance_id: str | None) -> GroupMember:
     """The member that a request speaks for. Raises `ProtocolError`: unknown, or fenced by who joined in its name."""
     if instance_id is not None:
         current = group.instances.get(instance_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from broker.groups.account import OFFSET_BYTES, OFFSET_LEAST, Holdings, Kind, sized
+from broker.groups.memory_quota import OFFSET_BYTES, OFFSET_LEAST, Holdings, MemoryKind, sized
 from broker.protocol.messages.group_records import LogRecord, OffsetCommitKey, OffsetCommitValue, record
 
 TopicPartition = tuple[str, int]
@@ -118,7 +118,7 @@ class Offsets:
     def apply(self, group: str, changes: Changes) -> None:
         """Changes that the log has."""
         offsets = self._committed.setdefault(group, {})
-        self._holdings.book(Kind.OFFSETS, self.growth(group, changes))
+        self._holdings.book(MemoryKind.OFFSETS, self.growth(group, changes))
         for partition, offset in changes.items():
             if offset is None:
                 offsets.pop(partition, None)

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.account import Holdings, Kind
-from broker.groups.group import Group, GroupState, Member
+from broker.groups.group import Group, GroupMember, GroupState
+from broker.groups.group_effects import Outbox, told
 from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
-from broker.groups.outbox import Outbox, told
-from broker.groups.timers import Sessions, Timer, Timers
+from broker.groups.memory_quota import Holdings, MemoryKind
+from broker.groups.timers import MemberSessions, Timer, Timers
 from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -35,7 +35,7 @@ class Rebalance:
         groups: Groups,
         outbox: Outbox,
         timers: Timers,
-        sessions: Sessions,
+        sessions: MemberSessions,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
@@ -99,8 +99,8 @@ class Rebalance:
         self._timers.cancel(Timer(JOINING, group.id))
         group.begin_generation(self._wall_ms())
         if not group.members:
-            if not self._remove_if_idle(group) and group.kind is not Kind.NEWCOMERS:
-                group.becomes(Kind.MEMBERS)
+            if not self._remove_if_idle(group) and group.kind is not MemoryKind.NEWCOMERS:
+                group.becomes(MemoryKind.MEMBERS)
                 self._outbox.append([group.as_record()])
             return
         self._timers.set(Timer(SYNCING, group.id), now + group.rebalance_timeout_s)
@@ -113,7 +113,7 @@ class Rebalance:
 
     # --- assigning
 
-    def sync(self, now: float, ticket: int, group: Group, member: Member, request: SyncGroupRequest) -> None:
+    def sync(self, now: float, ticket: int, group: Group, member: GroupMember, request: SyncGroupRequest) -> None:
         """SyncGroup of a member: answered when the leader's assignment is committed. Raises `ProtocolError`."""
         if request.generation_id != group.generation:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
@@ -137,7 +137,7 @@ class Rebalance:
             case _:
                 raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _synced(self, group: Group, member: Member) -> None:
+    def _synced(self, group: Group, member: GroupMember) -> None:
         group.unsynced.discard(member.id)
         if not group.unsynced:
             self._timers.cancel(Timer(SYNCING, group.id))
@@ -179,7 +179,7 @@ class Rebalance:
             give_up(now, error.code)
             return
         group.assign(assignments)
-        group.becomes(Kind.MEMBERS)
+        group.becomes(MemoryKind.MEMBERS)
         self._outbox.append([group.as_record()], committed=committed, refused=refused, late=give_up)
 
     # --- going
@@ -207,13 +207,13 @@ class Rebalance:
         group.state = GroupState.DEAD
         return True
 
-    def drop(self, group: Group, member: Member, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+    def drop(self, group: Group, member: GroupMember, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Take a member out; what follows for the group is for the caller to see to."""
         group.remove(member.id)
         self._sessions.close(group, member)
         self.dismiss(member, error)
 
-    def dismiss(self, member: Member, error: ErrorCode) -> None:
+    def dismiss(self, member: GroupMember, error: ErrorCode) -> None:
         """Answer what a member waits for."""
         if member.joining is not None:
             ticket, member.joining = member.joining, None
@@ -229,7 +229,7 @@ class Rebalance:
                 self._outbox.reply(ticket, refused_sync(error))
 
 
-def joined(group: Group, member: Member) -> JoinGroupResponse:
+def joined(group: Group, member: GroupMember) -> JoinGroupResponse:
     """The answer to who is in the current generation; its leader gets to know all members."""
     response = JoinGroupResponse(
         generation_id=group.generation,
@@ -251,7 +251,7 @@ def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
-def assigned(group: Group, member: Member) -> SyncGroupResponse:
+def assigned(group: Group, member: GroupMember) -> SyncGroupResponse:
     """What a member is to read."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment

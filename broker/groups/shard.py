@@ -11,17 +11,17 @@ import random
 from collections.abc import Callable, Collection, Iterable
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.groups.account import Account, Holdings, Kind
 from broker.groups.administration import REMOVAL, Administration
 from broker.groups.commits import Commits
-from broker.groups.group import Client, Group
+from broker.groups.group import ConnectedClient, Group
+from broker.groups.group_effects import Effect, Outbox
 from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.members import INVITATION, Membership, find
+from broker.groups.memory_quota import Account, Holdings, MemoryKind
 from broker.groups.offsets import CommittedOffset, Offsets
-from broker.groups.outbox import Effect, Outbox
 from broker.groups.rebalance import JOINING, SYNCING, Rebalance, refused_join, refused_sync
-from broker.groups.timers import SESSION, Sessions, Timer, Timers
+from broker.groups.timers import SESSION, MemberSessions, Timer, Timers
 from broker.protocol.messages.describe_groups import DescribedGroup
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
@@ -61,7 +61,7 @@ class Shard:
         self._groups = Groups(held, self._offsets)
         self._outbox = outbox = Outbox()
         self._timers = timers = Timers()
-        self._sessions = sessions = Sessions(timers)
+        self._sessions = sessions = MemberSessions(timers)
         self._rebalance = Rebalance(settings, held, self._groups, outbox, timers, sessions, wall_ms)
         self._membership = Membership(settings, held, outbox, timers, sessions, self._rebalance, rng)
         self._commits = Commits(settings, held, self._groups, self._offsets, outbox, sessions, wall_ms, knows)
@@ -91,7 +91,7 @@ class Shard:
         """All of the log was replayed. Members are given a session from here on: their heartbeats went elsewhere."""
         for name in self._offsets.groups():
             if name not in self._groups:
-                self._groups.keep(Group(name, kind=Kind.OFFSETS))
+                self._groups.keep(Group(name, kind=MemoryKind.OFFSETS))
         for group in self._groups:
             for member in group.members.values():
                 self._sessions.heard(now, group, member)
@@ -142,7 +142,9 @@ class Shard:
 
     # --- members
 
-    def join(self, now: float, ticket: int, request: JoinGroupRequest, client: Client, version: int) -> list[Effect]:
+    def join(
+        self, now: float, ticket: int, request: JoinGroupRequest, client: ConnectedClient, version: int
+    ) -> list[Effect]:
         """JoinGroup; `version` says what the client understands."""
         try:
             least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from broker.groups.group import Group, Member
+from broker.groups.group import Group, GroupMember
 
 SESSION = "session"
 LEFT_OVER = 64  # deadlines that were moved or taken back, besides as many as there are
@@ -74,18 +74,18 @@ class Timers:
             yield timer
 
 
-class Sessions:
+class MemberSessions:
     """How long a member lives without being heard of."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
 
-    def heard(self, now: float, group: Group, member: Member) -> None:
+    def heard(self, now: float, group: Group, member: GroupMember) -> None:
         """A member lives: its session begins anew."""
         self.open(now, group, member, member.session_timeout_ms / 1000)
 
-    def open(self, now: float, group: Group, member: Member, timeout_s: float) -> None:
+    def open(self, now: float, group: Group, member: GroupMember, timeout_s: float) -> None:
         self._timers.set(Timer(SESSION, group.id, member.id), now + timeout_s)
 
-    def close(self, group: Group, member: Member) -> None:
+    def close(self, group: Group, member: GroupMember) -> None:
         self._timers.cancel(Timer(SESSION, group.id, member.id))

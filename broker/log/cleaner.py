@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from broker.log.append_validation import Batch
 from broker.log.compaction import Compaction, LatestOffsets, T, Work
-from broker.log.intake import Batch
 from broker.log.log import PartitionLog
 from broker.log.segment import Segment
-from broker.log.swaps import CLEANED
+from broker.log.segment_swap import CLEANED
 from broker.ports import Disk
 from broker.producers.producer_state import REMEMBERED
 from broker.protocol.compression import TooLargeError
@@ -43,7 +43,7 @@ class UncleanableError(Exception):
     """A log that cannot be compacted, and the reason: a batch that cannot be opened."""
 
 
-class SegmentView(Protocol):
+class CleanableSegment(Protocol):
     """What counts of a segment."""
 
     @property
@@ -63,7 +63,7 @@ class Cleanable:
 
 
 def cleanable(
-    segments: Sequence[SegmentView], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
+    segments: Sequence[CleanableSegment], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
 ) -> Cleanable:
     """Of segments, of which the last one grows. `now_ms` -1: the time is not known, so no record is old enough."""
     clean = dirty = 0

@@ -18,9 +18,7 @@ from typing import NamedTuple
 
 from broker.descriptors import opening, with_descriptors
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.alike import FEWEST, LetIn
-from broker.log.epochs import LeaderEpochCache
-from broker.log.intake import (
+from broker.log.append_validation import (
     TRIES,
     Admit,
     AppendInfo,
@@ -32,10 +30,12 @@ from broker.log.intake import (
     record_producers,
     stamp_batches,
 )
+from broker.log.epochs import LeaderEpochCache
+from broker.log.identical_batches import FEWEST, LetIn
 from broker.log.log_config import LogConfig
 from broker.log.recovery import EpochScan, Recovered, read_again, recover, recover_producers
 from broker.log.segment import Segment
-from broker.log.swaps import swap_in
+from broker.log.segment_swap import swap_in
 from broker.log.timestamps import TimedOffset, first_not_before, latest_below
 from broker.log.unsynced import Unsynced
 from broker.ports import Buffer, Disk, File, parent

@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 from broker.descriptors import with_descriptors
 from broker.errors import StartupError
+from broker.log.append_validation import Batch
 from broker.log.checkpoint import CorruptCheckpointError
 from broker.log.epochs import EpochEntry, LeaderEpochCache
-from broker.log.intake import Batch
 from broker.log.producer_snapshots import ProducerSnapshots
 from broker.log.segment import SCAN_BYTES, Segment
-from broker.log.swaps import finish_swaps
+from broker.log.segment_swap import finish_swaps
 from broker.ports import Disk
 from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
 from broker.protocol.records import BatchHeader, CorruptBatch

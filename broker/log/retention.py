@@ -12,7 +12,7 @@ from typing import Protocol
 NO_LIMIT = -1
 
 
-class SegmentView(Protocol):
+class RetainedSegment(Protocol):
     """What counts of a segment: its bytes, the offset behind its last record, its largest timestamp (ms, -1: none)."""
 
     @property
@@ -24,7 +24,7 @@ class SegmentView(Protocol):
 
 
 def expired_below(
-    segments: Sequence[SegmentView], high_watermark: int, now_ms: int, *, retention_ms: int, retention_bytes: int
+    segments: Sequence[RetainedSegment], high_watermark: int, now_ms: int, *, retention_ms: int, retention_bytes: int
 ) -> int | None:
     """The offset below which everything has expired; None when nothing has. `now_ms` -1: the time is not known."""
     surplus = sum(segment.size for segment in segments) - retention_bytes if retention_bytes != NO_LIMIT else 0

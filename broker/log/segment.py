@@ -7,8 +7,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from broker.log.append_validation import Batch
 from broker.log.index import NO_TIMESTAMP, SparseIndex
-from broker.log.intake import Batch
 from broker.ports import Disk, File
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 

@@ -38,7 +38,7 @@ _OLD_FORMATS = (0, 1)
 _examined = [0]
 
 
-class Claims(NamedTuple):
+class BatchClaims(NamedTuple):
     """What a batch's header says, as far as producers may say it; its CRC is right."""
 
     base_offset: int
@@ -79,12 +79,12 @@ def require_one_batch(records: Buffer) -> None:
         raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, of which the first batch has {wanted}")
 
 
-def admit(claims: Claims, payload: memoryview) -> int:
+def admit(claims: BatchClaims, payload: memoryview) -> int:
     """The largest timestamp, in ms, of a batch that may be appended. Raises `ProtocolError`."""
     return _opened(claims, payload)[0]
 
 
-def admit_keyed(claims: Claims, payload: memoryview) -> int:
+def admit_keyed(claims: BatchClaims, payload: memoryview) -> int:
     """`admit`, for a compacted topic: of what has no key nobody knows what it replaces. Raises `ProtocolError`."""
     largest, data = _opened(claims, payload)
     pos = 0
@@ -99,7 +99,7 @@ def admit_keyed(claims: Claims, payload: memoryview) -> int:
     return largest
 
 
-def _opened(claims: Claims, payload: memoryview) -> tuple[int, bytes]:
+def _opened(claims: BatchClaims, payload: memoryview) -> tuple[int, bytes]:
     """The largest timestamp of a batch that may be appended, and its records, opened. Raises `ProtocolError`."""
     base_offset, attributes, delta, base_timestamp, _, producer_id, epoch, sequence, count = claims
     if count < 1 or delta != count - 1 or base_offset or producer_id >= 0 > min(epoch, sequence) or attributes:
@@ -136,7 +136,7 @@ def decompressed(codec: int, data: bytes) -> bytes:
         raise
 
 
-def _check_header(claims: Claims) -> None:
+def _check_header(claims: BatchClaims) -> None:
     """Raises `ProtocolError` for what no producer may say."""
     if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
         reason = f"{claims.records} records and a last offset delta of {claims.last_offset_delta}"

@@ -62,7 +62,7 @@ class Written(NamedTuple):
         return self.last_offset - self.delta
 
 
-class Producer:
+class ProducerEntry:
     """A producer, in its latest epoch; `batches` holds its last ones, oldest first, and never none.
 
     `seen_at`: when it last wrote, in the seconds of the clock of this process.
@@ -86,13 +86,13 @@ class ProducerState:
     forgotten, `MAX_ID`: any producer may have been."""
 
     def __init__(self, forgotten_to: int = NO_ID) -> None:
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerEntry] = {}
         self._forgotten_to = forgotten_to
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    def __iter__(self) -> Iterator[tuple[int, Producer]]:
+    def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
         """Ids and producers, in the order of their first batches."""
         return iter(self._producers.items())
 
@@ -101,7 +101,7 @@ class ProducerState:
         """A producer with a larger id that is not known has never written to this log."""
         return self._forgotten_to
 
-    def find(self, producer_id: int) -> Producer | None:
+    def find(self, producer_id: int) -> ProducerEntry | None:
         return self._producers.get(producer_id)
 
     # --- before an append
@@ -164,7 +164,7 @@ class ProducerState:
         """`record`, for what is known as written."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch:
-            producer = self._producers[producer_id] = Producer(epoch, now)
+            producer = self._producers[producer_id] = ProducerEntry(epoch, now)
         producer.batches.append(written)
         producer.next_sequence = after(written.last_sequence, 1)
         producer.seen_at = now

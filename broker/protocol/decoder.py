@@ -27,7 +27,7 @@ from broker.protocol.schema import (
     fields_of,
     live_fields,
 )
-from broker.protocol.source import Source
+from broker.protocol.source import FunctionSource
 
 UNLIMITED = 1 << 62
 entries_left = [UNLIMITED]
@@ -69,7 +69,7 @@ def too_many() -> DecodeError:
 
 def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, int], tuple[Any, int]]:
     """The decoding function of one class at one version."""
-    source = Source()
+    source = FunctionSource()
     source.names.update(
         uvarint=read_uvarint,
         too_short=too_short,
@@ -103,7 +103,7 @@ _READ_SIZED = {"string": "str(b[p:{}], 'utf-8')", "bytes": "bytes(b[p:{}])", "re
 class _Decoder:
     """Writes the code that reads one message."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: FunctionSource, version: int, flexible: bool) -> None:
         self._source = source
         self._version = version
         self._flexible = flexible

@@ -10,7 +10,7 @@ from struct import pack
 from typing import Any
 
 from broker.protocol.schema import ArrayOf, Field, Fixed, Identifier, Message, Sized, StructOf, Wire, live_fields
-from broker.protocol.source import Source
+from broker.protocol.source import FunctionSource
 
 
 class EncodeError(ValueError):
@@ -37,7 +37,7 @@ def fast_uvarint(value: int) -> bytes:
 
 def compile_encoder(cls: type[Message], version: int) -> Callable[[Any, bytearray], None]:
     """The encoding function of one class at one version."""
-    source = Source()
+    source = FunctionSource()
     source.names.update(uvarint=fast_uvarint, pack=pack, EncodeError=EncodeError)
     _Encoder(source, version, version in cls.FLEXIBLE).struct(cls, "m", "o")
     source.line("return")
@@ -47,7 +47,7 @@ def compile_encoder(cls: type[Message], version: int) -> Callable[[Any, bytearra
 class _Encoder:
     """Writes the code that appends one message."""
 
-    def __init__(self, source: Source, version: int, flexible: bool) -> None:
+    def __init__(self, source: FunctionSource, version: int, flexible: bool) -> None:
         self._source = source
         self._version = version
         self._flexible = flexible

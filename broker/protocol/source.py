@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Source:
+class FunctionSource:
     """The body of one generated function, with the names it refers to."""
 
     def __init__(self) -> None:

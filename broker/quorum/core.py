@@ -11,7 +11,7 @@ from broker.protocol.schema import NO_ID
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import FetchResponse, OffsetAndEpoch
-from broker.quorum.outreach import FetchLoop, Outreach
+from broker.quorum.request_pacing import FetchLoop, Outreach
 from broker.quorum.roles import Follower, Leader, ReplicaProgress, Resigned, Role, Unattached, Voted
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.transitions import check_transition

@@ -1,6 +1,6 @@
 """What the state machine wants done. The runner executes a list of effects in its order, before the next event.
 
-The order is the safety argument: `Persist` and `Truncate` are awaited before anything behind them happens, so no
+The order is the safety argument: `Persist` and `TruncateEffect` are awaited before anything behind them happens, so no
 message of a list leaves before the state that it speaks of is on disk (K595-13, K595-19, K595-31).
 """
 
@@ -97,7 +97,7 @@ class AppendAsFollower:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateEffect:
     """Remove all records at or past `offset`."""
 
     offset: int
@@ -125,7 +125,7 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitEffect:
     """Everything below `high_watermark` is committed, as was learned in `epoch`: hand it to the state machine that
     reads the log."""
 
@@ -163,11 +163,11 @@ Effect = (
     | AppendAsLeader
     | RefuseAppend
     | AppendAsFollower
-    | Truncate
+    | TruncateEffect
     | KeepPiece
     | InstallSnapshot
     | Flush
-    | Commit
+    | CommitEffect
     | LeadershipEstablished
     | LeadershipLost
     | Fail

@@ -7,13 +7,13 @@ from broker.protocol.schema import NO_ID
 from broker.quorum.core import Core
 from broker.quorum.effects import (
     AppendAsFollower,
-    Commit,
+    CommitEffect,
     Flush,
     InstallSnapshot,
     KeepPiece,
     Reply,
     Send,
-    Truncate,
+    TruncateEffect,
 )
 from broker.quorum.messages import (
     BeginRequest,
@@ -262,7 +262,7 @@ class Following:
             )
             return
         core.log_in_motion = True
-        core.emit(Truncate(offset), Flush())
+        core.emit(TruncateEffect(offset), Flush())
 
     def flushed(self) -> None:
         """What was fetched is durable: what the leader has committed of it is committed here."""
@@ -276,4 +276,4 @@ class Following:
         known = min(role.leader_high_watermark, core.log.durable_end_offset)
         if known > core.high_watermark:
             core.high_watermark = known
-            core.emit(Commit(known, role.epoch))
+            core.emit(CommitEffect(known, role.epoch))

@@ -10,7 +10,7 @@ from broker.quorum.effects import (
     AppendAsLeader,
     AppendLeaderChange,
     AppendVoters,
-    Commit,
+    CommitEffect,
     Flush,
     LeadershipEstablished,
     Read,
@@ -28,8 +28,8 @@ from broker.quorum.messages import (
     SnapshotRequest,
     SnapshotResponse,
 )
-from broker.quorum.outreach import Outreach
-from broker.quorum.roles import Candidate, Leader, ParkedFetch, ReplicaProgress, Resigned
+from broker.quorum.request_pacing import Outreach
+from broker.quorum.roles import Candidate, Leader, ParkedQuorumFetch, ReplicaProgress, Resigned
 from broker.quorum.voter_changes import VoterChanges
 
 # A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
@@ -135,7 +135,7 @@ class Leading:
             core.emit(Reply(ticket, response))
             return
         replica.fetched(now, request.fetch_from.offset, core.log.log_end_offset)
-        parked = ParkedFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait_s))
+        parked = ParkedQuorumFetch(ticket, request, now + min(request.max_wait, core.settings.fetch_max_wait_s))
         replica.park(parked)
         self.advance_high_watermark()
         if replica.parked is parked and self._has_news(role, replica, request):
@@ -241,7 +241,7 @@ class Leading:
             request.fetch_from.offset < self._core.log.log_end_offset or _or_unknown(role) > replica.high_watermark_sent
         )
 
-    def _complete(self, role: Leader, replica: ReplicaProgress, parked: ParkedFetch) -> None:
+    def _complete(self, role: Leader, replica: ReplicaProgress, parked: ParkedQuorumFetch) -> None:
         replica.answered(_or_unknown(role))
         response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role))
         max_bytes = min(parked.request.max_bytes, self._core.settings.fetch_max_bytes)
@@ -276,7 +276,7 @@ class Leading:
         established = role.high_watermark is not None
         role.commit(offset)
         core.high_watermark = max(core.high_watermark, offset)
-        core.emit(Commit(offset, role.epoch))
+        core.emit(CommitEffect(offset, role.epoch))
         if not established:
             core.emit(LeadershipEstablished(role.epoch))
         for replica, parked in role.parked():

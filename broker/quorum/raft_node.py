@@ -11,7 +11,7 @@ import random
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
 from broker.quorum.core import Core, MetadataLogView, initial_role
-from broker.quorum.effects import Commit, Effect, Persist, Reply, Send
+from broker.quorum.effects import CommitEffect, Effect, Persist, Reply, Send
 from broker.quorum.election_state import ElectionState
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading, QuorumStatus
@@ -97,7 +97,7 @@ class RaftNode:
         """What an earlier process knew to be committed, in `epoch` or before it: it still is, whoever leads now."""
         if high_watermark > self._core.high_watermark:
             self._core.high_watermark = high_watermark
-            self._core.emit(Commit(high_watermark, epoch))
+            self._core.emit(CommitEffect(high_watermark, epoch))
         return self._core.take_effects()
 
     def learn_cluster_id(self, cluster_id: str) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from broker.protocol.schema import NO_ID
 from broker.quorum.messages import FetchRequest, OffsetAndEpoch
-from broker.quorum.outreach import FetchLoop, Outreach
+from broker.quorum.request_pacing import FetchLoop, Outreach
 
 
 class Role(ABC):
@@ -311,7 +311,7 @@ class Resigned(Role):
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedFetch:
+class ParkedQuorumFetch:
     """A fetch that waits at the leader for records or for a newer high watermark."""
 
     ticket: int
@@ -330,7 +330,7 @@ class ReplicaProgress:
     last_caught_up_at: float | None = None
     leader_end_at_last_fetch: int = 0
     high_watermark_sent: int = -1
-    parked: ParkedFetch | None = None
+    parked: ParkedQuorumFetch | None = None
 
     def comes_with(self, directory: bytes) -> None:
         """It fetches for this disk. What was known of another one is not true of this."""
@@ -348,7 +348,7 @@ class ReplicaProgress:
         self.last_fetch_at = now
         self.leader_end_at_last_fetch = leader_end
 
-    def park(self, fetch: ParkedFetch) -> None:
+    def park(self, fetch: ParkedQuorumFetch) -> None:
         self.parked = fetch
 
     def answered(self, high_watermark: int) -> None:
@@ -420,7 +420,7 @@ class Leader(Role):
         yield from self.voters.values()
         yield from self.observers.values()
 
-    def parked(self) -> list[tuple[ReplicaProgress, ParkedFetch]]:
+    def parked(self) -> list[tuple[ReplicaProgress, ParkedQuorumFetch]]:
         return [(replica, replica.parked) for replica in self.replicas() if replica.parked is not None]
 
     def everywhere(self, own_durable_end: int) -> int:

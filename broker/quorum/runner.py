@@ -27,7 +27,6 @@ from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
-from broker.quorum.measures import QuorumMeasures
 from broker.quorum.messages import (
     EndRequest,
     FetchResponse,
@@ -37,12 +36,13 @@ from broker.quorum.messages import (
     SnapshotResponse,
 )
 from broker.quorum.pending_calls import PendingCalls, stopped
+from broker.quorum.quorum_metrics import QuorumMeasures
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
 from broker.quorum.snapshot_schedule import SnapshotSchedule
 from broker.quorum.snapshots import Snapshots, know_epoch
-from broker.quorum.telling import QuorumTrace
+from broker.quorum.trace_events import QuorumTrace
 from broker.quorum.voter_records import check_lone_voter, named_voters, read_voters, voters_batch
 from broker.quorum.voters import VoterHistory, VoterSet
 from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
@@ -348,7 +348,7 @@ class QuorumRunner:
             match effect:
                 case do.Persist(state):
                     await self._persist(state)
-                case do.Truncate(offset):
+                case do.TruncateEffect(offset):
                     await self._truncate(offset)
                 case do.AppendLeaderChange(epoch, leader, voters, granted):
                     await self._log.start_leader_epoch(epoch)
@@ -372,7 +372,7 @@ class QuorumRunner:
                             self._take_voters(offset, voters)
                 case do.InstallSnapshot(snapshot):
                     await self._install(snapshot)
-                case do.Commit(high_watermark, epoch):
+                case do.CommitEffect(high_watermark, epoch):
                     await self._commit(high_watermark, epoch)
                 case do.KeepPiece() | do.Reply(read=do.ReadSnapshot()):
                     await opening(partial(self._do_at_once, effect))

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
     size: int
 
 
-class Content(NamedTuple):
+class SnapshotContent(NamedTuple):
     """What a snapshot says: the records of the state, and who voted."""
 
     records: list[bytes]
@@ -133,14 +133,14 @@ class Snapshots:
         self._whole = None  # of that name there may have been another
         await self._disk.sync_directory(self._directory)
 
-    def load(self, snapshot: OffsetAndEpoch) -> Content:
+    def load(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
         """What a snapshot says. Raises `StartupError` for a file that is damaged."""
         path = self._path(snapshot)
         data = self._content_of(path)
         try:
             records = _records(data)
             named = [voters for _, voters in named_voters(data)]
-            return Content(records, named[-1] if named else None)
+            return SnapshotContent(records, named[-1] if named else None)
         except CorruptBatch as error:
             raise StartupError(f"{path}: is damaged: {error}; {self._remedy}") from error
 

@@ -7,7 +7,7 @@ from broker.protocol.schema import NO_ID
 from broker.quorum.core import Core
 from broker.quorum.effects import Reply, Send
 from broker.quorum.messages import VoteRequest, VoteResponse
-from broker.quorum.outreach import Outreach
+from broker.quorum.request_pacing import Outreach
 from broker.quorum.roles import Ballot, Candidate, Follower, Prospective, Unattached, Voted
 
 

@@ -29,8 +29,8 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.replica.answer_size import AnswerSize
 from broker.replica.background import Background, end
+from broker.replica.fetch_size import AnswerSize
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.partition import Partition

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.errors import is_out_of_descriptors
-from broker.log.intake import UnpreparedEpochError
+from broker.log.append_validation import UnpreparedEpochError
 from broker.ports import Buffer
 from broker.protocol.records import iter_batches
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from broker.mutants import Mutants
-from broker.replica.views import UNDEFINED, LogView
+from broker.replica.log_view import UNDEFINED, LogView
 
 
 class Phase(Enum):

@@ -28,10 +28,10 @@ from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.leader_recovery import LeaderRecovery
 from broker.replica.log_starts import LogStarts
-from broker.replica.partition import Appended, Partition
+from broker.replica.log_view import UNDEFINED, EpochEnd
+from broker.replica.partition import Partition, PendingAppend
 from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
-from broker.replica.views import UNDEFINED, EpochEnd
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
@@ -55,7 +55,7 @@ class Damaged(NamedTuple):
     reason: str
 
 
-class Counts(NamedTuple):
+class ReplicaCounts(NamedTuple):
     """Replicas of this broker. Of the partitions that it leads, `lagging` have replicas that are not in sync, `short`
     fewer in sync than `min.insync.replicas`."""
 
@@ -417,7 +417,7 @@ class ReplicaManager:
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
-    ) -> Appended:
+    ) -> PendingAppend:
         """Append batches, which are stamped in place. `timeout` in seconds. Raises `ProtocolError`: nothing done."""
         found = self._find(topic, partition)
         if isinstance(found, ErrorCode):
@@ -520,11 +520,11 @@ class ReplicaManager:
     def _now_ms(self) -> int:
         return -1 if self._clock is None else self._clock() // 1_000_000
 
-    def counts(self) -> Counts:
+    def counts(self) -> ReplicaCounts:
         """How many replicas there are here, and how those partitions fare that this broker leads."""
         roles = [partition.role for partition in self._partitions.values()]
         leaders = [role for role in roles if isinstance(role, PartitionLeader)]
-        return Counts(
+        return ReplicaCounts(
             partitions=len(roles),
             leaders=len(leaders),
             lagging=sum(len(leader.isr) < len(leader.replicas) for leader in leaders),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
-from broker.log.intake import Admit
+from broker.log.append_validation import Admit
 from broker.log.log import PartitionLog
 from broker.log.retention import expired_below
 from broker.log.segment import Segment
@@ -31,7 +31,7 @@ ALL = -1
 
 
 @dataclass(slots=True)
-class Appended:
+class PendingAppend:
     """What became of a produce. `done` is None when the answer is known at once; else it gives the error, or NONE."""
 
     base_offset: int
@@ -253,7 +253,7 @@ class Partition:
 
     # -- the leader's log ---------------------------------------------------------------------------------------
 
-    def append(self, records: bytearray | memoryview, acks: int, timeout: float) -> Appended:
+    def append(self, records: bytearray | memoryview, acks: int, timeout: float) -> PendingAppend:
         """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`: nothing appended.
 
         A batch that an idempotent producer sends again waits for what it waited for the first time.
@@ -277,7 +277,7 @@ class Partition:
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if info.bytes:
             self._log_grew(leader)
-        return Appended(
+        return PendingAppend(
             info.base_offset, self.log.log_start_offset, self._answer(leader, info.last_offset + 1, acks, timeout)
         )
 

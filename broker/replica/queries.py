@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
+from broker.replica.log_view import UNDEFINED, EpochEnd
 from broker.replica.partition import Partition
 from broker.replica.reads import epoch_error
-from broker.replica.views import UNDEFINED, EpochEnd
 
 LATEST = -1
 EARLIEST = -2

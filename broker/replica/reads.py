@@ -10,9 +10,9 @@ from broker.errors import ErrorCode
 from broker.log.log import Slice
 from broker.mutants import Mutants
 from broker.replica.leader import PartitionLeader
+from broker.replica.log_view import UNDEFINED, EpochEnd, divergence
 from broker.replica.partition import Partition
 from broker.replica.purgatory import FetchWaiters
-from broker.replica.views import UNDEFINED, EpochEnd, divergence
 
 CONSUMER = -1
 

@@ -27,7 +27,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """What is done to it."""
 
     ANY = 1
@@ -58,37 +58,37 @@ CLUSTER_NAME = "kafka-cluster"
 """The one resource of its type."""
 
 _CLUSTER = {
-    Operation.CREATE,
-    Operation.CLUSTER_ACTION,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
-    Operation.IDEMPOTENT_WRITE,
-    Operation.ALTER,
-    Operation.DESCRIBE,
+    AclOperation.CREATE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
 }
 _TOPIC = {
-    Operation.READ,
-    Operation.WRITE,
-    Operation.CREATE,
-    Operation.DESCRIBE,
-    Operation.DELETE,
-    Operation.ALTER,
-    Operation.DESCRIBE_CONFIGS,
-    Operation.ALTER_CONFIGS,
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DESCRIBE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 }
-OPERATIONS_ON: dict[ResourceType, set[Operation]] = {
+OPERATIONS_ON: dict[ResourceType, set[AclOperation]] = {
     ResourceType.TOPIC: _TOPIC,
-    ResourceType.GROUP: {Operation.READ, Operation.DESCRIBE, Operation.DELETE},
+    ResourceType.GROUP: {AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DELETE},
     ResourceType.CLUSTER: _CLUSTER,
-    ResourceType.TRANSACTIONAL_ID: {Operation.DESCRIBE, Operation.WRITE},
-    ResourceType.DELEGATION_TOKEN: {Operation.DESCRIBE},
-    ResourceType.USER: {Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS},
+    ResourceType.TRANSACTIONAL_ID: {AclOperation.DESCRIBE, AclOperation.WRITE},
+    ResourceType.DELEGATION_TOKEN: {AclOperation.DESCRIBE},
+    ResourceType.USER: {AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS},
 }
 """What can be done to resources of each type; ALL besides."""
 
 _IMPLIED_BY = {
-    Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
-    Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
+    AclOperation.DESCRIBE: {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER},
+    AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
 }
 
 
@@ -101,7 +101,7 @@ class Acl:
     pattern_type: PatternType
     principal: str
     host: str
-    operation: Operation
+    operation: AclOperation
     permission: Permission
 
     def names(self, resource: str) -> bool:
@@ -110,10 +110,10 @@ class Acl:
             return resource.startswith(self.name)
         return self.name in (resource, EVERYTHING)
 
-    def decides(self, operation: Operation) -> bool:
+    def decides(self, operation: AclOperation) -> bool:
         """Whether it is about an operation. Who may read, write, delete or alter may also describe; who may not do one
         of these may perhaps still describe."""
-        if self.operation in (operation, Operation.ALL):
+        if self.operation in (operation, AclOperation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in _IMPLIED_BY.get(operation, ())
 
@@ -127,7 +127,7 @@ class AclFilter:
     pattern_type: PatternType
     principal: str | None
     host: str | None
-    operation: Operation
+    operation: AclOperation
     permission: Permission
 
     def matches(self, acl: Acl) -> bool:
@@ -136,7 +136,7 @@ class AclFilter:
             and self._names(acl)
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
-            and self.operation in (Operation.ANY, acl.operation)
+            and self.operation in (AclOperation.ANY, acl.operation)
             and self.permission in (Permission.ANY, acl.permission)
         )
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from broker.security.acls import CLUSTER_NAME, EVERYTHING, Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.acls import CLUSTER_NAME, EVERYTHING, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.principals import ANYBODY
 
 MOST_REMEMBERED = 100_000  # answers
@@ -29,7 +29,7 @@ class Authorizer:
         self._allow_if_no_acl = allow_if_no_acl
         self._literal: dict[tuple[ResourceType, str], list[Acl]] = {}
         self._prefixed: dict[ResourceType, list[Acl]] = {}
-        self._remembered: dict[tuple[Caller, Operation, ResourceType, str], bool] = {}
+        self._remembered: dict[tuple[Caller, AclOperation, ResourceType, str], bool] = {}
 
     def learn(self, acls: Iterable[Acl]) -> None:
         """Take all rules there are from here on."""
@@ -42,7 +42,7 @@ class Authorizer:
         self._literal, self._prefixed = dict(literal), dict(prefixed)
         self._remembered.clear()
 
-    def allows(self, caller: Caller, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def allows(self, caller: Caller, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether the caller may do this to the resource of this name."""
         asked = caller, operation, resource_type, name
         if len(name) > LONGEST_REMEMBERED:
@@ -54,10 +54,10 @@ class Authorizer:
             known = self._remembered[asked] = self._decide(*asked)
         return known
 
-    def allows_cluster(self, caller: Caller, operation: Operation) -> bool:
+    def allows_cluster(self, caller: Caller, operation: AclOperation) -> bool:
         return self.allows(caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def allows_any(self, caller: Caller, operation: Operation, resource_type: ResourceType) -> bool:
+    def allows_any(self, caller: Caller, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether there may be a resource of this type to which the caller may do this (KIP-679)."""
         if caller.principal in self._super_users:
             return True
@@ -72,7 +72,7 @@ class Authorizer:
             for it in relevant
         )
 
-    def _decide(self, caller: Caller, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+    def _decide(self, caller: Caller, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         if caller.principal in self._super_users:
             return True
         rules = self._literal.get((resource_type, name), []) + self._literal.get((resource_type, EVERYTHING), [])

@@ -16,9 +16,9 @@ from broker.security.passwords import Password
 from broker.security.scram import (
     MECHANISMS,
     MIN_ITERATIONS,
-    Mechanism,
     ScramCredential,
     ScramError,
+    ScramMechanism,
     ScramServer,
     credential_of,
     parse_client_first,
@@ -31,7 +31,7 @@ SALT_BYTES = 24
 _DIGEST = 32  # bytes of SHA-256
 _READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
-Stored = Callable[[], Mapping[tuple[str, Mechanism], ScramCredential]]
+Stored = Callable[[], Mapping[tuple[str, ScramMechanism], ScramCredential]]
 """The credentials that the metadata has at the moment."""
 
 
@@ -61,7 +61,7 @@ class Accounts:
         self._stored = stored
         self._key = key
         self._salt_key = key if shared is None else stretched(shared)
-        self._made: dict[tuple[str, Mechanism], ScramCredential] = {}
+        self._made: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._nonces = 0
 
     def knows(self, user: str, password: str) -> bool:
@@ -70,7 +70,7 @@ class Accounts:
         # One that is unknown takes as long.
         return (known or Password("")).is_(password) and known is not None
 
-    def credential(self, user: str, mechanism: Mechanism) -> ScramCredential:
+    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """A user's credential. That of an unknown one fits no password, and looks like those that are stored: who
         exists is not told."""
         found = None if user in self._users else self._stored().get((user, mechanism))
@@ -91,7 +91,7 @@ class Accounts:
         self._nonces += 1
         return base64.b64encode(_derived(self._key, "nonce", str(self._nonces))[:18]).decode()
 
-    def _salt_and_iterations(self, user: str, mechanism: Mechanism) -> tuple[bytes, int]:
+    def _salt_and_iterations(self, user: str, mechanism: ScramMechanism) -> tuple[bytes, int]:
         """A salt that is always the same, as long and of such bytes as the first that is stored; Kafka's tools make
         theirs of digits and letters."""
         like = next((its for (_, kind), its in self._stored().items() if kind is mechanism), None)
@@ -133,7 +133,7 @@ class PlainExchange:
 class ScramExchange:
     """SCRAM: the client's first message, then its proof."""
 
-    def __init__(self, accounts: Accounts, mechanism: Mechanism) -> None:
+    def __init__(self, accounts: Accounts, mechanism: ScramMechanism) -> None:
         self._accounts = accounts
         self._mechanism = mechanism
         self._user = ""

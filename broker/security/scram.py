@@ -22,7 +22,7 @@ class ScramError(Exception):
     """The exchange has failed. The message holds nothing of a credential."""
 
 
-class Mechanism(IntEnum):
+class ScramMechanism(IntEnum):
     """The mechanisms; the numbers are those of KIP-554."""
 
     SHA_256 = 1
@@ -31,14 +31,14 @@ class Mechanism(IntEnum):
     @property
     def title(self) -> str:
         """Its name in SASL."""
-        return f"SCRAM-SHA-{256 if self is Mechanism.SHA_256 else 512}"
+        return f"SCRAM-SHA-{256 if self is ScramMechanism.SHA_256 else 512}"
 
     @property
     def digest(self) -> str:
-        return "sha256" if self is Mechanism.SHA_256 else "sha512"
+        return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
-MECHANISMS = {each.title: each for each in Mechanism}
+MECHANISMS = {each.title: each for each in ScramMechanism}
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class ScramCredential:
     iterations: int
 
 
-def salted(password: bytes, salt: bytes, iterations: int, mechanism: Mechanism) -> bytes:
+def salted(password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> bytes:
     """SaltedPassword. Takes milliseconds, by design."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations)
 
 
-def credential_of(salted_password: bytes, salt: bytes, iterations: int, mechanism: Mechanism) -> ScramCredential:
+def credential_of(salted_password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> ScramCredential:
     """What is kept of a salted password."""
     client_key = _hmac(salted_password, b"Client Key", mechanism)
     server_key = _hmac(salted_password, b"Server Key", mechanism)
@@ -81,7 +81,7 @@ def parse_client_first(message: bytes) -> tuple[str, str, str, str]:
 class ScramServer:
     """The server's side of one exchange with a client that has sent its first message."""
 
-    def __init__(self, first: bytes, credential: ScramCredential, nonce: str, mechanism: Mechanism) -> None:
+    def __init__(self, first: bytes, credential: ScramCredential, nonce: str, mechanism: ScramMechanism) -> None:
         """Raises `ScramError`."""
         header, _, client_nonce, bare = parse_client_first(first)
         self._credential = credential
@@ -113,7 +113,7 @@ class ScramServer:
 class ScramClient:
     """The client's side: this broker to another one, which has to prove that it knows the user too."""
 
-    def __init__(self, user: str, password: bytes, nonce: str, mechanism: Mechanism) -> None:
+    def __init__(self, user: str, password: bytes, nonce: str, mechanism: ScramMechanism) -> None:
         self._password = password
         self._nonce = nonce
         self._mechanism = mechanism
@@ -151,12 +151,12 @@ class ScramClient:
 
 
 @lru_cache(maxsize=64)
-def _salted_once(password: bytes, salt: bytes, iterations: int, mechanism: Mechanism) -> bytes:
+def _salted_once(password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> bytes:
     """Brokers connect often, with the same password and salts."""
     return salted(password, salt, iterations, mechanism)
 
 
-def _hmac(key: bytes, message: bytes, mechanism: Mechanism) -> bytes:
+def _hmac(key: bytes, message: bytes, mechanism: ScramMechanism) -> bytes:
     return hmac.digest(key, message, mechanism.digest)
 
 

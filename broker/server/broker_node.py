@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from broker.benign import altered
+from broker.benign_mutants import altered
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
 from broker.controller.image import Changes, MetadataImage
@@ -27,18 +27,18 @@ from broker.quorum.runner import QuorumRunner
 from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
 from broker.server.client import Address, PeerConnector
-from broker.server.doors import Doors
+from broker.server.config_overrides import Overruled, overruled
+from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.lease import Lease
 from broker.server.lifecycle import BrokerLifecycle
+from broker.server.listener_set import Doors
 from broker.server.metrics import metrics_of, render
 from broker.server.metrics_page import MetricsPage
 from broker.server.node_directory import NodeDirectory
-from broker.server.overruled import Overruled, overruled
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
-from broker.server.watch import DeathWatch
 from broker.trace import Tracer
 
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away

@@ -20,8 +20,8 @@ from broker.protocol.api import Api, ApiKey, api_of, decode_response_header, enc
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
 from broker.quorum.wire import METADATA_TOPIC_ID
-from broker.server.approach import OPENLY, Approach, LoginError, Steps
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
+from broker.server.peer_security import OPENLY, Approach, LoginError, Steps
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
 BACKOFF_MAX = 0.4

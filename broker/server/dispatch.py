@@ -15,7 +15,7 @@ from broker.protocol.schema import Message
 from broker.security.authorizer import Caller
 from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot
 from broker.server.reply import Reply
-from broker.server.turns import Turns, Work, most_entries
+from broker.server.work_budget import Turns, Work, most_entries
 from broker.trace import Tracer
 
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
     def request(self, turns: Turns) -> Message:
         """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them,
-        and `Refused` where rules do not allow any of it."""
+        and `RefusedRequest` where rules do not allow any of it."""
         most = most_entries(self.api.key)
         request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
@@ -70,7 +70,7 @@ class Call(NamedTuple):
         return bytes(encode_response(self.api, response, self.version, self.correlation_id))
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a defect
+class RefusedRequest(Exception):  # noqa: N818 - an answer, not a defect
     """All of a request is refused; `response` says so in its shape."""
 
     def __init__(self, response: Message) -> None:
@@ -85,23 +85,23 @@ class Permit(NamedTuple):
     amend: Callable[[Any], Any] | None = None
 
 
-class Guard(Protocol):
+class RequestGuard(Protocol):
     """Who may ask what."""
 
     def check(self, request: Message, version: int, caller: Caller) -> Permit:
-        """The part of a request that its sender may ask for. Raises `Refused` when there is none."""
+        """The part of a request that its sender may ask for. Raises `RefusedRequest` when there is none."""
         ...
 
 
 class GuardedCall(Call):
     """A call of which its handler sees only what the sender is allowed."""
 
-    guard: Guard
+    guard: RequestGuard
     """Of the listener: see `guarded_by`."""
     permit: Permit
 
     @staticmethod
-    def guarded_by(guard: Guard) -> type[GuardedCall]:
+    def guarded_by(guard: RequestGuard) -> type[GuardedCall]:
         """The calls of a listener that has rules."""
         return type("GuardedCall", (GuardedCall,), {"guard": guard})
 
@@ -167,7 +167,7 @@ class Dispatcher:
         *,
         turns: Turns | None = None,
         local: LocalCalls | None = None,
-        guard: Guard | None = None,
+        guard: RequestGuard | None = None,
     ) -> None:
         """`guard` None: everybody may do everything, and no request is looked at for that."""
         self._call = Call if guard is None else GuardedCall.guarded_by(guard)
@@ -259,7 +259,7 @@ class Dispatcher:
                 return _unsupported_version(api, header.api_version, header.correlation_id)
             call = self._call(connection, api, header.api_version, header.correlation_id, header.client_id, frame, body)
             return serve(call)
-        except Refused as refused:
+        except RefusedRequest as refused:
             return bytes(encode_response(api, refused.response, header.api_version, header.correlation_id))
         except DecodeError as error:
             raise Rejected(str(error)) from error

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from broker.controller.refusals import refused
+from broker.controller.error_responses import refused
 from broker.errors import ErrorCode, ProtocolError
 from broker.peers import Peers
 from broker.protocol.api import (
@@ -30,9 +30,9 @@ from broker.protocol.codec import DecodeError, decode, decode_exactly
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.schema import Message
 from broker.security.authorizer import Caller
-from broker.server.dispatch import ForCaller, Guard, Refused
-from broker.server.original_caller import address_bytes, caller_of, principal_bytes
-from broker.server.turns import most_entries
+from broker.server.dispatch import ForCaller, RefusedRequest, RequestGuard
+from broker.server.envelope_principal import address_bytes, caller_of, principal_bytes
+from broker.server.work_budget import most_entries
 
 ENVELOPE_VERSION = 0
 LENGTH_BYTES = 4  # of a frame; an envelope's content has none
@@ -55,7 +55,7 @@ class ControllerForwarding:
         controller_id: Callable[[], int | None],
         peers: Peers,
         request_timeout_s: float,
-        guard: Guard | None = None,
+        guard: RequestGuard | None = None,
     ) -> None:
         """`request_timeout_s`: how much longer than the request's own time the controller's answer may take. `guard`
         says who may ask what; None: everybody everything."""
@@ -131,7 +131,7 @@ class ControllerForwarding:
             return await handler(request, version)
         try:
             permit = self._guard.check(request, version, caller)
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             return refusal.response
         response = await handler(permit.request, version)
         return response if permit.amend is None else permit.amend(response)

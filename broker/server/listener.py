@@ -13,10 +13,10 @@ from typing import Protocol
 
 from broker.errors import StartupError, shortened
 from broker.security.principals import of_certificate
-from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
-from broker.server.arrivals import BACKLOG, Arrivals
 from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
+from broker.server.connection_limits import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.frames import SMALL, MemoryBudget
+from broker.server.tls_acceptor import BACKLOG, Arrivals
 from broker.trace import Tracer
 
 BUFFERS_MAX_BYTES = 512 << 20  # of all connections together; more than one largest request, less than a small machine

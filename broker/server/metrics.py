@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from broker.controller.image import MetadataImage
 from broker.coordinator.group_coordinator import GroupCoordinator
-from broker.groups.account import Kind
+from broker.groups.memory_quota import MemoryKind
 from broker.quorum.roles import Role
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
@@ -25,7 +25,7 @@ class Metric(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class Measured(Protocol):
+class MetricSources(Protocol):
     """A node, as far as it is measured."""
 
     image: MetadataImage
@@ -61,7 +61,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def metrics_of(node: Measured, now: float) -> Iterator[Metric]:
+def metrics_of(node: MetricSources, now: float) -> Iterator[Metric]:
     """Everything, at the loop's time `now`."""
     yield from quorum_metrics(node.quorum, now)
     yield from broker_metrics(node)
@@ -101,7 +101,7 @@ def quorum_metrics(quorum: QuorumRunner, now: float) -> Iterator[Metric]:
     )
 
 
-def broker_metrics(node: Measured) -> Iterator[Metric]:
+def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     """This broker's replicas, and the cluster as its copy of the metadata has it."""
     image, count = node.image, node.replicas.counts()
     yield Metric("broker_fenced", "1 while the controller does not count on this broker.", node.fenced)
@@ -115,7 +115,7 @@ def broker_metrics(node: Measured) -> Iterator[Metric]:
         "broker_under_min_isr_partitions", "Of those that it leads: fewer in sync than is asked for.", count.short
     )
     yield Metric("broker_log_bytes", "Bytes of all logs of partitions.", count.bytes)
-    for kind in Kind:
+    for kind in MemoryKind:
         held = node.groups.account.held(kind)
         yield Metric("broker_group_bytes", "Bytes that all groups hold.", held, {"kind": kind.name.lower()})
     yield Metric("broker_metadata_offset", "The last record of the metadata log that is applied.", image.offset)

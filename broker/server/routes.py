@@ -18,6 +18,7 @@ from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q
+from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.access_handler import AccessHandler, refuse_without_authorizer
 from broker.server.handlers.configs_handler import ConfigsHandler
@@ -31,7 +32,6 @@ from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.handlers.quorum_handler import QuorumHandler
 from broker.server.handlers.quotas_handler import describe_client_quotas
 from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
-from broker.server.watch import DeathWatch
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from broker.protocol.schema import Message
 from broker.security.principals import of_user
 from broker.security.sasl import LONGEST_TOKEN, Accounts, AuthenticationError, Exchange, begin
 from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut
-from broker.server.in_front import InFront
+from broker.server.host_decorator import InFront
 
 FAILURE_DELAY_S = 0.1
 """How long the answer to a wrong password takes (`connection.failed.authentication.delay.ms`): guessing is slow."""
@@ -32,7 +32,7 @@ FIRST_WITH_AUTHENTICATE = 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListenerAuthentication:
     """What is asked of those who come in at a listener.
 
     `mechanisms` are those that are enabled; `max_receive_bytes` bounds what a peer may send at once before it has said
@@ -57,7 +57,7 @@ class _Identity:
 class SaslGate(InFront):
     """One authentication on one connection."""
 
-    def __init__(self, inside: ConnectionHost, entry: Entry, known: _Identity | None = None) -> None:
+    def __init__(self, inside: ConnectionHost, entry: ListenerAuthentication, known: _Identity | None = None) -> None:
         """`known`: who the peer has been until now; None: it has not said."""
         super().__init__(inside)
         self.request_max_bytes = min(inside.request_max_bytes, entry.max_receive_bytes)
@@ -172,7 +172,7 @@ class SaslGate(InFront):
 class _Session(InFront):
     """A peer that has said who it is, until that is too long ago."""
 
-    def __init__(self, inside: ConnectionHost, entry: Entry, identity: _Identity) -> None:
+    def __init__(self, inside: ConnectionHost, entry: ListenerAuthentication, identity: _Identity) -> None:
         super().__init__(inside)
         self._entry = entry
         self._identity = identity

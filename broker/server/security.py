@@ -19,10 +19,10 @@ from broker.security.principals import parse_super_users
 from broker.security.sasl import PLAIN, Accounts
 from broker.security.scram import MECHANISMS
 from broker.security.tls import HANDSHAKE_TIMEOUT_S, client_context, server_context
-from broker.server.acl_guard import AclGuard
-from broker.server.approach import OPENLY, Approach, Steps, log_in
+from broker.server.authorization.acl_guard import AclGuard
 from broker.server.listener import Entrance
-from broker.server.sasl_gate import Entry, SaslGate
+from broker.server.peer_security import OPENLY, Approach, Steps, log_in
+from broker.server.sasl_gate import ListenerAuthentication, SaslGate
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 KNOWN_MECHANISMS = (PLAIN, *MECHANISMS)
@@ -68,7 +68,7 @@ class Security:
         if not endpoint.protocol.authenticates:
             return None
         offered = tuple(it for it in self._mechanisms if self._may_use(it, endpoint.protocol))
-        entry = Entry(offered, self._accounts, self._max_receive_bytes, self._max_reauth_ms)
+        entry = ListenerAuthentication(offered, self._accounts, self._max_receive_bytes, self._max_reauth_ms)
         return partial(SaslGate, entry=entry)
 
     def approach(self, protocol: SecurityProtocol) -> Approach:

@@ -24,7 +24,7 @@ def main() -> NoReturn:
     from installation import standard_streams
 
     standard_streams.prepare()
-    from orchestrator.command.leaving import leave
+    from orchestrator.command.exit import leave
     from orchestrator.command.line import main as command_line
 
     leave(command_line(sys.argv[1:]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
-from nemeses.mechanisms.oscillators import Drift
+from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
+from nemeses.mechanisms.clock_rate import Drift
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _PERCENT = Parameter(
     "percent", "%", "by how much the node's clocks gain, or (negative) lose", 0.5, 20, signed=True, drawn=(0.5, 10.0)
@@ -25,8 +25,8 @@ class ClockDrift(Kind[Drift]):
         "when healed, the time since boot is off by what the pace makes of the time that passed; then it is right"
     )
     destroys = frozenset({Damage.CLOCK_PACE})
-    seen = (Shown("gain"),)
-    healed = (Shown("moved"),)
+    seen = (EvidenceRule("gain"),)
+    healed = (EvidenceRule("moved"),)
     mechanism = Drift
     needs = frozenset[Need]({"drift"})
     parameters = (_PERCENT,)
@@ -40,7 +40,7 @@ class ClockDrift(Kind[Drift]):
     def heal(self, by: Drift, fault: Fault) -> Evidence:
         return by.end(fault.targets)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         rng = lot.rng()
         return {"percent": round(rng.choice((-1, 1)) * _PERCENT.draw(rng), 2)}
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
-from nemeses.kind import Facts, Kind, Lot, Need, listed, node_facts
+from nemeses.kind import Facts, Kind, Need, RandomDraw, listed, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.clocks import MOVED, SHARED, Reading, change, move, read_clocks, set_right
+from nemeses.mechanisms.clocks import MOVED, SHARED, ClockReading, change, move, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, Site
-from nemeses.questions import Script, WasClockMoved
-from nemeses.shown import Shown
+from nemeses.probes import Script, WasClockMoved
 
 _PATIENCE_S = 20.0
 _WAS_MOVED = Script(f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", WasClockMoved())
@@ -32,7 +32,7 @@ class Clocks(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._patience_s = _PATIENCE_S * site.time_scale
-        self._jumped: dict[str, tuple[Reading, float]] = {}
+        self._jumped: dict[str, tuple[ClockReading, float]] = {}
 
     def clear_leftovers(self) -> Evidence | None:
         """Set every clock right that was moved, by this run or by one that was killed."""
@@ -81,8 +81,8 @@ class ClockJump(Kind[Clocks]):
         "then agrees with the orchestrator's"
     )
     destroys = frozenset({Damage.TIME_OF_DAY})
-    seen = (Shown("moved"),)
-    healed = (Shown("offset_s"),)
+    seen = (EvidenceRule("moved"),)
+    healed = (EvidenceRule("offset_s"),)
     mechanism = Clocks
     needs = frozenset[Need]({"clock"})
     parameters = (_JUMP,)
@@ -97,7 +97,7 @@ class ClockJump(Kind[Clocks]):
     def heal(self, by: Clocks, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, by.back))
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         rng = lot.rng()
         return {"jump_s": round(rng.choice((-1, 1)) * _JUMP.draw(rng), 3)}
 

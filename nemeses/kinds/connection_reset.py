@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, facts_of, listed, node_facts
-from nemeses.mechanisms.wire import WireEffects, WireKind
+from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
+from nemeses.mechanisms.packets import WireEffects, WireKind
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _EVERY = Parameter("every_ms", "ms", "after how long all are reset again", 20, 10_000, drawn=(50.0, 2_000.0))
 
@@ -19,7 +19,7 @@ class ConnectionReset(WireKind):
     name = "connection-reset"
     deed = "the simulated wire: all connections of the node are reset at both ends, again and again"
     proven_by = "how many connections there were to reset; when healed, none is for longer than it took"
-    seen = (Shown("broken", least=1),)
+    seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
     begun_by = "reset"
 
@@ -29,7 +29,7 @@ class ConnectionReset(WireKind):
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.leave_alone(fault.targets)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"every_ms": round(_EVERY.draw(lot.rng()))}
 
     def sentence(self, fault: Fault) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
 from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
-from nemeses.shown import Shown
 
 
 class DiskError(FailingDiskKind):
@@ -20,8 +20,8 @@ class DiskError(FailingDiskKind):
         "and a new one answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
-    seen = (Shown("probe", values=("EIO",)),)
-    healed = (Shown("exit", unlike=DEFECTS), Shown("service.port", values=("open",)))
+    seen = (EvidenceRule("probe", values=("EIO",)),)
+    healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
     begun_by = "break-disk"
 
     def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, facts_of, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DEFECTS, DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _BITS = Parameter("bits", "bits", "how many are turned over, in the logs of the node's partitions", 1, 64, default=1)
 _MOST_DRAWN = 4
@@ -27,10 +27,10 @@ class DiskFlip(DiskKind):
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.SYNCED})
     service = "ended"
-    seen = (Shown("bits", least=1),)
+    seen = (EvidenceRule("bits", least=1),)
     healed = (
-        Shown("exit", unlike=DEFECTS),
-        Shown("service.port", values=("open",)),
+        EvidenceRule("exit", unlike=DEFECTS),
+        EvidenceRule("service.port", values=("open",)),
     )
     parameters = (_BITS,)
     aim = "leader"
@@ -45,7 +45,7 @@ class DiskFlip(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.restore(fault.targets)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"bits": lot.rng().randint(1, _MOST_DRAWN)}
 
     def sentence(self, fault: Fault) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
 from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
-from nemeses.shown import Shown
 
 
 class DiskFull(FailingDiskKind):
@@ -19,8 +19,8 @@ class DiskFull(FailingDiskKind):
         "(an exception that nobody caught), and a new one answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY})
-    seen = (Shown("probe", values=("ENOSPC",)),)
-    healed = (Shown("exit", unlike=DEFECTS), Shown("service.port", values=("open",)))
+    seen = (EvidenceRule("probe", values=("ENOSPC",)),)
+    healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
     begun_by = "fill-disk"
 
     def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:

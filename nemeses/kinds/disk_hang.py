@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
-from nemeses.shown import Shown
 
 
 class DiskHang(DiskKind):
@@ -16,8 +16,8 @@ class DiskHang(DiskKind):
     deed = "no sync of the node's simulated disk returns, until it is healed"
     proven_by = "a probe's sync does not return within a second; when healed, it does"
     destroys = frozenset({Damage.SPEED})
-    seen = (Shown("silent_s", least=1),)
-    healed = (Shown("sync_ms", least=0),)
+    seen = (EvidenceRule("silent_s", least=1),)
+    healed = (EvidenceRule("sync_ms", least=0),)
     begun_by = "hang-disk"
 
     def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:

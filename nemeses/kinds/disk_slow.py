@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _SYNC = Parameter("sync_ms", "ms", "how much longer each sync takes", 1, 5_000, drawn=(10.0, 1_000.0))
 
@@ -21,8 +21,8 @@ class DiskSlow(DiskKind):
     deed = "each sync of the node's simulated disk takes longer"
     proven_by = "a probe's sync takes as long; when healed, one of a few takes less"
     destroys = frozenset({Damage.SPEED})
-    seen = (Shown("sync_ms", least=1),)
-    healed = (Shown("sync_ms", least=0),)
+    seen = (EvidenceRule("sync_ms", least=1),)
+    healed = (EvidenceRule("sync_ms", least=0),)
     parameters = (_SYNC,)
     begun_by = "slow-disk"
 
@@ -32,7 +32,7 @@ class DiskSlow(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"sync_ms": round(_SYNC.draw(lot.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:

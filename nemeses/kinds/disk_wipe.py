@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
-from nemeses.shown import Shown
 
 
 class DiskWipe(DiskKind):
@@ -18,8 +18,8 @@ class DiskWipe(DiskKind):
     proven_by = "how many files there were; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
     service = "ended"
-    seen = (Shown("files_before", least=1),)
-    healed = (Shown("service.port", values=("open",)),)
+    seen = (EvidenceRule("files_before", least=1),)
+    healed = (EvidenceRule("service.port", values=("open",)),)
     proven_late = True
     begun_by = "wipe-disk"
     ended_by = "start-anew"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
 from nemeses.mechanisms.shell import ask, kill_script
 from nemeses.ports import Host
-from nemeses.shown import Shown
 
 
 class Kill(Kind[Services]):
@@ -21,8 +21,12 @@ class Kill(Kind[Services]):
     proven_by = "they are gone and its port closed; afterwards a new one answers"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
     service = "ended"
-    seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
-    healed = (Shown("port", values=("open",)),)
+    seen = (
+        EvidenceRule("signalled", values=("yes",)),
+        EvidenceRule("state", values=("gone",)),
+        EvidenceRule("port", values=("closed",)),
+    )
+    healed = (EvidenceRule("port", values=("open",)),)
     mechanism = Services
     begun_by = "kill"
     ended_by = "start"

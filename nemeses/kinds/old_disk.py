@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
-from nemeses.shown import Shown
 
 
 class OldDisk(DiskKind):
@@ -19,8 +19,8 @@ class OldDisk(DiskKind):
     proven_by = "how many files were copied; when healed, a new process answers on the copy"
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
-    seen = (Shown("files_copied", least=1),)
-    healed = (Shown("files_before", least=1), Shown("service.port", values=("open",)))
+    seen = (EvidenceRule("files_copied", least=1),)
+    healed = (EvidenceRule("files_before", least=1), EvidenceRule("service.port", values=("open",)))
     proven_late = True
     begun_by = "copy-disk"
     ended_by = "roll-back"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed, node_facts
 from nemeses.mechanisms.netem import Netem, NetemKind, Rule
 from nemeses.parameters import Parameter, ParameterError
-from nemeses.shown import Shown
 
 _DELAY = Parameter(
     "delay_ms",
@@ -29,7 +29,7 @@ class PacketDelay(NetemKind):
     name = "packet-delay"
     deed = "netem on the node's device to the other nodes"
     proven_by = "netem read back; connects to another node take longer, and are as fast as before when healed"
-    seen = (Shown("queue"), Shown("connect_ms", least=0))
+    seen = (EvidenceRule("queue"), EvidenceRule("connect_ms", least=0))
     parameters = (_DELAY, _JITTER)
     begun_by = "delay"
 
@@ -43,7 +43,7 @@ class PacketDelay(NetemKind):
         rule = Rule(self.name, f"delay {delay_ms:g}ms {jitter_ms:g}ms", least_s=(delay_ms - jitter_ms) / 1e3)
         return by.disturb(fault.targets, rule)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         rng = lot.rng()
         delay_ms = round(_DELAY.draw(rng), 1)
         return {"delay_ms": delay_ms, "jitter_ms": round(delay_ms * rng.uniform(0, 0.5), 1)}

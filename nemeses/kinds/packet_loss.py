@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed, node_facts
 from nemeses.mechanisms.netem import Netem, NetemKind, Rule
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _PERCENT = Parameter(
     "percent",
@@ -30,7 +30,7 @@ class PacketLoss(NetemKind):
         "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, some were "
         "dropped and counted, and not more than asked for"
     )
-    seen = (Shown("dropped", least=1),)
+    seen = (EvidenceRule("dropped", least=1),)
     parameters = (_PERCENT,)
     begun_by = "lose"
 
@@ -38,7 +38,7 @@ class PacketLoss(NetemKind):
         percent = float(fault.parameters["percent"])
         return by.disturb(fault.targets, Rule(self.name, f"loss {percent:g}%", share=percent / 100))
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:

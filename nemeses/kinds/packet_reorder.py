@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Lot, listed, node_facts
-from nemeses.mechanisms.wire import WireEffects, WireKind
+from nemeses.kind import Facts, RandomDraw, listed, node_facts
+from nemeses.mechanisms.packets import WireEffects, WireKind
 from nemeses.parameters import Parameter
-from nemeses.shown import Shown
 
 _PERCENT = Parameter(
     "percent",
@@ -29,7 +29,7 @@ class PacketReorder(WireKind):
         "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, "
         "some were overtaken, and not more than asked for"
     )
-    seen = (Shown("overtaken", least=1),)
+    seen = (EvidenceRule("overtaken", least=1),)
     parameters = (_PERCENT,)
     begun_by = "reorder"
 
@@ -39,7 +39,7 @@ class PacketReorder(WireKind):
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.calm(fault.targets, "overtaken")
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:

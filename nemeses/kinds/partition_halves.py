@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from nemeses.aiming import Aim, ClusterView
 from nemeses.mechanisms.partition import PartitionKind
+from nemeses.targeting import Aim, ClusterView
 
 
 class PartitionHalves(PartitionKind):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nemeses.mechanisms.partition import PartitionKind
 
 
-class PartitionLeader(PartitionKind):
+class PartitionTheLeader(PartitionKind):
     """A node that leads something, and the others."""
 
     name = "partition-leader"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, signal_script
 from nemeses.ports import Host, Site
-from nemeses.shown import Shown
 
 
 class Signals(Mechanism):
@@ -56,8 +56,12 @@ class Pause(Kind[Signals]):
     proven_by = "the state of all their threads, read back both times"
     destroys = frozenset({Damage.PROGRESS})
     service = "stopped"
-    seen = (Shown("signalled", values=("yes",)), Shown("before", unlike=("T",)), Shown("after", values=("T",)))
-    healed = (Shown("signalled", values=("yes",)), Shown("after", unlike=("", "T")))
+    seen = (
+        EvidenceRule("signalled", values=("yes",)),
+        EvidenceRule("before", unlike=("T",)),
+        EvidenceRule("after", values=("T",)),
+    )
+    healed = (EvidenceRule("signalled", values=("yes",)), EvidenceRule("after", unlike=("", "T")))
     mechanism = Signals
     begun_by = "pause"
     ended_by = "resume"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts
-from nemeses.mechanisms.partition import Partition, PartitionKind
-from nemeses.shown import Shown
+from nemeses.mechanisms.partition import PartitionKind, PartitionMechanism
 
 
 class Reject(PartitionKind):
@@ -18,10 +18,10 @@ class Reject(PartitionKind):
         "by ICMP"
     )
     proven_by = "the rule's counters under probes, and connections that are refused at once; after healing they succeed"
-    seen = (*PartitionKind.seen, Shown("not_refused", of="fault", values=({},)))
+    seen = (*PartitionKind.seen, EvidenceRule("not_refused", of="fault", values=({},)))
     begun_by = "reject"
 
-    def inflict(self, by: Partition, fault: Fault) -> Evidence:
+    def inflict(self, by: PartitionMechanism, fault: Fault) -> Evidence:
         return by.cut(fault, reject=True)
 
     def sentence(self, fault: Fault) -> str:

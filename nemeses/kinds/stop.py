@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
 from nemeses.mechanisms.shell import ask, terminate_script
 from nemeses.ports import Host, Site
-from nemeses.shown import Shown
 
 
 class Stop(Kind[Services]):
@@ -24,8 +24,12 @@ class Stop(Kind[Services]):
     )
     destroys = frozenset({Damage.PROGRESS})
     service = "ended"
-    seen = (Shown("signalled", values=("yes",)), Shown("state", values=("gone",)), Shown("port", values=("closed",)))
-    healed = (Shown("port", values=("open",)),)
+    seen = (
+        EvidenceRule("signalled", values=("yes",)),
+        EvidenceRule("state", values=("gone",)),
+        EvidenceRule("port", values=("closed",)),
+    )
+    healed = (EvidenceRule("port", values=("open",)),)
     mechanism = Services
     begun_by = "stop"
     ended_by = "start"

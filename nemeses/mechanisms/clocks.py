@@ -9,7 +9,7 @@ from pathlib import Path
 from nemeses.fault import Evidence
 from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError
-from nemeses.questions import ForgetMove, MoveClock, NoteMove, ReadClocks, Script
+from nemeses.probes import ForgetMove, MoveClock, NoteMove, ReadClocks, Script
 from nemeses.scheduling import Scheduler
 
 # There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
@@ -33,7 +33,7 @@ SHARED = "this host has this machine's own clock, which is never set"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """A host's clocks at one moment: how far they are ahead of this machine's.
 
     `real_s`: the real-time clock. `steady_s`: the time since boot against the monotonic clock; only its changes mean
@@ -65,9 +65,9 @@ class Change:
         }
 
 
-def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) -> Reading:
+def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) -> ClockReading:
     """The best of a few readings. Raises `HostError` when the host does not answer within `patience_s`."""
-    best: Reading | None = None
+    best: ClockReading | None = None
     for _ in range(_READS):
         reading = _read_once(host, scheduler, patience_s)
         if best is None or reading.uncertainty_s < best.uncertainty_s:
@@ -78,14 +78,14 @@ def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) ->
     return best
 
 
-def change(before: Reading, after: Reading) -> Change:
+def change(before: ClockReading, after: ClockReading) -> Change:
     """What happened to a host's clocks from one reading to the next."""
     tolerance_s = before.uncertainty_s + after.uncertainty_s + _UPTIME_STEP_S
     tolerance_s += _MOST_DRIFT * (after.at_s - before.at_s)
     return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
 
 
-def set_right(host: Host, scheduler: Scheduler, found: Reading) -> Evidence:
+def set_right(host: Host, scheduler: Scheduler, found: ClockReading) -> Evidence:
     """Set a host's real-time clock, `found` a moment ago, to this machine's and read it back."""
     if found.shared:
         return Evidence("confirmed", {"shared": SHARED})
@@ -99,7 +99,7 @@ def set_right(host: Host, scheduler: Scheduler, found: Reading) -> Evidence:
     return Evidence("confirmed", detail)
 
 
-def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> Reading:
+def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockReading:
     give_up_s = scheduler.monotonic() + patience_s
     while True:
         switches = _context_switches()
@@ -113,7 +113,7 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> Reading:
             scheduler.sleep(_AGAIN_S)
     middle_s = (scheduler.monotonic() - sent_s) / 2
     try:
-        return Reading(
+        return ClockReading(
             real_s=float(seen["real"]) - (real_s + middle_s),
             steady_s=float(seen["up"]) - (sent_s + middle_s),
             uncertainty_s=middle_s,

@@ -17,7 +17,7 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
 from nemeses.ports import Host, HostError, Site
-from nemeses.questions import FindWay, Queues, RemoveQueue, Script, SetQueue
+from nemeses.probes import FindWay, Queues, RemoveQueue, Script, SetQueue
 
 # By this name of its own a queue is known as ours, and is found again after a run that was killed.
 HANDLE = "b0b:"

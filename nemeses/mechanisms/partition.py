@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, Kind, Lot, Need, listed
+from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, datagrams_script, reach_script, refusal_script
 from nemeses.parameters import Choice, Direction
 from nemeses.ports import Host, HostError, Network, PacketCount
-from nemeses.shown import Shown
 
 Pair = tuple[str, str]
 Counters = dict[Pair, PacketCount]
@@ -23,7 +23,7 @@ _INJECT_DEADLINE_S = 2.0
 _HEAL_DEADLINE_S = 5.0
 
 
-class Partition(Mechanism):
+class PartitionMechanism(Mechanism):
     """The network between the hosts, cut and healed by directed pairs."""
 
     stage = 30
@@ -166,16 +166,16 @@ def cut_pairs(fault: Fault, nodes: Iterable[str]) -> set[Pair]:
     return pairs
 
 
-class PartitionKind(Kind[Partition]):
+class PartitionKind(Kind[PartitionMechanism]):
     """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
     connections between all that were cut succeed."""
 
     proven_by = "the drop rule's counters under probes; after healing the probes pass"
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
-    seen: ClassVar[tuple[Shown, ...]] = (Shown("dropped", of="fault", least=1),)
-    healed = (Shown("unreachable", of="fault", values=({},)),)
-    mechanism = Partition
+    seen: ClassVar[tuple[EvidenceRule, ...]] = (EvidenceRule("dropped", of="fault", least=1),)
+    healed = (EvidenceRule("unreachable", of="fault", values=({},)),)
+    mechanism = PartitionMechanism
     needs = frozenset[Need]({"network"})
     parameters = (
         Choice("direction", "what the targets lose towards the rest: `both`, `out` or `in`"),
@@ -184,16 +184,16 @@ class PartitionKind(Kind[Partition]):
     ended_by = "heal"
     takes = "groups"
 
-    def inflict(self, by: Partition, fault: Fault) -> Evidence:
+    def inflict(self, by: PartitionMechanism, fault: Fault) -> Evidence:
         return by.cut(fault)
 
-    def heal(self, by: Partition, fault: Fault) -> Evidence:
+    def heal(self, by: PartitionMechanism, fault: Fault) -> Evidence:
         return by.heal(fault)
 
     def reaches(self, fault: Fault, nodes: Collection[str]) -> Collection[str]:
         return sorted({name for pair in cut_pairs(fault, nodes) for name in pair})
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"direction": lot.direction}
 
     def sentence(self, fault: Fault) -> str:

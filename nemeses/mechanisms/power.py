@@ -6,16 +6,16 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from history.damage import Damage
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
-from nemeses.kind import Facts, Kind, Lot, Need, facts_of, listed, node_facts
+from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.at_stake import AtStake
-from nemeses.mechanisms.marks import Marks
+from nemeses.mechanisms.disk_marks import Marks
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import start_and_verify
+from nemeses.mechanisms.unsynced_files import AtStake
 from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import Host, HostError, PowerSwitch, Site
-from nemeses.shown import Shown
 
 _NOT_LOST = "the cut was to take what of it was not synced, and that had been written back before"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -141,11 +141,11 @@ class PowerLossKind(Kind[Power]):
         "the power that went"
     )
     service = "ended"
-    seen = (Shown("off", values=(True,)), Shown("answers", values=(False,)))
+    seen = (EvidenceRule("off", values=(True,)), EvidenceRule("answers", values=(False,)))
     healed = (
-        Shown("boot_id", differs_from="boot_id_before"),
-        Shown("synced_mark", values=("kept",)),
-        Shown("service.port", values=("open",)),
+        EvidenceRule("boot_id", differs_from="boot_id_before"),
+        EvidenceRule("synced_mark", values=("kept",)),
+        EvidenceRule("service.port", values=("open",)),
     )
     mechanism = Power
     needs = frozenset[Need]({"power"})
@@ -166,7 +166,7 @@ class PowerLossKind(Kind[Power]):
     def heal(self, by: Power, fault: Fault) -> Evidence:
         return by.restore(fault)
 
-    def draw(self, lot: Lot) -> dict[str, Any]:
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
         return {"tear": lot.tear}
 
     def sentence(self, fault: Fault) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import shlex
 
 from nemeses.ports import Host, HostError
-from nemeses.questions import (
+from nemeses.probes import (
     AboutProcess,
     AwaitPort,
     EndLeft,
-    Kill,
+    KillProbe,
     Reach,
     Refuse,
     Script,
@@ -187,7 +187,7 @@ for i in {_counted(100)}; do
 done
 echo "port=$port"
 """
-    return Script(text, Kill(pid, address, port))
+    return Script(text, KillProbe(pid, address, port))
 
 
 def signal_script(pid: int, signal: str, *, until_stopped: bool) -> Script:

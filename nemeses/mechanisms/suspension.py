@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Facts, Kind, facts_of, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.clocks import Change, Reading, change, note_move, read_clocks, set_right
+from nemeses.mechanisms.clocks import Change, ClockReading, change, note_move, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, HostError, Site
-from nemeses.shown import Shown
 
 _PATIENCE_S = 30.0
 _WORD_S = 5.0
@@ -24,7 +24,7 @@ StoppedState = Literal["stalled", "frozen"]
 class _Held:
     """A host as it was before it was stopped, and the bounds of when that happened (monotonic seconds)."""
 
-    reading: Reading
+    reading: ClockReading
     begun_s: float
     done_s: float
 
@@ -34,7 +34,7 @@ class _Before:
     """What was seen of a host that runs: how long its first word took, its clocks, and why one of them is None."""
 
     word_s: float | None = None
-    reading: Reading | None = None
+    reading: ClockReading | None = None
     error: str = ""
 
 
@@ -184,8 +184,8 @@ class SuspensionKind(Kind[Suspension]):
     After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
 
     service = "unseen"
-    seen = (Shown("state", values=("stalled", "frozen")),)
-    healed = (Shown("state", values=("running",)), Shown("moved"))
+    seen = (EvidenceRule("state", values=("stalled", "frozen")),)
+    healed = (EvidenceRule("state", values=("running",)), EvidenceRule("moved"))
     mechanism = Suspension
     proven_late = True
     ended_by = "resume"

@@ -17,17 +17,17 @@ from typing import Any, Final
 from installation.commands import joined
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.configuration import misconfigured
-from orchestrator.campaign.description import Surroundings, chosen, described, settled
-from orchestrator.campaign.file import parse
-from orchestrator.campaign.invocations import StoredPlan, StoredRun
+from orchestrator.campaign.description import RunWorld, chosen, described, settled
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.own_evidence import foreign, was_configured
+from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.plans import StoredPlan, StoredRun
 from orchestrator.campaign.swarm import draw
 from orchestrator.campaign.systems import deploy, deployed_as
 from systems import Deployed
 from systems.errors import InputError
-from systems.toml_tables import Source
+from systems.toml_tables import TomlSource
 
 SLOWER: Final = ("vagrant", "inventory")
 """The worlds in which everything may take longer than on the machine itself."""
@@ -37,7 +37,7 @@ _MOST_SCALE: Final = 100
 Content = Mapping[str, Any]
 
 
-class Plan:
+class PlannedDescriptions:
     """A stored plan as what its runs must be."""
 
     def __init__(self, plan: StoredPlan) -> None:
@@ -89,19 +89,19 @@ class Plan:
     @cached_property
     def _campaign(self) -> Campaign:
         path = Path(self._plan.path)
-        return parse(Source(str(path), self._plan.text), path)
+        return parse(TomlSource(str(path), self._plan.text), path)
 
-    def _around(self, content: Content, common: Content) -> Surroundings:
+    def _around(self, content: Content, common: Content) -> RunWorld:
         """The run's world, as far as only the run can say it."""
         limits, left_out = _texts(content, "limits"), self._left_out(content)
-        around = Surroundings(
+        around = RunWorld(
             world=self._plan.world or _text(content, "world"),
             reason=_text(content, "world_reason"),
             time_scale=content["time_scale"] if _is_scale(content.get("time_scale")) else 1.0,
             left_out=left_out,
         )
         own = len(limits) - len(chosen(around)) - len(common["limits"])
-        return Surroundings(around.world, around.reason, around.time_scale, tuple(limits[: max(0, own)]), left_out)
+        return RunWorld(around.world, around.reason, around.time_scale, tuple(limits[: max(0, own)]), left_out)
 
     def _left_out(self, content: Content) -> tuple[str, ...]:
         """The optional faults that the world lacked. Hosts of an inventory may lack more than was known before."""

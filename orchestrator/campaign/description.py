@@ -1,7 +1,7 @@
 """`run.toml`: one cell of the matrix as it is run, so that the run's directory explains itself.
 
 Nearly all of it follows from the plan. `settled` is that part; it needs no world, so that the gate can build it again
-from the plan's campaign and compare all of it. `Surroundings` is what the world adds. The orchestrator adds when the
+from the plan's campaign and compare all of it. `RunWorld` is what the world adds. The orchestrator adds when the
 run was made, and with which versions.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from history import DERIVED, VALUE_FIRST
-from orchestrator.campaign.model import Campaign, Cell, Nemesis, Workload
+from history.values import DERIVED, VALUE_FIRST
+from orchestrator.campaign.load_targets import stake_of
+from orchestrator.campaign.model import Campaign, Cell, NemesisSettings, Workload
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.stake import stake_of
 from orchestrator.campaign.systems import client_nodes
 from systems import Deployed
 from workloads.kinds import KINDS
@@ -23,7 +23,7 @@ PROBE = "probe"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunWorld:
     """The world of a run. `reason`: why it was chosen. `time_scale`: by which factor its times are longer. `limits`:
     what a run there does not show, as sentences. `left_out`: the optional kinds of fault that it cannot inflict."""
 
@@ -73,7 +73,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
     }
 
 
-def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, around: Surroundings) -> dict[str, Any]:
+def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, around: RunWorld) -> dict[str, Any]:
     """The content of `run.toml`, but for when the run was made and with which versions. What is required is there as
     the campaign has it. Optional faults that the world cannot inflict are not scheduled; the limits say so."""
     limits = [*around.limits, *chosen(around), *settled["limits"]]
@@ -95,7 +95,7 @@ def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, a
     }
 
 
-def chosen(around: Surroundings) -> list[str]:
+def chosen(around: RunWorld) -> list[str]:
     """The limits that follow from which world was chosen."""
     limits = [f"the {around.world} world was chosen because {around.reason}"]
     if around.left_out:
@@ -135,7 +135,7 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
     return content | dict(workload.parameters)
 
 
-def _nemesis(nemesis: Nemesis) -> dict[str, Any]:
+def _nemesis(nemesis: NemesisSettings) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": nemesis.kind}
     if nemesis.kind == "random":
         content["faults"], content["left_out"] = list(nemesis.faults), []

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from analysis.core.anomalies import CLASSES as ANOMALIES
-from analysis.core.anomalies import REASONS
+from analysis.checker_registry import CLASSES as ANOMALIES
+from analysis.checker_registry import REASONS
 from analysis.expectation import BEFORE_FAULTS, DEMANDS, contradicts
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from orchestrator.campaign.model import VERDICTS

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.summary import Entry, to_json
+from analysis.summary import RunSummary, to_json
 from analysis.verdict import FAIL, PASS, UNKNOWN, besides
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.policy_checks import Finding, PolicyReport, check_policy
+from orchestrator.campaign.policy_checks import PolicyFinding, PolicyReport, check_policy
 from orchestrator.campaign.policy_file import Policy
 from orchestrator.errors import EXIT_OF_VERDICT
 
@@ -24,7 +24,7 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Decision:
+class GateDecision:
     """`verdict`: pass, fail or unknown, over all runs; `reason` in a sentence."""
 
     verdict: str
@@ -44,8 +44,8 @@ class GateResult:
     one; `policy` is its file."""
 
     directory: Path
-    decision: Decision
-    entries: tuple[Entry, ...]
+    decision: GateDecision
+    entries: tuple[RunSummary, ...]
     doubts: tuple[str, ...]
     invocations: tuple[str, ...]
     superseded: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class GateResult:
     report: PolicyReport | None = None
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[PolicyFinding, ...]:
         return () if self.report is None else self.report.findings
 
     @property
@@ -137,11 +137,11 @@ def _result(
 
 
 def decide(
-    entries: Sequence[Entry],
+    entries: Sequence[RunSummary],
     doubts: Sequence[str] = (),
-    findings: Sequence[Finding] = (),
+    findings: Sequence[PolicyFinding] = (),
     excused: Collection[str] = (),
-) -> Decision:
+) -> GateDecision:
     """The gravest of what the runs came to, of what is not known of the plan, and of what the policy found. `excused`:
     runs whose failures are known and allowed for. That excuses what was proven, not what is missing: a run that would
     be undecided without its failure leaves the gate undecided with it."""
@@ -150,7 +150,7 @@ def decide(
     against = [f"{_count(wrong, entries)} did not come to what was expected: {_names(wrong)}"] if wrong else []
     against += [finding.sentence for finding in findings if finding.verdict == FAIL]
     if against:
-        return Decision(FAIL, "; ".join(against))
+        return GateDecision(FAIL, "; ".join(against))
     open_points = [f"{_count(unmet, entries)} could not be judged: {_names(unmet)}"] if unmet else []
     loose = [entry for entry in entries if entry.run in excused and besides(entry.reasons)]
     if loose:
@@ -160,18 +160,22 @@ def decide(
     open_points += doubts
     open_points += [finding.sentence for finding in findings if finding.verdict == UNKNOWN]
     if open_points or not entries:
-        return Decision(UNKNOWN, "; ".join(open_points) or "there are no runs to decide over")
+        return GateDecision(UNKNOWN, "; ".join(open_points) or "there are no runs to decide over")
     if excused:
         told = f"{len(excused)} failed only in ways that the policy knows: {', '.join(sorted(excused))}"
-        return Decision(PASS, f"{len(entries) - len(excused)} of {len(entries)} runs came to what was expected; {told}")
-    return Decision(PASS, f"all {len(entries)} runs came to what was expected" if len(entries) > 1 else "as expected")
+        return GateDecision(
+            PASS, f"{len(entries) - len(excused)} of {len(entries)} runs came to what was expected; {told}"
+        )
+    return GateDecision(
+        PASS, f"all {len(entries)} runs came to what was expected" if len(entries) > 1 else "as expected"
+    )
 
 
 def _count(some: Sequence[object], all_of_them: Sequence[object]) -> str:
     return f"{len(some)} of {len(all_of_them)} run{'s' if len(all_of_them) > 1 else ''}"
 
 
-def _names(entries: Sequence[Entry]) -> str:
+def _names(entries: Sequence[RunSummary]) -> str:
     shown = []
     for entry in entries[:_MOST_NAMED]:
         why = f": {entry.reasons[0]}" if entry.verdict == UNKNOWN and entry.reasons else ""
@@ -179,5 +183,5 @@ def _names(entries: Sequence[Entry]) -> str:
     return ", ".join(shown) + _more(entries)
 
 
-def _more(entries: Sequence[Entry]) -> str:
+def _more(entries: Sequence[RunSummary]) -> str:
     return f" and {len(entries) - _MOST_NAMED} more" if len(entries) > _MOST_NAMED else ""

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from analysis.rundir import RunDescription
-from analysis.standing import Standing, standing_of
-from analysis.summary import Entry, Planned, entry
+from analysis.run_directory import RunDescription
+from analysis.stored_verdict import StoredVerdict, standing_of
+from analysis.summary import Planned, RunSummary, entry
 from analysis.verdict import Expectation
 from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.as_planned import Plan
-from orchestrator.campaign.invocations import (
+from orchestrator.campaign.as_planned import PlannedDescriptions
+from orchestrator.campaign.plan import invocation_of
+from orchestrator.campaign.plans import (
     PlanError,
     StoredPlan,
     StoredRun,
@@ -26,7 +27,6 @@ from orchestrator.campaign.invocations import (
     stamps,
     supersedes,
 )
-from orchestrator.campaign.plan import invocation_of
 from orchestrator.errors import UsageError
 
 _OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")
@@ -40,7 +40,7 @@ class Matrix:
 
     plans: tuple[StoredPlan, ...]
     superseded: tuple[str, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[RunSummary, ...]
     doubts: tuple[str, ...]
 
 
@@ -69,7 +69,7 @@ def read_matrix(
     entries = [
         _entry(campaign_dir / run.id, plan, run, as_planned, any_analysis, resumable=resumable)
         for plan in counted
-        for as_planned in (Plan(plan),)
+        for as_planned in (PlannedDescriptions(plan),)
         for run in plan.runs
         if only in (None, run.id)
     ]
@@ -113,12 +113,18 @@ def _no_plan(campaign_dir: Path) -> str:
 
 
 def _entry(
-    run_dir: Path, plan: StoredPlan, run: StoredRun, as_planned: Plan, any_analysis: bool, *, resumable: str | None
-) -> Entry:
+    run_dir: Path,
+    plan: StoredPlan,
+    run: StoredRun,
+    as_planned: PlannedDescriptions,
+    any_analysis: bool,
+    *,
+    resumable: str | None,
+) -> RunSummary:
     """`resumable`: the stamp of the invocation that can be gone on with."""
     planned = Planned(run.id, run.cell.name, run.seed, run.cell.expect, run.cell.mutants)
     if not run_dir.is_dir():
-        return entry(planned, Standing(None, None, (_never_made(run_dir.parent, plan, resumable),)))
+        return entry(planned, StoredVerdict(None, None, (_never_made(run_dir.parent, plan, resumable),)))
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
     if described is None:
@@ -158,7 +164,7 @@ def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, 
         yield f"campaign.toml cannot be read: {error}"
 
 
-def _stray(run_dir: Path, any_analysis: bool) -> Entry:
+def _stray(run_dir: Path, any_analysis: bool) -> RunSummary:
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
     planned = (

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.rundir import LEAST_SHARE
+from analysis.run_directory import LEAST_SHARE
 from analysis.verdict import Expectation
 from orchestrator.campaign.steps import Step
 from systems import RoleSettings
@@ -94,7 +94,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Nemesis:
+class NemesisSettings:
     """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong.
 
     `optional_faults`: those of `faults` that a world may lack; without any other the campaign is not run there.
@@ -184,7 +184,7 @@ class Campaign:
     system: SystemUnderTest
     settings: RoleSettings
     workload: Workload
-    nemesis: Nemesis
+    nemesis: NemesisSettings
     checks: Checks
     seeds: Seeds
     cells: tuple[Cell, ...]

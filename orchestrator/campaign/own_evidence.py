@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from history.checked import read_lines
+from history.checksummed_lines import read_lines
 from nemeses import Schedule, plan_schedule
-from orchestrator.campaign.invocations import StoredRun
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import derived_seed
+from orchestrator.campaign.plans import StoredRun
 
 _SIMULATED: Final = ("simulation.json", "history/oracles.json")
 _IDENTITIES: Final = ("data/meta.properties", "earlier/meta.properties")

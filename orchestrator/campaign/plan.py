@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from installation.commands import command
-from orchestrator.campaign.finding import shown
+from orchestrator.campaign.lookup import shown
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from analysis.summary import Entry, samples
+from analysis.summary import RunSummary, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from orchestrator.campaign.known_failures import Signatures, signatures_of
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, Policy
-from orchestrator.campaign.signatures import Signatures, signatures_of
 
 _MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Finding:
+class PolicyFinding:
     """What one demand of the policy came to: pass, fail or unknown, in a sentence."""
 
     demand: str
@@ -30,7 +30,7 @@ class Finding:
 class PolicyReport:
     """`excused`: by run, why its failure is let through."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PolicyFinding, ...]
     signatures: Signatures
     excused: Mapping[str, str]
 
@@ -54,38 +54,38 @@ def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | No
     return PolicyReport(tuple(findings), signatures, signatures.excused)
 
 
-def mutation_score(entries: Sequence[Entry]) -> tuple[int, int]:
+def mutation_score(entries: Sequence[RunSummary]) -> tuple[int, int]:
     """How many cells with mutants were caught as expected in each of their runs, and how many there are that are to be
     caught: a mutant that is expected to pass shows nothing when it does."""
     cells = _mutated_cells(entries)
     return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
 
 
-def _mutated_cells(entries: Sequence[Entry]) -> set[str]:
+def _mutated_cells(entries: Sequence[RunSummary]) -> set[str]:
     return {entry.cell for entry in entries if entry.mutants and entry.expected.startswith(FAIL)}
 
 
-def _worlds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _worlds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     for world in policy.worlds:
         absent = sorted(
             {entry.cell for entry in entries} - {entry.cell for entry in entries if entry.world == world and entry.met}
         )
         said = f"cells without a good run there: {', '.join(absent)}" if absent else "every cell was run there"
-        yield Finding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {said}")
+        yield PolicyFinding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {said}")
 
 
-def _faults(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _faults(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     confirmed: Counter[str] = Counter()
     for entry in samples(entry for entry in entries if entry.verdict != UNKNOWN):
         confirmed.update(entry.confirmed)
     for kind, least in policy.faults.items():
         verdict = PASS if confirmed[kind] >= least else UNKNOWN
-        yield Finding(
+        yield PolicyFinding(
             "fault", verdict, f"required fault {kind}: confirmed {confirmed[kind]} times, {least} are asked for"
         )
 
 
-def _seeds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _seeds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     if policy.seeds is None:
         return
     judged = {
@@ -94,12 +94,12 @@ def _seeds(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
     }
     few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.seeds]
     said = f"too few were judged: {', '.join(few)}" if few else f"{min(judged.values(), default=0)} at least"
-    yield Finding(
+    yield PolicyFinding(
         "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.seeds}: {said}"
     )
 
 
-def _clean_build(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _clean_build(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     if not policy.clean_build:
         return
     builds = sorted({entry.versions.get("brownout", "unknown") for entry in entries})
@@ -107,16 +107,16 @@ def _clean_build(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
     said = f"runs were made with {', '.join(unclean)}" if unclean else f"all runs were made with {', '.join(builds)}"
     if len(builds) > 1 and not unclean:
         said = f"runs were made with different builds: {', '.join(builds)}"
-    yield Finding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {said}")
+    yield PolicyFinding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {said}")
 
 
-def _mutation_score(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _mutation_score(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     asked = policy.mutation_score
     if asked is None:
         return
     killed, cells = mutation_score(entries)
     if not cells:
-        yield Finding(
+        yield PolicyFinding(
             "mutation score",
             UNKNOWN,
             "mutation score: no cell has mutants that are expected to fail, so nothing shows that bugs are caught",
@@ -127,10 +127,10 @@ def _mutation_score(policy: Policy, entries: Sequence[Entry]) -> Iterator[Findin
     verdict = PASS if killed / cells >= asked else UNKNOWN if most / cells >= asked else FAIL
     said = f"mutation score: {killed} of {cells} cells with mutants were caught as expected"
     undecided = f", {most - killed} undecided" if most > killed else ""
-    yield Finding("mutation score", verdict, f"{said}{undecided}, {asked:.0%} are asked for")
+    yield PolicyFinding("mutation score", verdict, f"{said}{undecided}, {asked:.0%} are asked for")
 
 
-def _budgets(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     for figure, limit, unit, what in (
         ("latency_p50_ms", policy.latency_p50_ms, "ms", "median latency"),
         ("latency_p99_ms", policy.latency_p99_ms, "ms", "latency p99"),
@@ -140,21 +140,23 @@ def _budgets(policy: Policy, entries: Sequence[Entry]) -> Iterator[Finding]:
             yield _budget(figure, limit, unit, what, _passes(entries))
 
 
-def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[Entry]) -> Finding:
+def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunSummary]) -> PolicyFinding:
     """Of one figure. Runs that failed, or were to fail, are judged by other things."""
     over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit]
     unmeasured = [entry.run for entry in entries if figure not in entry.stats]
     if over:
         told = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}" for entry in over)
-        return Finding("budget", FAIL, f"{what}: over {limit:g} {unit} in {told}")
+        return PolicyFinding("budget", FAIL, f"{what}: over {limit:g} {unit} in {told}")
     if unmeasured or not entries:
         told = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
-        return Finding("budget", UNKNOWN, f"{what}: not measured {told}" if unmeasured else f"{what}: measured {told}")
+        return PolicyFinding(
+            "budget", UNKNOWN, f"{what}: not measured {told}" if unmeasured else f"{what}: measured {told}"
+        )
     worst = max(entry.stats[figure] for entry in entries)
-    return Finding("budget", PASS, f"{what}: {worst:g} {unit} at most, {limit:g} {unit} are allowed")
+    return PolicyFinding("budget", PASS, f"{what}: {worst:g} {unit} at most, {limit:g} {unit} are allowed")
 
 
-def _passes(entries: Sequence[Entry]) -> list[Entry]:
+def _passes(entries: Sequence[RunSummary]) -> list[RunSummary]:
     return [entry for entry in entries if entry.verdict == PASS and entry.met]
 
 
@@ -163,44 +165,44 @@ def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
     return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True)
 
 
-def _throughput(entry: Entry) -> float | None:
+def _throughput(entry: RunSummary) -> float | None:
     return entry.acknowledged / entry.duration_s if entry.acknowledged > 0 and entry.duration_s > 0 else None
 
 
-def _latency(entry: Entry) -> float | None:
+def _latency(entry: RunSummary) -> float | None:
     value = entry.stats.get("latency_p50_ms")
     return value if value is not None and value > 0 else None
 
 
-_MEASURES: Mapping[str, tuple[str, bool, Callable[[Entry], float | None]]] = {
+_MEASURES: Mapping[str, tuple[str, bool, Callable[[RunSummary], float | None]]] = {
     "latency": ("median latency", True, _latency),
     "throughput": ("acknowledged writes a second", False, _throughput),
 }
 """By name: what it is, whether more of it is worse, and how a run has it."""
 
 
-def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[Entry]) -> Iterator[Finding]:
+def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     """The comparison with a baseline, which must be one of this campaign."""
     others = sorted({plan.campaign for plan in then.plans} - {campaign})
     if others:
         told = f"it is of the campaign {', '.join(others)}, which shows nothing of {campaign}"
-        yield Finding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
         return
     yield from _comparisons(baseline, then.entries, now)
 
 
-def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]) -> Iterator[Finding]:
+def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     from orchestrator.campaign.comparison import compare  # with numpy, which nothing else here needs
 
     if same := sorted({entry.run for entry in then} & {entry.run for entry in now}):
         told = f"{len(same)} of its runs are those that are judged, which prove nothing of themselves: {_first(same)}"
-        yield Finding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
         return
     for measure in baseline.measures:
         what, larger_is_worse, value_of = _MEASURES[measure]
         if unmeasured := [entry.run for entry in (*_passes(now), *_passes(then)) if value_of(entry) is None]:
             told = f"not measured in {_first(unmeasured)}"
-            yield Finding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
             continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
         uncompared = sorted(_place(*each) for each in after.keys() - before.keys())
@@ -209,7 +211,7 @@ def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]
             told = (
                 f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "there are no runs to compare"
             )
-            yield Finding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
             continue
         seen = compare(sides, larger_is_worse=larger_is_worse)
         said = (
@@ -218,10 +220,10 @@ def _comparisons(baseline: Baseline, then: Sequence[Entry], now: Sequence[Entry]
         )
         if seen.least_p > baseline.alpha:
             few = f"so few runs show nothing at that alpha, their smallest p is {seen.least_p:.3g}: run more seeds"
-            yield Finding("baseline", UNKNOWN, f"{said}; {few}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{said}; {few}")
         else:
             is_worse = seen.p <= baseline.alpha and seen.worse > baseline.effect
-            yield Finding("baseline", FAIL if is_worse else PASS, said)
+            yield PolicyFinding("baseline", FAIL if is_worse else PASS, said)
 
 
 def _first(runs: Sequence[str]) -> str:
@@ -233,7 +235,9 @@ def _place(cell: str, world: str) -> str:
     return f"{cell} in the {world} world"
 
 
-def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]) -> dict[tuple[str, str], list[float]]:
+def _by_cell(
+    entries: Sequence[RunSummary], value_of: Callable[[RunSummary], float | None]
+) -> dict[tuple[str, str], list[float]]:
     """By cell and world: how fast one world is says nothing of another."""
     found: dict[tuple[str, str], list[float]] = {}
     for entry in samples(entries):
@@ -243,12 +247,12 @@ def _by_cell(entries: Sequence[Entry], value_of: Callable[[Entry], float | None]
     return found
 
 
-def _signatures(signatures: Signatures) -> Iterator[Finding]:
+def _signatures(signatures: Signatures) -> Iterator[PolicyFinding]:
     for signature in signatures.new:
-        yield Finding("signature", FAIL, f"new: {signature}")
+        yield PolicyFinding("signature", FAIL, f"new: {signature}")
     for signature, known in signatures.expired.items():
-        yield Finding(
+        yield PolicyFinding(
             "signature", FAIL, f"{signature} was known until {known.expires}, which has passed: {known.reason}"
         )
     for signature, known in signatures.known.items():
-        yield Finding("signature", PASS, f"known until {known.expires}: {signature}: {known.reason}")
+        yield PolicyFinding("signature", PASS, f"known until {known.expires}: {signature}: {known.reason}")

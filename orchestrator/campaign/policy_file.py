@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 
-from analysis.core.anomalies import CLASSES as ANOMALIES
+from analysis.checker_registry import CLASSES as ANOMALIES
 from nemeses import KINDS
 from orchestrator.campaign.model import WORLDS
 from orchestrator.errors import UsageError
-from systems.toml_tables import Source, Table
+from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "gate.toml"
 MEASURES = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFailure:
     """A failure that is let through until `expires`; `cell` and `system` are empty where any is meant."""
 
     anomaly: str
@@ -59,7 +59,7 @@ class Policy:
     latency_p99_ms: float | None = None
     outage_s: float | None = None
     baseline: Baseline | None = None
-    known: tuple[Known, ...] = ()
+    known: tuple[KnownFailure, ...] = ()
 
     def speaks_of(self, campaign: str) -> bool:
         return not self.campaigns or campaign in self.campaigns
@@ -77,7 +77,7 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
             f"{path}: a policy inside of the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
             "store, or give it with --policy"
         )
-    found = [_policy(Source.read_stored(path), path) for path in beside if os.path.lexists(path)]
+    found = [_policy(TomlSource.read_stored(path), path) for path in beside if os.path.lexists(path)]
     for other in found[1:]:
         if not found[0].path.samefile(other.path):
             raise UsageError(
@@ -95,10 +95,10 @@ def _inside(store: Path) -> list[Path]:
 
 def read_policy(path: Path) -> Policy:
     """Raises `InputError`, which names file, line and key."""
-    return _policy(Source.read(path), path)
+    return _policy(TomlSource.read(path), path)
 
 
-def _policy(source: Source, path: Path) -> Policy:
+def _policy(source: TomlSource, path: Path) -> Policy:
     root = source.root()
     required, budget = root.table("require"), root.table("budget")
     policy = Policy(
@@ -156,14 +156,14 @@ def _baseline(table: Table, policy: Path) -> Baseline:
     return baseline
 
 
-def _known(table: Table) -> Known:
+def _known(table: Table) -> KnownFailure:
     expires = table.raw("expires", None)
     if not isinstance(expires, date) or isinstance(expires, datetime):
         table.refuse(
             "expires is a date without quotes, such as expires = 2030-01-31",
             "expires" if "expires" in table else None,
         )
-    known = Known(
+    known = KnownFailure(
         anomaly=table.text("anomaly", choices=ANOMALIES),
         reason=table.text("reason"),
         expires=expires,

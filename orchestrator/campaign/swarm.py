@@ -17,8 +17,8 @@ from random import Random
 from typing import Final
 
 from nemeses import KINDS
-from nemeses.generate import ScheduleError, plan_schedule
-from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, Nemesis, Swarm, Topology, Workload
+from nemeses.schedule import ScheduleError, plan_schedule
+from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, NemesisSettings, Swarm, Topology, Workload
 from systems import Settings
 from workloads.kinds.log import COMPRESSION
 
@@ -127,7 +127,7 @@ def _of_clients(chance: Random) -> dict[str, int | float | str]:
     }
 
 
-def _nemesis(chance: Random, given: Nemesis, nodes: int, workload: Workload) -> Nemesis:
+def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workload) -> NemesisSettings:
     possible = faults_of(given.faults, nodes, workload.replication_factor)
     order = chance.sample(possible, len(possible))
     wanted = chance.randint(1, min(MOST_KINDS, len(order)))

@@ -45,7 +45,7 @@ SPARK = "engine spark"
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at. `part`: what it is needed for; `remedy` is empty where it is `met`."""
 
     part: str
@@ -55,7 +55,7 @@ class Finding:
     remedy: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[DoctorFinding]:
     """Everything, in the order in which to remedy it."""
     return [*_python(), *_spark(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
@@ -82,7 +82,7 @@ def main(*, clean: bool, as_json: bool) -> int:
     return EXIT_PASS if worlds["process"] else EXIT_UNKNOWN
 
 
-def able(findings: Sequence[Finding]) -> dict[str, bool]:
+def able(findings: Sequence[DoctorFinding]) -> dict[str, bool]:
     """Which worlds can run campaigns here."""
     lacking = {each.part for each in findings if not each.met}
     parts = {"namespaces": NAMESPACES, "vagrant": VIRTUAL_MACHINES, "inventory": INVENTORY}
@@ -90,7 +90,7 @@ def able(findings: Sequence[Finding]) -> dict[str, bool]:
     return {"process": can_run, **{world: can_run and part not in lacking for world, part in parts.items()}}
 
 
-def _print(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
+def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
     from orchestrator.command.printing import show, verdict_line
 
     rows = [
@@ -114,7 +114,7 @@ def _print(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
     _print_machines(findings, worlds)
 
 
-def _print_machines(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> None:
+def _print_machines(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
     """Worlds that nobody needs who does not ask for them."""
     from orchestrator.command.printing import verdict_line
 
@@ -132,16 +132,16 @@ def _print_machines(findings: Sequence[Finding], worlds: Mapping[str, bool]) -> 
         verdict_line("unknown", f"not yet on other hosts (--inventory FILE): {absent[INVENTORY]} missing")
 
 
-def _python() -> list[Finding]:
+def _python() -> list[DoctorFinding]:
     version = platform.python_version()
     met = sys.version_info >= (3, 11)
-    findings = [Finding(EVERY_WORLD, "python", met, version, "" if met else "install Python 3.11 or later")]
+    findings = [DoctorFinding(EVERY_WORLD, "python", met, version, "" if met else "install Python 3.11 or later")]
     absent = [name for name in _LIBRARIES if not _installed(name)]
     detail = f"{len(_LIBRARIES) - len(absent)} of {len(_LIBRARIES)}" + (
         f", without {', '.join(absent)}" if absent else ""
     )
     remedy = _install_again() if absent else ""
-    return [*findings, Finding(EVERY_WORLD, "libraries", not absent, detail, remedy)]
+    return [*findings, DoctorFinding(EVERY_WORLD, "libraries", not absent, detail, remedy)]
 
 
 def _installed(name: str) -> bool:
@@ -159,81 +159,83 @@ def _install_again() -> str:
     return f"remove .venv and run {command('doctor')} again"
 
 
-def _spark() -> list[Finding]:
+def _spark() -> list[DoctorFinding]:
     """Without Spark runs are judged in process. Where it is installed it is the default, and then Java is a need."""
     if absent := extras.missing(extras.SPARK):
         remedy = f"nothing, or: {extras.how_to_install(extras.SPARK)}"
-        return [Finding(SPARK, "extra [spark]", False, f"without {', '.join(absent)}: judged in process", remedy)]
-    return [Finding(SPARK, "extra [spark]", True, f"pyspark {metadata.version('pyspark')}"), _java()]
+        return [DoctorFinding(SPARK, "extra [spark]", False, f"without {', '.join(absent)}: judged in process", remedy)]
+    return [DoctorFinding(SPARK, "extra [spark]", True, f"pyspark {metadata.version('pyspark')}"), _java()]
 
 
-def _extra_vms(part: str) -> Finding:
+def _extra_vms(part: str) -> DoctorFinding:
     absent = extras.missing(extras.VMS)
     detail = f"without {', '.join(absent)}" if absent else f"ansible-core {metadata.version('ansible-core')}"
-    return Finding(part, "extra [vms]", not absent, detail, extras.how_to_install(extras.VMS) if absent else "")
+    return DoctorFinding(part, "extra [vms]", not absent, detail, extras.how_to_install(extras.VMS) if absent else "")
 
 
-def _java() -> Finding:
-    from analysis.spark import OLDEST_JAVA, java_version
+def _java() -> DoctorFinding:
+    from analysis.engines.spark import OLDEST_JAVA, java_version
 
     version = java_version()
     met = version is not None and version >= OLDEST_JAVA
     remedy = "" if met else f"apt-get install openjdk-{OLDEST_JAVA}-jre-headless (or any later one)"
-    return Finding(EVERY_WORLD, "java", met, "none" if version is None else str(version), remedy)
+    return DoctorFinding(EVERY_WORLD, "java", met, "none" if version is None else str(version), remedy)
 
 
-def _disk() -> Finding:
+def _disk() -> DoctorFinding:
     store = default_store()
     where = store if store.exists() else store.parent
     free = shutil.disk_usage(where).free
     met = free >= _FREE_BYTES and os.access(where, os.W_OK)
     remedy = "" if met else f"free some space, or give another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
-    return Finding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
+    return DoctorFinding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
 
 
-def _namespaces() -> list[Finding]:
+def _namespaces() -> list[DoctorFinding]:
     from orchestrator.worlds.namespaces import requirements
 
     return [
-        Finding(NAMESPACES, need.name, need.met, need.detail, "" if need.met else need.remedy)
+        DoctorFinding(NAMESPACES, need.name, need.met, need.detail, "" if need.met else need.remedy)
         for need in requirements.check()
     ]
 
 
-def _virtual_machines() -> list[Finding]:
+def _virtual_machines() -> list[DoctorFinding]:
     import nodeimage
     from orchestrator.worlds.vagrant import requirements
 
     findings = [
-        Finding(VIRTUAL_MACHINES, need.name, need.met, need.detail, "" if need.met else need.remedy)
+        DoctorFinding(VIRTUAL_MACHINES, need.name, need.met, need.detail, "" if need.met else need.remedy)
         for need in requirements.check()
     ]
     try:
         image = nodeimage.find(PROJECT_ROOT)
-        place, found = image.directory, Finding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}")
+        place, found = image.directory, DoctorFinding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}")
     except nodeimage.ImageError as error:
         said, remedy = str(error).splitlines()[0], command("image", "build")
-        place, found = None, Finding(VIRTUAL_MACHINES, "image", False, said, remedy)
+        place, found = None, DoctorFinding(VIRTUAL_MACHINES, "image", False, said, remedy)
     return [_extra_vms(VIRTUAL_MACHINES), *findings, _kvm(place), found]
 
 
-def _kvm(image: Path | None) -> Finding:
+def _kvm(image: Path | None) -> DoctorFinding:
     """Not a need: without it, machines are emulated."""
     from orchestrator.worlds.vagrant import driver, requirements
 
     try:
-        return Finding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration(image).detail)
+        return DoctorFinding(VIRTUAL_MACHINES, "KVM", True, requirements.acceleration(image).detail)
     except UsageError as error:
-        return Finding(VIRTUAL_MACHINES, "KVM", False, str(error), f"unset {driver.VARIABLE}")
+        return DoctorFinding(VIRTUAL_MACHINES, "KVM", False, str(error), f"unset {driver.VARIABLE}")
 
 
-def _inventory() -> list[Finding]:
+def _inventory() -> list[DoctorFinding]:
     from orchestrator.machine.programs import find_program
 
     ssh = find_program("ssh")
     return [
         _extra_vms(INVENTORY),
-        Finding(INVENTORY, "ssh", ssh is not None, ssh or "not installed", "" if ssh else "install openssh-client"),
+        DoctorFinding(
+            INVENTORY, "ssh", ssh is not None, ssh or "not installed", "" if ssh else "install openssh-client"
+        ),
     ]
 
 

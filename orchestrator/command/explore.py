@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from installation.files import default_store
-from orchestrator.campaign.file import load
-from orchestrator.campaign.finding import find, shortest, shown
-from orchestrator.campaign.judging import IN_PROCESS, Engine, choose_engine
+from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine
+from orchestrator.campaign.lookup import find, shortest, shown
 from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.store import Store
 from orchestrator.cleanup import always
 from orchestrator.command.printing import say
@@ -23,22 +23,22 @@ from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, 
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import code
-from orchestrator.search.attempt import Attempted, Task, attempt, spread
+from orchestrator.search.exploration_store import Exploration, Head
 from orchestrator.search.exploring import (
     GUIDED,
     RANDOM,
     ROUND,
     Arm,
-    Source,
+    ExploredCell,
     cheapest,
     explore,
     found_in,
     require_explorable,
 )
-from orchestrator.search.making import Maker, make_to_stay, require_simulation
-from orchestrator.search.record import Exploration, Head
+from orchestrator.search.report import told_of
+from orchestrator.search.run_maker import Maker, make_to_stay, require_simulation
 from orchestrator.search.scratch import scratch
-from orchestrator.search.telling import told_of
+from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     require_explorable(campaign)
     exploration = _exploration(options, store, campaign)
     head, cell = exploration.head, _cell(campaign, exploration.head.cell)
-    arms = [Arm(name, Source(campaign, cell, head.first), head.round_runs) for name in head.arms]
+    arms = [Arm(name, ExploredCell(campaign, cell, head.first), head.round_runs) for name in head.arms]
     with exploration.held():
         with Progress(quiet=options.quiet) as progress:
             ended, kept = _explore(exploration, arms, store, options, progress)
@@ -134,7 +134,7 @@ def _explore(
 @contextmanager
 def _workers(
     options: argparse.Namespace, store: Store, interrupts: Interrupts
-) -> Iterator[Callable[[list[Task]], Iterable[Attempted]]]:
+) -> Iterator[Callable[[list[ExplorationTask]], Iterable[Attempted]]]:
     """What makes runs: this process, or Spark's. Raises `UsageError` where there is no Spark."""
     with scratch(store) as place:
         if options.engine == IN_PROCESS:
@@ -148,7 +148,7 @@ def _workers(
 
 
 def _session(engine: Engine, master: str | None) -> SparkSession:
-    from analysis.spark import SparkUnavailableError
+    from analysis.engines.spark import SparkUnavailableError
 
     handle = engine.handle
     assert handle is not None
@@ -161,7 +161,7 @@ def _session(engine: Engine, master: str | None) -> SparkSession:
 def _make_all(
     exploration: Exploration,
     arms: list[Arm],
-    make: Callable[[list[Task]], Iterable[Attempted]],
+    make: Callable[[list[ExplorationTask]], Iterable[Attempted]],
     progress: Progress,
 ) -> str:
     """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it, however often."""

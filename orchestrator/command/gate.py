@@ -12,11 +12,11 @@ from pathlib import Path
 from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.documents import write_documents
 from orchestrator.campaign.gate import GateResult, gate
-from orchestrator.campaign.invocations import chosen_stamps, stamps
 from orchestrator.campaign.matrix import runs_in
+from orchestrator.campaign.plans import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
+from orchestrator.campaign.reports import write_documents
 from orchestrator.campaign.store import LATEST, Store
 from orchestrator.command.markdown import in_markdown
 from orchestrator.command.printing import say, show, show_runs, verdict_line

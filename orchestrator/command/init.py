@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from installation.commands import command
-from orchestrator.campaign.finding import shortest
+from orchestrator.campaign.lookup import shortest
 from orchestrator.cleanup import clean_up
 from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_PASS, UsageError

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from installation.visible import visible, visible_line
+from installation.sanitize import visible, visible_line
 from orchestrator.campaign.model import FILESYSTEMS
 from orchestrator.cleanup import described
 from orchestrator.command import search_line
@@ -187,9 +187,9 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
 
         return gate.main(options)
     if command in ("analyze", "report"):
-        from orchestrator.command import judge
+        from orchestrator.command import analyze
 
-        return judge.main(options)
+        return analyze.main(options)
     if command == "nodes":
         from orchestrator.command import nodes
 
@@ -219,9 +219,9 @@ def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
 
         return mutants.main(options)
     if command == "test":
-        from orchestrator.command import own_tests
+        from orchestrator.command import test
 
-        return own_tests.main(options)
+        return test.main(options)
     from orchestrator.command import doctor
 
     return doctor.main(clean=options.clean, as_json=options.json)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from analysis.verdict import first_reasons
-from installation.visible import shortened, visible_line
+from installation.sanitize import shortened, visible_line
 from orchestrator.campaign.gate import GateResult
 from orchestrator.campaign.policy_checks import mutation_score
 

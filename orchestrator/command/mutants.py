@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from installation.files import PROJECT_ROOT, default_store
-from orchestrator.campaign.finding import find
+from orchestrator.campaign.lookup import find
 from orchestrator.campaign.store import Store
 from orchestrator.command.printing import say, show
 from orchestrator.command.run import seed_range
@@ -19,7 +19,7 @@ from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNK
 from orchestrator.running.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from orchestrator.search.mutation import Measured, Schedule
+    from orchestrator.search.mutation_score import MutantResult, MutantSchedule
 
 GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
@@ -50,7 +50,7 @@ def _list(mutants: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
-    from orchestrator.search.mutation import all_schedules, check_size, schedules
+    from orchestrator.search.mutation_score import all_schedules, check_size, schedules
 
     given = [find(name) for name in options.campaign]
     campaigns = given or [find(name) for name in sorted(_named(mutants))]
@@ -63,7 +63,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
             others, without = all_schedules({name: mutants[name] for name in without}, [find(GENERAL)])
             wanted += others
 
-    seeds, results = seed_range(options.seeds), list["Measured"]()
+    seeds, results = seed_range(options.seeds), list["MutantResult"]()
     check_size(wanted, seeds)
     try:
         _measure_all(wanted, seeds, options.jobs or os.cpu_count() or 1, results)
@@ -77,9 +77,11 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
     return exit_code(results)
 
 
-def _measure_all(wanted: Sequence[Schedule], seeds: Sequence[int], jobs: int, results: list[Measured]) -> None:
+def _measure_all(
+    wanted: Sequence[MutantSchedule], seeds: Sequence[int], jobs: int, results: list[MutantResult]
+) -> None:
     """`results` gets what each schedule came to. Raises as `measure`."""
-    from orchestrator.search.mutation import measure
+    from orchestrator.search.mutation_score import measure
     from orchestrator.search.scratch import scratch
 
     interrupts = Interrupts(lambda: say("stopping: what was found is told", file=sys.stderr), lambda: None)
@@ -87,7 +89,7 @@ def _measure_all(wanted: Sequence[Schedule], seeds: Sequence[int], jobs: int, re
         measure(wanted, seeds, results.append, scratch=directory, interrupts=interrupts, jobs=jobs)
 
 
-def exit_code(results: Sequence[Measured]) -> int:
+def exit_code(results: Sequence[MutantResult]) -> int:
     """Fail when a benign mutant raised an alarm, unknown when nothing is known of some mutant, or nothing was tried;
     else pass, however often each was killed: that is what the table is for."""
     if any(each.benign and each.killed for each in results):

@@ -15,8 +15,8 @@ from orchestrator.campaign.model import MAX_NODES
 from orchestrator.command.printing import say
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
-from orchestrator.nodes.messages import NodesStatus, NodesUp, Start, Stop
-from orchestrator.nodes.registry import Kept, NodesPlan, Registry
+from orchestrator.nodes.messages import NodesStatus, NodesUp, StartMessage, StopMessage
+from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
 from orchestrator.running.progress import Progress
 
 _KILLED = "the process that held nodes was killed, and they ended with it; what it left is removed"
@@ -62,7 +62,7 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
 
 def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     """The world for this machine, and what it needs there. Raises `UsageError`."""
-    from orchestrator.nodes.held import lab_spec
+    from orchestrator.nodes.cluster import lab_spec
     from orchestrator.worlds.selection import select_lab
     from systems import load_system
 
@@ -88,7 +88,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     return plan
 
 
-def _status(kept: Kept | None, *, as_json: bool) -> int:
+def _status(kept: KeptNodes | None, *, as_json: bool) -> int:
     if kept is None:
         print(json.dumps({"state": "none", "nodes": []}, indent=1) if as_json else _none_up())
         return 0
@@ -126,7 +126,7 @@ def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
             say(node.reason)
 
 
-def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
+def _ssh(kept: KeptNodes, node: str, argv: list[str]) -> int:
     """Become the shell, or the command: its terminal, signals and exit code are ours."""
     command = client.shell(kept, node, argv[1:] if argv[:1] == ["--"] else argv)
     sys.stdout.flush()
@@ -137,9 +137,9 @@ def _ssh(kept: Kept, node: str, argv: list[str]) -> int:
         raise UsageError(f"{command[0]} cannot be run: {error.strerror}; install it") from error
 
 
-def _brokers(kept: Kept, action: str) -> int:
+def _brokers(kept: KeptNodes, action: str) -> int:
     with Progress() as progress:
-        order = Start() if action == "start" else Stop()
+        order = StartMessage() if action == "start" else StopMessage()
         result = client.ask(kept, order, NodesUp, lambda text: progress.say(text, dim=True))
     names = result.nodes
     if action == "stop":
@@ -154,7 +154,7 @@ def _brokers(kept: Kept, action: str) -> int:
     return 0
 
 
-def _down(registry: Registry, kept: Kept | None) -> int:
+def _down(registry: Registry, kept: KeptNodes | None) -> int:
     if kept is None:
         print("no nodes are up")
         return 0

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from installation.visible import visible
+from installation.sanitize import visible
 
 _MARKS = {"pass": ("✔", "bold green"), "fail": ("✘", "bold red"), "unknown": ("?", "bold yellow")}
 

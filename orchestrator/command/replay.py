@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.rundir import describe
+from analysis.run_directory import describe
 from history import seal
 from installation.files import default_store
-from orchestrator.campaign.file import load
-from orchestrator.campaign.finding import find, shortest, shown
+from orchestrator.campaign.lookup import find, shortest, shown
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.printing import say
@@ -20,9 +20,9 @@ from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import CHANGES, UNKNOWN, commit
-from orchestrator.search.making import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
-from orchestrator.search.narration import narrate
-from orchestrator.search.stored import runs_of_seed, stored_plan
+from orchestrator.search.replay_plan import runs_of_seed, stored_plan
+from orchestrator.search.run_maker import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
+from orchestrator.search.trace_text import narrate
 from orchestrator.worlds.simulation.world import SUMMARY
 
 _WHY = "replay makes runs of that world again"
@@ -31,7 +31,7 @@ _SAYS_WHAT_IT_WAS = frozenset({"run.toml", "campaign.toml", SUMMARY})
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ReplayComparison:
     """How the new run relates to the stored one: whether it is `same` (None: nobody can tell), and that in words."""
 
     same: bool | None
@@ -82,26 +82,26 @@ def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[Plan
     return PlannedRun("", campaign, cells[name], seed, WHERE), earlier[-1] if earlier else None
 
 
-def compare(before: RunDirectory | None, made: Made) -> Comparison:
+def compare(before: RunDirectory | None, made: Made) -> ReplayComparison:
     """Whether a run is the same as a stored one, by the digests of all that happened."""
     if before is None:
-        return Comparison(None, "this seed was not run before: there is nothing to compare it with")
+        return ReplayComparison(None, "this seed was not run before: there is nothing to compare it with")
     stored = str(read_summary(before.path).get("digest", ""))
     if not stored or not made.digest:
         which = before if not stored else made.directory
-        return Comparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
+        return ReplayComparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
     if stored == made.digest:
-        return Comparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
+        return ReplayComparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
     what = f"not the same run as {before.id}: digest {made.digest[:16]}... instead of {stored[:16]}..."
     if changed := [sentence for name, sentence in seal.changed(before.path).items() if name in _SAYS_WHAT_IT_WAS]:
-        return Comparison(None, f"{what} What that one was, nobody knows any more: {'; '.join(changed)}")
+        return ReplayComparison(None, f"{what} What that one was, nobody knows any more: {'; '.join(changed)}")
     then, now = describe(before.path).versions.get("brownout", UNKNOWN), commit()
     if then == now and now != UNKNOWN and not now.endswith(CHANGES):
-        return Comparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
-    return Comparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")
+        return ReplayComparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
+    return ReplayComparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")
 
 
-def _tell(made: Made, compared: Comparison, trace: Path, *, as_json: bool) -> None:
+def _tell(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:
     report = made.directory.path / "report.html"
     if as_json:
         told: dict[str, Any] = {

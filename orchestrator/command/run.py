@@ -12,13 +12,13 @@ from pathlib import Path
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.file import load
-from orchestrator.campaign.finding import DEMO, find, shortest, shown
+from orchestrator.campaign.engine import Engine, choose_engine
 from orchestrator.campaign.gate import GateResult, gate
-from orchestrator.campaign.invocations import open_stamp
-from orchestrator.campaign.judging import Engine, choose_engine
+from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import MAX_SEED, SIMULATION, Campaign
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import check_size
+from orchestrator.campaign.plans import open_stamp
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
@@ -30,7 +30,7 @@ from orchestrator.machine import packages as system_packages
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
-    Invocation,
+    CampaignInvocation,
     Runner,
     RunOptions,
     find_rootfs,
@@ -88,7 +88,9 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     return _make_runs(invocation, store, run_options, options)
 
 
-def _make_runs(invocation: Invocation, store: Store, run_options: RunOptions, options: argparse.Namespace) -> int:
+def _make_runs(
+    invocation: CampaignInvocation, store: Store, run_options: RunOptions, options: argparse.Namespace
+) -> int:
     engine, selection, is_stopped = run_options.engine, run_options.selection, False
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     renew_documents(campaign_dir, store.names)  # whatever ends this process, none of before says pass
@@ -205,7 +207,7 @@ def _shell_prefix() -> str:
     return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
 
 
-def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) -> None:
+def _say_how_to_go_on(invocation: CampaignInvocation, store: Store, where: list[str]) -> None:
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     say(
         f"brownout: stopped; nothing is left running, and what was recorded is in {campaign_dir}\n"
@@ -215,7 +217,7 @@ def _say_how_to_go_on(invocation: Invocation, store: Store, where: list[str]) ->
     )
 
 
-def _go_on(invocation: Invocation, store: Store, where: list[str]) -> str:
+def _go_on(invocation: CampaignInvocation, store: Store, where: list[str]) -> str:
     elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
     return command("run", shown(invocation.campaign.path), "--resume", *elsewhere, *where)
 

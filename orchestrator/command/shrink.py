@@ -13,7 +13,7 @@ from typing import Any, Final
 from analysis.verdict import Expectation
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.finding import shortest, shown
+from orchestrator.campaign.lookup import shortest, shown
 from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
@@ -21,12 +21,12 @@ from orchestrator.command.printing import say
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.search.document import Document, document_of
-from orchestrator.search.making import Maker, read_made, require_simulation
+from orchestrator.search.campaign_document import Document, document_of
+from orchestrator.search.replay_plan import stored_plan
+from orchestrator.search.run_maker import Maker, read_made, require_simulation
 from orchestrator.search.scratch import scratch
-from orchestrator.search.script import StepTable, inflictions_of, steps_of
 from orchestrator.search.shrinking import shrink
-from orchestrator.search.stored import stored_plan
+from orchestrator.search.steps_of_run import StepTable, inflictions_of, steps_of
 from orchestrator.search.trials import Budget, SpentError, Trials
 from orchestrator.worlds.selection import WORLD_NAMES, lab_named
 
@@ -40,7 +40,7 @@ _INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True)
-class Result:
+class ShrinkResult:
     """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds
     that had no part in choosing it it shows the anomaly. `undecided`: of each run that nobody could judge, and that
     counted as one that does not show it, why."""
@@ -116,7 +116,7 @@ def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> D
 
 def _search(
     whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
-) -> Result | str:
+) -> ShrinkResult | str:
     """The best that the budget or the user allows; in words why there is none. Runs are made in `place`."""
     interrupts = Interrupts(lambda: progress.say("stopping: the smallest so far is kept"), lambda: None)
     with interrupts.installed():
@@ -140,7 +140,7 @@ def _search(
         except Interrupted:
             ended = _INTERRUPTED
         if trials.best is not None:
-            result = Result(trials.best, ended, to_the_end=trials.to_the_end)
+            result = ShrinkResult(trials.best, ended, to_the_end=trials.to_the_end)
             if ended != _INTERRUPTED:
                 result = _confirmed(result, trials, progress, plan.seed + tries)
             return replace(result, undecided=tuple(trials.undecided))
@@ -161,7 +161,7 @@ def _not_shown(anomaly: str, tries: int, undecided: Sequence[str]) -> str:
     )
 
 
-def _confirmed(result: Result, trials: Trials, progress: Progress, first: int) -> Result:
+def _confirmed(result: ShrinkResult, trials: Trials, progress: Progress, first: int) -> ShrinkResult:
     """With how often seeds from `first` on, by which nothing was chosen, show the anomaly; what an interruption leaves
     is not."""
     progress.say(f"running what is left with {CONFIRMED_BY} other seeds")
@@ -181,7 +181,7 @@ def size_of(document: Document) -> str:
     return ", ".join(filter(None, [*parts, f"{waits:.1f} s of waits" if waits else ""]))
 
 
-def _comment(directory: RunDirectory, anomaly: str, result: Result, output: Path) -> str:
+def _comment(directory: RunDirectory, anomaly: str, result: ShrinkResult, output: Path) -> str:
     surely = f"{result.shown} of {result.tried} other seeds show it in the simulated world." if result.tried else ""
     return "\n".join(
         filter(
@@ -204,7 +204,7 @@ def _worlds_of(campaign: Campaign) -> list[str]:
     return [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
 
 
-def _tell(whole: Document, result: Result, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
+def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
     worlds = _worlds_of(result.document.campaign(output))
     if as_json:
         told: dict[str, Any] = {

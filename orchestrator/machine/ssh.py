@@ -250,8 +250,10 @@ class SshHost:
         if not done.ok:
             raise HostError(f"{self.name}: {path} cannot be written: {done.stderr.strip()}")
 
-    def follow(self, command: str, sink: Sink, *, connect_timeout_s: float = _FOLLOW_CONNECT_TIMEOUT_S) -> Following:
-        """Start a command that runs for long, on a second connection; its output goes to `sink` in `Following.wait`.
+    def follow(
+        self, command: str, sink: Sink, *, connect_timeout_s: float = _FOLLOW_CONNECT_TIMEOUT_S
+    ) -> FollowedOutput:
+        """Start a long-running command on a second connection; `FollowedOutput.wait` passes its output to `sink`.
 
         The command ends with the connection. Raises `HostUnreachableError` when it could not be started."""
         with self._side_lock:
@@ -267,7 +269,7 @@ class SshHost:
                 raise
             except Exception as error:  # as in `run`
                 raise HostUnreachableError(f"{self.name}: {brief(command)!r} cannot be started: {error!r}") from error
-        return Following(self.name, channel, sink)
+        return FollowedOutput(self.name, channel, sink)
 
     def unfollow(self) -> None:
         """End everything that is followed."""
@@ -376,7 +378,7 @@ class SshHost:
             self._connection = None
 
 
-class Following:
+class FollowedOutput:
     """A command that runs for long, and what it prints."""
 
     def __init__(self, name: str, channel: Any, sink: Sink) -> None:

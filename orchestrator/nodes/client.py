@@ -18,8 +18,7 @@ from installation.files import PROJECT_ROOT
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import RunError, UsageError
 from orchestrator.machine.programs import find_program
-from orchestrator.nodes import channel
-from orchestrator.nodes.channel import Channel, UnknownMessageError
+from orchestrator.nodes import rpc
 from orchestrator.nodes.messages import (
     Answer,
     Down,
@@ -27,14 +26,15 @@ from orchestrator.nodes.messages import (
     NodesStatus,
     NodesUp,
     Order,
-    Progress,
-    Refused,
+    ProgressMessage,
+    RefusedMessage,
     Result,
     Shell,
     ShellCommand,
     Status,
 )
-from orchestrator.nodes.registry import Kept, NodesPlan, Registry
+from orchestrator.nodes.rpc import Channel, UnknownMessageError
+from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
 
 # The longest silence of a holder that is at work; each word of progress begins it anew.
 _PATIENCE_S = 300.0
@@ -74,14 +74,14 @@ def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
             starter.close()
 
 
-def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Channel[Answer]]:
+def _start_holder(kept: KeptNodes, lock: int) -> tuple[subprocess.Popen[bytes], Channel[Answer]]:
     ours, theirs = socket.socketpair()
     given = os.environ.get("PYTHONPATH", "")
     arguments = [str(kept.directory), str(lock), str(theirs.fileno())]
     try:
         with kept.log.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "orchestrator.nodes.holder", *arguments],
+                [sys.executable, "-m", "orchestrator.nodes.daemon", *arguments],
                 pass_fds=(lock, theirs.fileno()),
                 start_new_session=True,  # Ctrl-C is for the command; the terminal may close
                 cwd=PROJECT_ROOT,
@@ -93,10 +93,10 @@ def _start_holder(kept: Kept, lock: int) -> tuple[subprocess.Popen[bytes], Chann
         (kept.directory / "pid").write_text(str(process.pid), encoding="ascii")
     finally:
         theirs.close()
-    return process, channel.of_command(ours)
+    return process, rpc.of_command(ours)
 
 
-def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel[Answer], say: Say) -> None:
+def _abandon(kept: KeptNodes, process: subprocess.Popen[bytes], starter: Channel[Answer], say: Say) -> None:
     """Wait until the holder has taken everything down; interrupted in this, kill it, which ends everything too."""
     try:
         starter.hang_up()
@@ -111,20 +111,20 @@ def _abandon(kept: Kept, process: subprocess.Popen[bytes], starter: Channel[Answ
     kept.remove(with_lab=killed)
 
 
-def ask(kept: Kept, order: Order, expected: type[ResultT], say: Say, patience_s: float = _PATIENCE_S) -> ResultT:
+def ask(kept: KeptNodes, order: Order, expected: type[ResultT], say: Say, patience_s: float = _PATIENCE_S) -> ResultT:
     """Give the holder an order; its result. Raises `UsageError` and `RunError`."""
     with contextlib.closing(_reach(kept, patience_s)) as asked:
         return _ask(kept, asked, order, expected, say)
 
 
-def look(kept: Kept) -> NodesStatus:
+def look(kept: KeptNodes) -> NodesStatus:
     """The state of all nodes. Raises `RunError` when the holder does not answer."""
-    if not channel.is_open(kept.directory):
+    if not rpc.is_open(kept.directory):
         return NodesStatus("coming up")
     return ask(kept, Status(), NodesStatus, lambda _: None, _LOOK_S)
 
 
-def shell(kept: Kept, node: str, command: Sequence[str]) -> list[str]:
+def shell(kept: KeptNodes, node: str, command: Sequence[str]) -> list[str]:
     """The command line that opens a shell on a node, or runs a command there, from where the caller is."""
     with contextlib.closing(_reach(kept, _LOOK_S)) as asked:
         holder = asked.peer()
@@ -137,7 +137,7 @@ def shell(kept: Kept, node: str, command: Sequence[str]) -> list[str]:
     return [program, f"--target={holder}", *_ENTERED, "--", *entering]
 
 
-def take_down(registry: Registry, kept: Kept, say: Say) -> None:
+def take_down(registry: Registry, kept: KeptNodes, say: Say) -> None:
     """Have everything taken down and wait until it is; a holder that does not answer is killed.
 
     Raises `RunError` when something may be left on machines that are not ours."""
@@ -156,7 +156,7 @@ def take_down(registry: Registry, kept: Kept, say: Say) -> None:
         raise failure
 
 
-def _wait_until_free(registry: Registry, kept: Kept, say: Say) -> None:
+def _wait_until_free(registry: Registry, kept: KeptNodes, say: Say) -> None:
     """The holder's last word is not the end of its sandbox: that comes a moment later. Raises `RunError`."""
     give_up = [time.monotonic() + _LOOK_S, time.monotonic() + 2 * _LOOK_S]
     while registry.holds(kept):
@@ -169,21 +169,21 @@ def _wait_until_free(registry: Registry, kept: Kept, say: Say) -> None:
         time.sleep(_POLL_S)
 
 
-def _kill(kept: Kept) -> None:
+def _kill(kept: KeptNodes) -> None:
     """End the holder and its sandbox. Its lock is held, so its number is still its own."""
     with contextlib.suppress(OSError, ValueError):
         os.kill(kept.pid, signal.SIGKILL)
 
 
-def _connect(kept: Kept, patience_s: float) -> Channel[Answer]:
+def _connect(kept: KeptNodes, patience_s: float) -> Channel[Answer]:
     """Raises `UsageError` when the nodes are another user's, and `OSError` when nobody listens."""
     try:
-        return channel.connect(kept.directory, patience_s)
+        return rpc.connect(kept.directory, patience_s)
     except PermissionError as error:
         raise UsageError("the nodes belong to another user; run this as that user (perhaps with sudo)") from error
 
 
-def _reach(kept: Kept, patience_s: float) -> Channel[Answer]:
+def _reach(kept: KeptNodes, patience_s: float) -> Channel[Answer]:
     try:
         return _connect(kept, patience_s)
     except OSError as error:
@@ -193,7 +193,7 @@ def _reach(kept: Kept, patience_s: float) -> Channel[Answer]:
         ) from error
 
 
-def _ask(kept: Kept, asked: Channel[Answer], order: Order, expected: type[ResultT], say: Say) -> ResultT:
+def _ask(kept: KeptNodes, asked: Channel[Answer], order: Order, expected: type[ResultT], say: Say) -> ResultT:
     try:
         asked.send(order)
         result = _result(asked, say)
@@ -214,9 +214,9 @@ def _result(asked: Channel[Answer], say: Say) -> Result | None:
     try:
         while (message := asked.receive()) is not None:
             match message:
-                case Progress(text):
+                case ProgressMessage(text):
                     say(text)
-                case Refused(text):
+                case RefusedMessage(text):
                     raise UsageError(text)
                 case Failed(text):
                     raise RunError(text)

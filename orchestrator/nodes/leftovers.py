@@ -14,7 +14,7 @@ from installation.files import PROJECT_ROOT
 from nodeimage.image import UNFINISHED, images_directory
 from orchestrator.campaign.store import LABS
 from orchestrator.machine import cgroups
-from orchestrator.nodes.registry import Registry
+from orchestrator.nodes.state import Registry
 
 # A directory younger than this may be one whose maker is about to use it.
 _LEAST_AGE_S = 5.0

@@ -1,7 +1,7 @@
-"""What a command and the holder of nodes say to each other: JSON objects, one per line.
+"""The messages between a command and the daemon that keeps nodes: JSON objects, one per line.
 
-A command sends one order. The holder answers with any number of `Progress`, and then with one of the order's result,
-`Refused` and `Failed`.
+A command sends one order. The daemon answers with any number of `ProgressMessage`, then with the order's result, a
+`RefusedMessage` or a `Failed`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Shell(_Order):
     command: list[str]
 
 
-class Start(_Order):
+class StartMessage(_Order):
     """Start the services that do not run: `NodesUp`."""
 
 
-class Stop(_Order):
+class StopMessage(_Order):
     """Stop the services that run: `NodesUp`."""
 
 
@@ -37,20 +37,20 @@ class Down(_Order):
     """Take everything down. There is no result: the end of the connection is."""
 
 
-Order = Status | Shell | Start | Stop | Down
+Order = Status | Shell | StartMessage | StopMessage | Down
 
 
 class _Answer(msgspec.Struct, tag_field="answer"):
     pass
 
 
-class Progress(_Answer, tag="progress"):
+class ProgressMessage(_Answer, tag="progress"):
     """What is being done."""
 
     text: str
 
 
-class Refused(_Answer, tag="refused"):
+class RefusedMessage(_Answer, tag="refused"):
     """The order cannot be followed; the remedy is the user's."""
 
     text: str
@@ -98,4 +98,4 @@ class ShellCommand(_Answer, tag="shell"):
 
 
 Result = NodesUp | NodesStatus | ShellCommand
-Answer = Progress | Refused | Failed | NodesUp | NodesStatus | ShellCommand
+Answer = ProgressMessage | RefusedMessage | Failed | NodesUp | NodesStatus | ShellCommand

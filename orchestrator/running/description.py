@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.campaign.description import Surroundings, described, settled
+from orchestrator.campaign.description import RunWorld, described, settled
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.running.versions import versions
 from orchestrator.worlds.base import World
@@ -15,7 +15,7 @@ from systems import Deployed
 def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
     """The content of `run.toml`. `reason`: why this world was chosen."""
     campaign = planned.campaign
-    around = Surroundings(
+    around = RunWorld(
         world=world.name,
         reason=reason,
         time_scale=world.time_scale,

@@ -18,7 +18,7 @@ Tick = Callable[[float], None]
 """Wait until this moment of the scheduler's clock, keeping an eye on the run meanwhile."""
 
 
-class FaultBook:
+class FaultLog:
     """All faults of one run; knows which are still in force."""
 
     def __init__(self, nemesis: Nemesis, journal: Journal, progress: Progress, watch: ServiceWatch) -> None:
@@ -100,7 +100,7 @@ class FaultBook:
 
 def follow_schedule(
     schedule: Schedule,
-    book: FaultBook,
+    book: FaultLog,
     look: Callable[[], ClusterView],
     tick: Tick,
     *,
@@ -127,7 +127,7 @@ def follow_schedule(
 
 def follow_overlapping(
     schedule: Schedule,
-    book: FaultBook,
+    book: FaultLog,
     look: Callable[[], ClusterView],
     tick: Tick,
     *,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from installation.visible import visible, visible_line
+from installation.sanitize import visible, visible_line
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from analysis.verdict import first_reasons
+from history.client_files import sha256_of
 from history.journal import Journal
-from history.left import sha256_of
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign.as_planned import settled_by_files
-from orchestrator.campaign.finding import shortest
-from orchestrator.campaign.invocations import (
+from orchestrator.campaign.engine import Engine, judge
+from orchestrator.campaign.lookup import shortest
+from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
+from orchestrator.campaign.plan import PlannedRun, expand
+from orchestrator.campaign.plans import (
     PlanError,
     drop_plan,
     held_plan,
@@ -29,9 +32,6 @@ from orchestrator.campaign.invocations import (
     read_plan,
     stamps,
 )
-from orchestrator.campaign.judging import Engine, judge
-from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
-from orchestrator.campaign.plan import PlannedRun, expand
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.cleanup import always, described
@@ -39,8 +39,8 @@ from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
-from orchestrator.running.phases import Run, RunDependencies
 from orchestrator.running.progress import Progress
+from orchestrator.running.run import Run, RunDependencies
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
@@ -50,7 +50,7 @@ _HOLD_S = 1.0
 
 
 @dataclass
-class Invocation:
+class CampaignInvocation:
     """One `brownout run`: what it is to do."""
 
     campaign: Campaign
@@ -88,7 +88,7 @@ class Runner:
         # Only the first run of an invocation starts with the command itself.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
-    def make_all(self, invocation: Invocation) -> None:
+    def make_all(self, invocation: CampaignInvocation) -> None:
         """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made;
         `UsageError` when another process makes them, or has made some since they were listed."""
         campaign_dir = self._store.campaign_dir(invocation.campaign.name)
@@ -100,7 +100,7 @@ class Runner:
                 )
             self._make_in_lab(invocation)
 
-    def _make_in_lab(self, invocation: Invocation) -> None:
+    def _make_in_lab(self, invocation: CampaignInvocation) -> None:
         selection = self._options.selection
         spec = lab_spec(
             invocation.campaign,
@@ -138,7 +138,7 @@ class Runner:
                 self._hold(lab)
             raise
 
-    def _make_each(self, invocation: Invocation, lab: Lab) -> None:
+    def _make_each(self, invocation: CampaignInvocation, lab: Lab) -> None:
         for number, planned in enumerate(invocation.todo, 1):
             self._stop_if_asked()
             self._progress.run(f"{planned.cell.name} seed {planned.seed} ({number}/{len(invocation.todo)})")
@@ -321,7 +321,7 @@ def plan_invocation(
     where: Sequence[str] = (),
     world: str,
     capabilities: Collection[str] | None = None,
-) -> Invocation:
+) -> CampaignInvocation:
     """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen;
     `capabilities`: the kinds of fault that it can inflict, as far as that is known. Raises `UsageError` where it cannot
     be recorded, or would seem to be older than what is there."""
@@ -334,12 +334,12 @@ def plan_invocation(
         planned = expand(campaign, stamp, **asked)
         try:
             if keep_plan(campaign_dir, campaign, stamp, planned, **asked, world=world, left_out=left_out, settled=kept):
-                return Invocation(campaign, stamp, planned, tuple(run.id for run in planned))
+                return CampaignInvocation(campaign, stamp, planned, tuple(run.id for run in planned))
         except OSError as error:
             raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
 
 
-def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> Invocation:
+def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> CampaignInvocation:
     """The campaign's last invocation that is not finished, with only the runs that have no verdict yet left to do.
     `world`: the name of the one that was chosen now, which must be the one of then.
 
@@ -372,10 +372,10 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
         todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
         for run in todo:
             _set_aside(campaign_dir, run.id)
-    return Invocation(campaign, plan.stamp, todo, tuple(run.id for run in planned))
+    return CampaignInvocation(campaign, plan.stamp, todo, tuple(run.id for run in planned))
 
 
-def withdraw(store: Store, invocation: Invocation) -> None:
+def withdraw(store: Store, invocation: CampaignInvocation) -> None:
     """Leave nothing of an invocation that was stopped and is not to be gone on with but those of its runs that have a
     verdict, with the plan where there is one. Raises `OSError`."""
     campaign_dir = store.campaign_dir(invocation.campaign.name)

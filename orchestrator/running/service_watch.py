@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from history.journal import Journal
-from history.services import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from history.service_events import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 from nemeses.kind import ServiceUnder
 from nemeses.mechanisms.service import Process, see_process
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
-from orchestrator.running.autopsy import Autopsy
+from orchestrator.running.exit_cause import Autopsy
 
 LOOK_S = 1.0
 _LONGEST_LINE = 500

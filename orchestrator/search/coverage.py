@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from analysis.rundir import moment, node_events, node_names
+from analysis.run_directory import moment, node_events, node_names
 from history.journal import FILE_NAME as JOURNAL
 
 Partition = tuple[str, int]
@@ -23,7 +23,7 @@ _ENDS_SERVICE: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"
 _STOPS_IT: Final = frozenset({"pause", "stall", "clock-freeze"})
 
 
-class Replica(NamedTuple):
+class ReplicaAbstraction(NamedTuple):
     """One replica in an abstract state. `runs`: `up`, `still` or `down`; `role`: `leader`, `follower` or `-`; `epoch`
     and `log`: `<`, `=` or `>`, compared with the highest epoch and with the leader's end."""
 
@@ -38,10 +38,10 @@ class Replica(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class ClusterAbstraction:
     """An abstract state; equal texts are equal states."""
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ReplicaAbstraction, ...]
     voters: tuple[str, ...]
     faults: tuple[str, ...]
 
@@ -49,18 +49,18 @@ class State:
         return " ".join((*map(str, self.replicas), "|", *self.voters, "|", *self.faults))
 
 
-def _last_of_isr(state: State) -> Replica | None:
+def _last_of_isr(state: ClusterAbstraction) -> ReplicaAbstraction | None:
     """The only member of the ISR, where there is only one."""
     members = [replica for replica in state.replicas if replica.in_sync]
     return members[0] if len(members) == 1 else None
 
 
-def _leads_alone(state: State) -> bool:
+def _leads_alone(state: ClusterAbstraction) -> bool:
     last = _last_of_isr(state)
     return last is not None and last.role == "leader"
 
 
-def _last_is_away(state: State) -> bool:
+def _last_is_away(state: ClusterAbstraction) -> bool:
     last = _last_of_isr(state)
     return last is not None and last.runs != "up" and any(replica.runs == "up" for replica in state.replicas)
 
@@ -70,7 +70,7 @@ class Visit(NamedTuple):
     `nodes`: which node each of its replicas is on."""
 
     at_s: float
-    state: State
+    state: ClusterAbstraction
     partition: Partition
     nodes: tuple[str, ...]
 
@@ -84,7 +84,7 @@ class Stay(NamedTuple):
     parts: dict[str, list[str]]
 
 
-DEEP: Final[Mapping[str, Callable[[State], bool]]] = {
+DEEP: Final[Mapping[str, Callable[[ClusterAbstraction], bool]]] = {
     "two leaders": lambda it: sum(r.role == "leader" and r.runs != "down" for r in it.replicas) > 1,
     "a leader alone in its ISR": _leads_alone,
     "a leader alone in its ISR while a partition is in force": lambda it: (
@@ -235,7 +235,7 @@ def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) 
         cluster.isr[key] = epoch, frozenset(f"n{member}" for member in event["isr"])
 
 
-def _abstract(cluster: _Cluster, key: Partition) -> tuple[State, Partition, tuple[str, ...]]:
+def _abstract(cluster: _Cluster, key: Partition) -> tuple[ClusterAbstraction, Partition, tuple[str, ...]]:
     told = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
     highest = max((epoch for _, epoch in told.values()), default=-1)
     leader_end = max(
@@ -247,12 +247,12 @@ def _abstract(cluster: _Cluster, key: Partition) -> tuple[State, Partition, tupl
         role, epoch = told.get(name, ("-", -1))
         end = cluster.nodes[name].ends.get(key, 0)
         against = "?" if leader_end is None else _compare(end, leader_end)
-        replica = Replica(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against)
+        replica = ReplicaAbstraction(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against)
         replicas.append((replica, name))
     voters = [node for node in cluster.nodes.values() if node.quorum_epoch >= 0]
     newest = max((node.quorum_epoch for node in voters), default=-1)
     replicas.sort()
-    state = State(
+    state = ClusterAbstraction(
         tuple(replica for replica, _ in replicas),
         tuple(sorted(f"{node.quorum}{_compare(node.quorum_epoch, newest)}" for node in voters)),
         tuple(sorted(kind for kind, _ in cluster.faults.values())),

@@ -17,10 +17,10 @@ import msgspec
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
-from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.campaign_document import document_of
 from orchestrator.search.coverage import Stay, constellation
-from orchestrator.search.document import document_of
-from orchestrator.search.script import Inflictions, asked_for, steps_of
+from orchestrator.search.steps_of_run import Inflictions, asked_for, steps_of
+from orchestrator.search.task import Attempted, ExplorationTask
 from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
 
@@ -38,7 +38,7 @@ SUFFIX: Final = "-explored"
 
 
 @dataclass(frozen=True)
-class Source:
+class ExploredCell:
     """What is explored: one cell of a campaign, from a seed on."""
 
     campaign: Campaign
@@ -65,7 +65,7 @@ class Arm:
     `curve`: how many different states after each run."""
 
     name: str
-    source: Source
+    source: ExploredCell
     round_runs: int = ROUND
     made: list[Attempted] = field(default_factory=list)
     curve: list[int] = field(default_factory=list)
@@ -107,11 +107,11 @@ class Arm:
         self._struck[chosen] += 1
         return parent.stays[chosen]
 
-    def round(self, most: int) -> list[Task]:
+    def round(self, most: int) -> list[ExplorationTask]:
         """The next runs, at most so many."""
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
         number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
-        tasks: list[Task] = []
+        tasks: list[ExplorationTask] = []
         for at in range(number, number + min(self.round_runs, most)):
             varied = self._variation(at, rng) if self._varies(at - number) else None
             if varied is None:
@@ -122,11 +122,11 @@ class Arm:
     def _varies(self, place: int) -> bool:
         return self.name == GUIDED and bool(self._parents) and place >= self.round_runs * FRESH_SHARE
 
-    def _fresh(self, number: int, seed: int) -> Task:
+    def _fresh(self, number: int, seed: int) -> ExplorationTask:
         campaign = self.source.campaign
-        return Task(number, self.name, campaign.text, str(campaign.path), self.source.cell.name, seed)
+        return ExplorationTask(number, self.name, campaign.text, str(campaign.path), self.source.cell.name, seed)
 
-    def _variation(self, number: int, rng: Random) -> Task | None:
+    def _variation(self, number: int, rng: Random) -> ExplorationTask | None:
         """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
         (parent,) = rng.choices(self._parents, list(map(self._weight, self._parents)))
         seed, base = parent.attempted.seed, parent.asked
@@ -141,7 +141,9 @@ class Arm:
             return None
         self._asked[number] = schedule
         text = text_of(self.source, schedule, parent.attempted)
-        return Task(number, self.name, text, str(campaign.path), self.source.cell.name, seed, parent.attempted.number)
+        return ExplorationTask(
+            number, self.name, text, str(campaign.path), self.source.cell.name, seed, parent.attempted.number
+        )
 
 
 def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflictions) -> dict[str, Stay]:
@@ -154,7 +156,7 @@ def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflicti
     }
 
 
-def text_of(source: Source, schedule: Inflictions, parent: Attempted) -> str:
+def text_of(source: ExploredCell, schedule: Inflictions, parent: Attempted) -> str:
     """A schedule as a campaign of its own."""
     steps = steps_of(schedule, draw(source.campaign, parent.seed).topology.names)
     description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"
@@ -179,7 +181,7 @@ def require_explorable(campaign: Campaign) -> None:
 def explore(
     arm: Arm,
     budget: int,
-    make: Callable[[list[Task]], Iterable[Attempted]],
+    make: Callable[[list[ExplorationTask]], Iterable[Attempted]],
     *,
     known: dict[int, Attempted],
     kept: Mapping[int, Attempted],
@@ -201,12 +203,14 @@ def explore(
             yield attempted
 
 
-def _begun_when_asked(make: Callable[[list[Task]], Iterable[Attempted]], todo: list[Task]) -> Iterator[Attempted]:
+def _begun_when_asked(
+    make: Callable[[list[ExplorationTask]], Iterable[Attempted]], todo: list[ExplorationTask]
+) -> Iterator[Attempted]:
     """What is kept of a round is known before the rest is begun, whatever becomes of that."""
     yield from make(todo)
 
 
-def _kept(task: Task, kept: Mapping[int, Attempted]) -> Attempted | None:
+def _kept(task: ExplorationTask, kept: Mapping[int, Attempted]) -> Attempted | None:
     attempted = kept.get(task.number)
     if attempted is not None and (attempted.seed, attempted.parent, attempted.text) != (
         task.seed,
@@ -220,7 +224,7 @@ def _kept(task: Task, kept: Mapping[int, Attempted]) -> Attempted | None:
     return attempted
 
 
-def _as_of(task: Task, attempted: Attempted) -> Attempted:
+def _as_of(task: ExplorationTask, attempted: Attempted) -> Attempted:
     """What a seed came to, whoever asks."""
     return msgspec.structs.replace(attempted, number=task.number, arm=task.arm)
 

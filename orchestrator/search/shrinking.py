@@ -13,15 +13,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from nemeses import BEGINS
 from orchestrator.campaign.model import FILESYSTEMS, STRICT
-from orchestrator.search.document import Document
-from orchestrator.search.script import StepTable
+from orchestrator.search.campaign_document import Document
+from orchestrator.search.steps_of_run import StepTable
 
 T = TypeVar("T")
 _LEAST_RATE: Final = 5.0  # operations a second
 _LEAST_WAIT_S: Final = 0.05
 
 
-class Trial(Protocol):
+class ShrinkTrial(Protocol):
     """Tells whether a campaign still shows the anomaly, and remembers the smallest that did."""
 
     def __call__(self, candidate: Document) -> bool: ...
@@ -48,7 +48,7 @@ def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
     return kept
 
 
-def shrink(document: Document, holds: Trial) -> Document:
+def shrink(document: Document, holds: ShrinkTrial) -> Document:
     """The smallest campaign that was found; `document` must hold. Whatever stops the search is raised by `holds`."""
     while True:
         before = document
@@ -80,7 +80,7 @@ def _ends(step: StepTable, begun: StepTable) -> bool:
     return step["do"] == kind.ended_by and all(step.get(key) == begun.get(key) for key in whom)
 
 
-def _fewer_steps(document: Document, holds: Trial, groups: list[list[int]]) -> Document:
+def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]) -> Document:
     """Without as many of these groups of steps as can go."""
     steps = document.steps
     fixed = set(range(len(steps))) - {number for group in groups for number in group}
@@ -92,7 +92,9 @@ def _fewer_steps(document: Document, holds: Trial, groups: list[list[int]]) -> D
     return with_groups(ddmin(groups, lambda kept: holds(with_groups(kept))))
 
 
-def _as_far_as_it_goes(document: Document, smaller: Callable[[Document], Iterator[Document]], holds: Trial) -> Document:
+def _as_far_as_it_goes(
+    document: Document, smaller: Callable[[Document], Iterator[Document]], holds: ShrinkTrial
+) -> Document:
     """Take the first change that holds, and go on from there until none does."""
     while True:
         for candidate in smaller(document):

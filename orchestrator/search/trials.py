@@ -14,14 +14,14 @@ from typing import Final
 from analysis.verdict import FAIL, UNKNOWN, first_reasons
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
-from orchestrator.search.document import Document, planned
-from orchestrator.search.making import Made, Maker
+from orchestrator.search.campaign_document import Document, planned
+from orchestrator.search.run_maker import Made, Maker
 from systems.errors import InputError
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Finding(Enum):
+class TrialFinding(Enum):
     """What one run says of the anomaly: nothing, or that it fails by it, having come to its end or not."""
 
     NOTHING = auto()
@@ -110,7 +110,7 @@ class Trials:
     def _settle(self, whole: Document) -> bool:
         """How many seeds have to show it from here on; those that did are asked first."""
         found = {seed: self._finding(whole, seed) for seed in self._seeds}
-        self.to_the_end = Finding.FINISHED in found.values() or Finding.UNFINISHED not in found.values()
+        self.to_the_end = TrialFinding.FINISHED in found.values() or TrialFinding.UNFINISHED not in found.values()
         shown = [seed for seed in self._seeds if self._counts(found[seed])]
         self._seeds = [*shown, *(seed for seed in self._seeds if seed not in shown)]
         self._needed = len(shown)
@@ -131,14 +131,14 @@ class Trials:
         from that for the candidate."""
         return self._counts(self._finding(candidate, seed, free=free))
 
-    def _counts(self, finding: Finding) -> bool:
-        return finding is Finding.FINISHED or (finding is Finding.UNFINISHED and not self.to_the_end)
+    def _counts(self, finding: TrialFinding) -> bool:
+        return finding is TrialFinding.FINISHED or (finding is TrialFinding.UNFINISHED and not self.to_the_end)
 
-    def _finding(self, candidate: Document, seed: int, *, free: bool = False) -> Finding:
+    def _finding(self, candidate: Document, seed: int, *, free: bool = False) -> TrialFinding:
         try:
             campaign = candidate.campaign(self._store.root / "candidate.toml")
         except InputError:
-            return Finding.NOTHING
+            return TrialFinding.NOTHING
         if not free:
             self._budget.spend()
         plan = planned(campaign, self._store.new_stamp(), seed)
@@ -148,13 +148,13 @@ class Trials:
             if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
                 raise  # the disk may be full
             self.undecided.append(f"seed {seed}: {type(error).__name__}: {error}")
-            return Finding.NOTHING  # what broke in the simulated world, or in the analysis, proves nothing
+            return TrialFinding.NOTHING  # what broke in the simulated world, or in the analysis, proves nothing
         finally:
             shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
 
-    def _found_in(self, made: Made, seed: int) -> Finding:
+    def _found_in(self, made: Made, seed: int) -> TrialFinding:
         if made.verdict.verdict == UNKNOWN:
             self.undecided.append(f"seed {seed}: {'; '.join(first_reasons(made.verdict.reasons, 2))}")
         if made.verdict.verdict != FAIL or self._anomaly not in made.anomalies:
-            return Finding.NOTHING
-        return Finding.FINISHED if made.finished else Finding.UNFINISHED
+            return TrialFinding.NOTHING
+        return TrialFinding.FINISHED if made.finished else TrialFinding.UNFINISHED

@@ -10,7 +10,7 @@ from typing import Final
 
 from nemeses import KINDS, Parameter
 from orchestrator.search.coverage import Stay
-from orchestrator.search.script import Inflicted, Inflictions
+from orchestrator.search.steps_of_run import Inflicted, Inflictions
 
 _LEAST_S, _MOST_S = 0.2, 8.0  # that a fault lasts
 _PAUSE_S: Final = 0.2

@@ -181,7 +181,7 @@ class World(Protocol):
         ...
 
     def collect(self, node: Node, destination: Path) -> None:
-        """Copy the replica logs and the node's records to `destination`; see `orchestrator.worlds.collect`."""
+        """Copy the replica logs and the node's records to `destination`; see `orchestrator.worlds.node_collection`."""
         ...
 
     def dump(self, node: Node) -> bool:

@@ -27,11 +27,11 @@ def lab_named(name: str) -> type[Lab]:
     # Imported where they are wanted, for each brings libraries with it that only its own runs need.
     match name:
         case "namespaces":
-            from orchestrator.worlds.per_run import NamespaceLab
+            from orchestrator.worlds.stateless_labs import NamespaceLab
 
             return NamespaceLab
         case "process":
-            from orchestrator.worlds.per_run import ProcessLab
+            from orchestrator.worlds.stateless_labs import ProcessLab
 
             return ProcessLab
         case "vagrant":

@@ -15,7 +15,7 @@ from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, S
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.own_observer import observe
+from orchestrator.worlds.observer_guard import observe
 from systems import Member, Observer, System
 from systems.service import Deployment, Service
 from workloads.process import ClientHandle, ClientProcess

@@ -5,7 +5,7 @@ sends at a moment arrives at a later one, so nobody sees what no oracle has seen
 looked at, and of them only what differs from the last look.
 """
 
-from simulator.oracles.findings import ORACLES, Finding, Findings
+from simulator.oracles.findings import ORACLES, OracleFinding, OracleFindings
 from simulator.oracles.watch import Watch
 
-__all__ = ["ORACLES", "Finding", "Findings", "Watch"]
+__all__ = ["ORACLES", "OracleFinding", "OracleFindings", "Watch"]

@@ -30,7 +30,7 @@ class DamagedBatchError(ValueError):
     """Bytes that are no whole batch; the message says why."""
 
 
-class Sequenced(NamedTuple):
+class BatchSequence(NamedTuple):
     """What a batch says of its idempotent producer. `delta`: of its last record, counted from its first."""
 
     producer_id: int
@@ -77,14 +77,14 @@ class Header(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
     @property
-    def sequenced(self) -> Sequenced | None:
+    def sequenced(self) -> BatchSequence | None:
         """None for a batch of no idempotent producer."""
         if self.producer_id < 0 or self.is_control:
             return None
-        return Sequenced(self.producer_id, self.producer_epoch, self.sequence, self.last_delta)
+        return BatchSequence(self.producer_id, self.producer_epoch, self.sequence, self.last_delta)
 
 
-class Read(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record. `offset` is absolute."""
 
     offset: int
@@ -114,7 +114,7 @@ def flaw_of(header: Header, batch: bytes) -> str | None:
     return None if crc == header.crc else f"its CRC-32C is {crc:08x}, and it says {header.crc:08x}"
 
 
-def records_in(header: Header, batch: bytes) -> Iterator[Read]:
+def records_in(header: Header, batch: bytes) -> Iterator[ReadRecord]:
     """The records of a batch. Raises `DamagedBatchError`."""
     data = batch[HEADER.size :]
     if header.attributes & _CODEC:
@@ -130,7 +130,7 @@ def records_in(header: Header, batch: bytes) -> Iterator[Read]:
             value, at = _bytes(data, at)
             if at > end or end > len(data):
                 raise DamagedBatchError(f"offset {header.base + delta}: a record exceeds its length")
-            yield Read(header.base + delta, key, value)
+            yield ReadRecord(header.base + delta, key, value)
             at = end
     except IndexError:
         raise DamagedBatchError(f"offset {header.base}: its records end too early") from None

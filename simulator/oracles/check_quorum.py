@@ -23,7 +23,7 @@ ROUNDING_S = 0.001
 
 
 @dataclass
-class Timer:
+class FetchTimer:
     """A leader's timer as it was seen last."""
 
     role: Leader
@@ -35,14 +35,14 @@ class CheckQuorumRules:
 
     def __init__(self, rules: LogRules) -> None:
         self._rules = rules
-        self._seen: dict[str, Timer] = {}
+        self._seen: dict[str, FetchTimer] = {}
 
     def look(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
         """Look at a leader whose code has run. `voters`: how many there are."""
         seen, rings_at = self._seen.get(machine.name), role.check_quorum_at
         if seen is not None and seen.role is role and seen.rings_at == rings_at:
             return
-        self._seen[machine.name] = Timer(role, rings_at)
+        self._seen[machine.name] = FetchTimer(role, rings_at)
         if voters > 1 and (seen is None or seen.role is not role):
             self._began(machine, role, leading, voters)
         if rings_at is not None and machine.node is not None:

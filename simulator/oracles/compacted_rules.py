@@ -13,13 +13,13 @@ from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from simulator.oracles.batches import Header, batches_in, records_in
-from simulator.oracles.findings import EPOCHS_DIFFER, LOGS_DIFFER, PREFIX_CHANGED, Findings
+from simulator.oracles.findings import EPOCHS_DIFFER, LOGS_DIFFER, PREFIX_CHANGED, OracleFindings
 from simulator.oracles.machine_view import MachineView
 
 Seen = tuple[Any, ...]
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record, and what it is. `key` None: it is none of this log's, and goes with the first pass."""
 
     epoch: int
@@ -32,10 +32,10 @@ class CommittedKeys:
     """What leaders have committed of a log. `latest`: of each key the offset of its last record."""
 
     end: int = 0
-    records: dict[int, Written] = field(default_factory=dict)
+    records: dict[int, WrittenRecord] = field(default_factory=dict)
     latest: dict[bytes, int] = field(default_factory=dict)
 
-    def take(self, records: dict[int, Written], end: int) -> None:
+    def take(self, records: dict[int, WrittenRecord], end: int) -> None:
         for offset, record in records.items():
             if self.end <= offset < end:
                 self.records[offset] = record
@@ -53,7 +53,7 @@ class CommittedKeys:
 class CompactedRules:
     """All replicas of the partitions of compacted topics."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
         self._committed: dict[tuple[bytes, int], CommittedKeys] = {}
         self._seen: dict[tuple[str, bytes, int], Seen] = {}
@@ -105,7 +105,7 @@ class CompactedRules:
                 return
 
     def _same(
-        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, Written]
+        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
         """What was compacted was committed: what is left of it is what was written there."""
         self._findings.checks[LOGS_DIFFER] += len(records)
@@ -122,7 +122,7 @@ class CompactedRules:
                 return
 
     def _latest(
-        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, Written]
+        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
         """Compaction removes what a later record of its key replaces, and tombstones once they are old."""
         log = partition.log
@@ -142,9 +142,9 @@ class CompactedRules:
         self._findings.report(oracle, partition.topic, partition.index, sentence, witness)
 
 
-def _records(log: PartitionLog, start: int) -> dict[int, Written]:
+def _records(log: PartitionLog, start: int) -> dict[int, WrittenRecord]:
     """The records of a log from an offset on, by offset."""
-    found: dict[int, Written] = {}
+    found: dict[int, WrittenRecord] = {}
     for segment in log.segments:
         if segment.next_offset <= start and segment is not log.segments[-1]:
             continue
@@ -154,7 +154,8 @@ def _records(log: PartitionLog, start: int) -> dict[int, Written]:
     return found
 
 
-def _written(header: Header, batch: bytes) -> dict[int, Written]:
+def _written(header: Header, batch: bytes) -> dict[int, WrittenRecord]:
     return {
-        record.offset: Written(header.epoch, record.key, record.value is None) for record in records_in(header, batch)
+        record.offset: WrittenRecord(header.epoch, record.key, record.value is None)
+        for record in records_in(header, batch)
     }

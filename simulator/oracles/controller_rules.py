@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.replica.leader import IsrProposal
-from simulator.oracles.findings import BAD_ELECTION, NOT_GRANTED, Findings
+from simulator.oracles.findings import BAD_ELECTION, NOT_GRANTED, OracleFindings
 
 Key = tuple[bytes, int]
 
@@ -15,7 +15,7 @@ Key = tuple[bytes, int]
 class ControllerRules:
     """What was decided of all partitions so far, and what their leaders had asked for."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
         self._known: dict[Key, PartitionImage] = {}
         self._asked: dict[Key, dict[IsrProposal, None]] = {}

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from history.damage import OTHER_DISK, Damage
-from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import (
     EPOCH_FELL,
     EPOCHS_DIFFER,
@@ -30,6 +29,7 @@ from simulator.oracles.findings import (
     PRODUCERS_DIFFER,
     SEQUENCE_GAP,
 )
+from simulator.oracles.log_copy import CopiedLog
 
 _ROT: Final = frozenset({Damage.SYNCED})
 
@@ -52,7 +52,7 @@ EXCUSED_BY: Final[Mapping[str, frozenset[Damage]]] = dict.fromkeys(ORACLES, froz
 }
 
 
-class Held(NamedTuple):
+class LogBeforeDamage(NamedTuple):
     """What a node had of a log just before its disk was damaged, and up to which offset that was durable."""
 
     copy: CopiedLog

@@ -83,7 +83,7 @@ ORACLES: Final = (
 
 
 @dataclass
-class Finding:
+class OracleFinding:
     """The first time that an oracle failed for a log, `at` so many virtual seconds, and how often it has since."""
 
     oracle: str
@@ -98,7 +98,7 @@ class Finding:
         return {**vars(self), "at": round(self.at, 6), "witness": [dict(each) for each in self.witness]}
 
 
-class Findings:
+class OracleFindings:
     """What was compared, by oracle, and what of that of the metadata log; and what was found. `time` gives the virtual
     seconds."""
 
@@ -106,10 +106,10 @@ class Findings:
         self.checks = dict.fromkeys(ORACLES, 0)
         self.of_quorum = dict.fromkeys(ORACLES, 0)
         self.now = time
-        self._found: dict[tuple[str, str, int], Finding] = {}
+        self._found: dict[tuple[str, str, int], OracleFinding] = {}
 
     @property
-    def found(self) -> tuple[Finding, ...]:
+    def found(self) -> tuple[OracleFinding, ...]:
         return tuple(self._found.values())
 
     def compared(self, oracle: str, topic: str, count: int = 1) -> None:
@@ -124,7 +124,7 @@ class Findings:
         if known is not None:
             known.count += 1
             return
-        finding = Finding(oracle, topic, partition, self.now(), sentence, witness)
+        finding = OracleFinding(oracle, topic, partition, self.now(), sentence, witness)
         self._found[oracle, topic, partition] = finding
 
     def to_json(self) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
-from simulator.oracles.copied_log import Batch, CopiedLog
 from simulator.oracles.findings import BAD_MARK, MISCOUNTED, NOT_A_MEMBER, UNMATCHED
+from simulator.oracles.log_copy import CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import LogRules
-from simulator.oracles.replica import Replica
+from simulator.oracles.replica import ObservedReplica
 
 Counts = tuple[tuple[int, int], ...]
 
@@ -20,7 +20,7 @@ def counts(role: PartitionLeader) -> Counts:
     return tuple((follower.log_end_offset, follower.broker_epoch) for follower in followers)
 
 
-def counted(rules: LogRules, leader: Replica, role: PartitionLeader, others: Iterable[Replica]) -> None:
+def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, others: Iterable[ObservedReplica]) -> None:
     """What a leader counts came in a fetch of its own epoch (H3), of a log that is its own up to there (H6).
 
     Of a follower that has gone on to a newer epoch, or is another process by now, nothing can be said.
@@ -52,7 +52,7 @@ def counted(rules: LogRules, leader: Replica, role: PartitionLeader, others: Ite
             rules.report(MISCOUNTED, sentence, of, {"node": other.name, "end": other.copy.end, **lacks.to_json()})
 
 
-def _not_below_start(rules: LogRules, follower: Replica) -> None:
+def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
     """Who fetches has what was deleted behind it, and that was committed (H9)."""
     if follower.alive is None:
         return
@@ -63,7 +63,9 @@ def _not_below_start(rules: LogRules, follower: Replica) -> None:
         rules.report(BAD_MARK, sentence, {"node": follower.name, "high_watermark": mark, "start": start})
 
 
-def matched(rules: LogRules, follower: Replica, role: PartitionFollower, others: Iterable[Replica]) -> None:
+def matched(
+    rules: LogRules, follower: ObservedReplica, role: PartitionFollower, others: Iterable[ObservedReplica]
+) -> None:
     """A follower that begins to fetch has nothing that its leader has not (H1, K101-7)."""
     for other in others:
         theirs = None if other.alive is None else other.alive.role
@@ -83,7 +85,11 @@ def matched(rules: LogRules, follower: Replica, role: PartitionFollower, others:
 
 
 def proposed(
-    rules: LogRules, leader: Replica, role: PartitionLeader, proposal: IsrProposal, others: Iterable[Replica]
+    rules: LogRules,
+    leader: ObservedReplica,
+    role: PartitionLeader,
+    proposal: IsrProposal,
+    others: Iterable[ObservedReplica],
 ) -> None:
     """Whoever is to join an ISR has all that is committed, and all that may be: the leader's log as it was when its
     epoch began (H5)."""
@@ -111,7 +117,7 @@ def proposed(
             rules.report(NOT_A_MEMBER, sentence, {"node": other.name, **lacks.to_json()})
 
 
-def _lacks(rules: LogRules, leader: Replica, other: Replica, end: int) -> Batch | None:
+def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
     """The leader's last batch below `end`, if the other has not got it. Where logs have that in common they have
     everything in front of it, which is another oracle's."""
     if other.alive is None or end <= other.alive.log.log_start_offset:
@@ -121,6 +127,6 @@ def _lacks(rules: LogRules, leader: Replica, other: Replica, end: int) -> Batch 
     return None if last is None or other.copy.holds(last) else last
 
 
-def _last_below(copy: CopiedLog, end: int) -> Batch | None:
+def _last_below(copy: CopiedLog, end: int) -> CopiedBatch | None:
     batches = copy.between(copy.start, end)
     return batches[-1] if batches and batches[-1].next <= end else None

@@ -15,8 +15,8 @@ from random import Random
 
 from broker.coordinator.led_partition import LedPartition
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
+from broker.groups.group_effects import AppendEffect
 from broker.groups.group_settings import GroupSettings
-from broker.groups.outbox import Append
 from broker.groups.shard import Shard
 from broker.log.log import PartitionLog
 from broker.protocol.messages.group_records import (
@@ -34,8 +34,8 @@ from broker.protocol.messages.offset_commit import (
 from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.oracles.batches import Read, batches_in, records_in
-from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, Findings
+from simulator.oracles.batches import ReadRecord, batches_in, records_in
+from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, OracleFindings
 from simulator.oracles.machine_view import MachineView
 
 Offsets = dict[tuple[str, int], int]
@@ -47,7 +47,7 @@ Shown = tuple[LedPartition, int, int]
 class GroupRules:
     """All groups of a cluster."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
         self._read: dict[int, int] = {}
         """By partition, up to where records have been looked at."""
@@ -98,7 +98,7 @@ class GroupRules:
                 self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, of)
                 return
 
-    def _asked(self, machine: MachineView, partition: Partition, record: Read) -> None:
+    def _asked(self, machine: MachineView, partition: Partition, record: ReadRecord) -> None:
         read = read_record(record.key or b"", record.value)
         if read is None or not isinstance(read[0], GroupMetadataKey) or not isinstance(read[1], GroupMetadataValue):
             return
@@ -110,7 +110,7 @@ class GroupRules:
             place = OffsetCommitRequestTopic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
             member = said.members[0]
             request = OffsetCommitRequest(group, generation, member.member_id, member.group_instance_id, topics=[place])
-            if any(isinstance(effect, Append) for effect in shard.commit(0.0, 0, request)):
+            if any(isinstance(effect, AppendEffect) for effect in shard.commit(0.0, 0, request)):
                 sentence = (
                     f"group {group} is in generation {said.generation}, and {machine.name} would take a commit of "
                     f"generation {generation} from its member {member.member_id}"
@@ -119,7 +119,7 @@ class GroupRules:
                 self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, of)
 
 
-def _take(committed: dict[str, Offsets], record: Read) -> None:
+def _take(committed: dict[str, Offsets], record: ReadRecord) -> None:
     """What a record changes in the offsets of groups."""
     match read_record(record.key or b"", record.value):
         case (OffsetCommitKey() as its, OffsetCommitValue() as said):
@@ -134,7 +134,7 @@ def _shown_by(shard: Shard, group: str) -> Offsets:
     return {(topic.name, it.partition_index): it.committed_offset for topic in answer.topics for it in topic.partitions}
 
 
-def _records(log: PartitionLog, begin: int, end: int) -> Iterator[Read]:
+def _records(log: PartitionLog, begin: int, end: int) -> Iterator[ReadRecord]:
     """What a log has from one offset on, in front of another. Not read by the log itself, which would take it for
     verified: here no bit is turned over."""
     begin = max(begin, log.log_start_offset)

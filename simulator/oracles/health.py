@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Protocol
 
 
-class Surroundings(Protocol):
+class MachineStates(Protocol):
     """What happens to the machines of a cluster, by their names."""
 
     def is_up(self, name: str) -> bool:
@@ -28,7 +28,7 @@ class Surroundings(Protocol):
         ...
 
 
-class Timers:
+class Durations:
     """For how long something has been the case without interruption. Seconds."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Timers:
 class Health:
     """All machines of a cluster."""
 
-    def __init__(self, names: Iterable[str], around: Surroundings) -> None:
+    def __init__(self, names: Iterable[str], around: MachineStates) -> None:
         self._names = tuple(names)
         self._around = around
-        self._timers = Timers()
+        self._timers = Durations()
         self._touched: dict[str, int] = dict.fromkeys(self._names, 0)
         self._well_s: dict[str, float] = {}
         self._connected_s: dict[frozenset[str], float] = {}

@@ -17,7 +17,7 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.queries import EARLIEST
 from broker.replica.reads import FetchLimits, FetchPosition
-from simulator.oracles.findings import LEASE_SHARED, WOULD_ANSWER, Findings
+from simulator.oracles.findings import LEASE_SHARED, WOULD_ANSWER, OracleFindings
 from simulator.oracles.machine_view import MachineView
 
 Key = tuple[bytes, int]
@@ -27,7 +27,7 @@ NOBODY = (NO_LEADER, -1)
 class LeaseRules:
     """All partitions of a cluster. `machines` by broker id."""
 
-    def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
+    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._machines = machines
         self._findings = findings
         self._elected: dict[Key, tuple[int, int]] = {}

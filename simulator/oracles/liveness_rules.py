@@ -15,8 +15,8 @@ from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.replica.leader import PartitionLeader
 from history.damage import OTHER_DISK
-from simulator.oracles.findings import ISR_KEEPS, STANDS_STILL, Findings
-from simulator.oracles.health import Health, Surroundings, Timers
+from simulator.oracles.findings import ISR_KEEPS, STANDS_STILL, OracleFindings
+from simulator.oracles.health import Durations, Health, MachineStates
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import least_in_sync
 
@@ -29,11 +29,11 @@ ROUNDS = 2
 class LivenessRules:
     """One cluster. `machines` by node id."""
 
-    def __init__(self, machines: Mapping[int, MachineView], findings: Findings, around: Surroundings) -> None:
+    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings, around: MachineStates) -> None:
         self._machines = machines
         self._findings = findings
         self._health = Health([machine.name for machine in machines.values()], around)
-        self._timers = Timers()
+        self._timers = Durations()
         self._next_s = 0.0
         self._other_disk: set[int] = set()
         """Voters whose disk was replaced: their votes count for nothing until the log names the new disk (KIP-853)."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from broker.log.log import PartitionLog
 from simulator.disk import SimulatedDisk
-from simulator.oracles.copied_log import Batch, CopiedLog
 from simulator.oracles.findings import (
     EPOCHS_DIFFER,
     INCOMPLETE,
@@ -16,8 +15,9 @@ from simulator.oracles.findings import (
     PREFIX_CHANGED,
     SEQUENCE_GAP,
     TWO_LEADERS,
-    Findings,
+    OracleFindings,
 )
+from simulator.oracles.log_copy import CopiedBatch, CopiedLog
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.sequence_rules import forgets, look_at_sequences
 
@@ -30,13 +30,13 @@ class Committed:
     one is allowed to; -1: there was none. Of what replicas take for committed in older epochs nothing can be said."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[CopiedBatch] = []
         self.end = 0
         self.start = 0
         self.lost_in = -1
         self._by: list[tuple[int, int]] = []  # from which offset on leaders of which epoch have committed
 
-    def add(self, batches: Sequence[Batch], end: int, epoch: int) -> None:
+    def add(self, batches: Sequence[CopiedBatch], end: int, epoch: int) -> None:
         """A leader of this epoch has committed these, up to `end`."""
         if batches and (not self._by or self._by[-1][1] != epoch):
             self._by.append((self.end, epoch))
@@ -48,11 +48,11 @@ class Committed:
         one that has not heard of those behind it."""
         return next((start for start, by in self._by if by > epoch), self.end)
 
-    def holds(self, batch: Batch) -> bool:
+    def holds(self, batch: CopiedBatch) -> bool:
         at = bisect_left(self.batches, batch)
         return at < len(self.batches) and self.batches[at] == batch
 
-    def last_below(self, offset: int) -> Batch | None:
+    def last_below(self, offset: int) -> CopiedBatch | None:
         """The committed batch that ends at `offset`; None where none does."""
         at = bisect_left(self.batches, (offset,))
         return self.batches[at - 1] if at and self.batches[at - 1].next == offset else None
@@ -68,13 +68,13 @@ class Committed:
 class LogRules:
     """One log and all its replicas; `topic` and `index` name it."""
 
-    def __init__(self, topic: str, index: int, findings: Findings) -> None:
+    def __init__(self, topic: str, index: int, findings: OracleFindings) -> None:
         self.topic = topic
         self.index = index
         self.committed = Committed()
         self._findings = findings
-        self._predecessors: dict[Batch, Batch] = {}
-        self._known: dict[tuple[int, int], tuple[Batch, str]] = {}
+        self._predecessors: dict[CopiedBatch, CopiedBatch] = {}
+        self._known: dict[tuple[int, int], tuple[CopiedBatch, str]] = {}
         self._leaders: dict[int, tuple[str, int]] = {}
 
     @property
@@ -116,7 +116,7 @@ class LogRules:
             )
             self.report(NOT_VALID, sentence, {"node": machine.name, **batch.to_json()})
 
-    def _match(self, name: str, before: Batch | None, added: Sequence[Batch]) -> None:
+    def _match(self, name: str, before: CopiedBatch | None, added: Sequence[CopiedBatch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not
         so in front of where one begins: what a follower has there its leader cannot tell from what it has removed."""
         self._findings.compared(LOGS_DIFFER, self.topic, len(added))
@@ -135,10 +135,10 @@ class LogRules:
                     self._differ(sentence, name, before, known[1], other)
             before = batch
 
-    def _differ(self, sentence: str, one: str, ones: Batch, other: str, others: Batch) -> None:
+    def _differ(self, sentence: str, one: str, ones: CopiedBatch, other: str, others: CopiedBatch) -> None:
         self.report(LOGS_DIFFER, sentence, {"node": one, **ones.to_json()}, {"node": other, **others.to_json()})
 
-    def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[Batch]) -> None:
+    def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         name = machine.name
         if not machine.excused(PREFIX_CHANGED, copy.path):
             self._cut_committed(name, log, removed)
@@ -150,7 +150,7 @@ class LogRules:
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
                 return
 
-    def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[Batch]) -> None:
+    def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         """What is committed stays, in every log that has it."""
         self.checked(PREFIX_CHANGED)
         start = max(self.committed.start, log.log_start_offset)
@@ -168,8 +168,8 @@ class LogRules:
         log: PartitionLog,
         path: str,
         disk: SimulatedDisk,
-        before: Batch | None,
-        added: Sequence[Batch],
+        before: CopiedBatch | None,
+        added: Sequence[CopiedBatch],
     ) -> None:
         """Each batch is of the epoch that the cache has there, and the file has had that before the log (K101-8).
 
@@ -238,7 +238,7 @@ class LogRules:
             sentence = f"epoch {epoch} is led by {_process(name, life)} and by {_process(who, its_life)}"
             self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": who, "epoch": epoch})
 
-    def missing_in(self, copy: CopiedLog, start: int, epoch: int | None = None) -> Batch | None:
+    def missing_in(self, copy: CopiedLog, start: int, epoch: int | None = None) -> CopiedBatch | None:
         """The first committed batch behind `start` that a log lacks. `epoch`: of what leaders of epochs up to that one
         have committed."""
         batches = self.committed.batches

@@ -12,9 +12,9 @@ from broker.server.broker_node import BrokerNode
 from broker.server.node_directory import METADATA_DIRECTORY
 from history.damage import Damage
 from simulator.disk import SimulatedDisk
-from simulator.host import Host
-from simulator.oracles.excuses import Held, excuses
-from simulator.oracles.settings import Settings
+from simulator.host import HostContext
+from simulator.oracles.excuses import LogBeforeDamage, excuses
+from simulator.oracles.settings import OracleSettings
 
 STATE_FILE = "quorum-state"
 
@@ -42,9 +42,9 @@ class MachineView:
         self.disk = disk
         self.life = 0
         self.node: BrokerNode | None = None
-        self.host: Host | None = None
-        self.held: dict[str, Held] = {}
-        self.settings = Settings(properties)
+        self.host: HostContext | None = None
+        self.held: dict[str, LogBeforeDamage] = {}
+        self.settings = OracleSettings(properties)
         self._directory = directory
         self._suffered: set[Damage] = set()
         self._stopped_at = 0.0
@@ -115,7 +115,7 @@ class MachineView:
         rotted = directory and self.disk.has_rotted(directory)
         return excuses(oracle, self.suffered | {Damage.SYNCED} if rotted else self.suffered)
 
-    def held_of(self, oracle: str, directory: str) -> Held | None:
+    def held_of(self, oracle: str, directory: str) -> LogBeforeDamage | None:
         """What a log held before its disk was damaged, where that excuses the oracle's finding."""
         return self.held.get(directory) if self.excused(oracle) else None
 

@@ -14,8 +14,7 @@ from broker.replica.partition import Partition
 from history.damage import Damage
 from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
-from simulator.oracles.copied_log import CopiedLog
-from simulator.oracles.excuses import Held
+from simulator.oracles.excuses import LogBeforeDamage
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
@@ -26,17 +25,18 @@ from simulator.oracles.findings import (
     NARROW_ISR,
     NOT_A_MEMBER,
     NOT_DURABLE,
-    Findings,
+    OracleFindings,
 )
 from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.group_rules import GroupRules
+from simulator.oracles.hypothetical_requests import would_answer, would_count, would_grant
 from simulator.oracles.lease_rules import LeaseRules
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.producer_rules import look_at_producers, note_begin
-from simulator.oracles.replica import Replica
+from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.settings import LEASE, least_in_sync
-from simulator.oracles.supposed_rules import would_answer, would_count, would_grant
 
 Key = tuple[bytes, int]
 STARTS_FILE = "log-start-offset-checkpoint"
@@ -45,13 +45,13 @@ STARTS_FILE = "log-start-offset-checkpoint"
 class PartitionRules:
     """All partitions of a cluster. `machines` by broker id."""
 
-    def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
+    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._machines = machines
         self._findings = findings
         self._controller = ControllerRules(findings)
         self._rules: dict[Key, LogRules] = {}
-        self._replicas: dict[Key, dict[str, Replica]] = {}
-        self._of: dict[str, dict[Partition, Replica]] = {}
+        self._replicas: dict[Key, dict[str, ObservedReplica]] = {}
+        self._of: dict[str, dict[Partition, ObservedReplica]] = {}
         self._known_offset = -1
         self._unasked: dict[Key, None] = {}
         """The partitions of whose state no controller has been asked, or none yet with all that goes with it."""
@@ -115,7 +115,7 @@ class PartitionRules:
         for replica in self._replicas_on(machine):
             if replica.copy.path not in machine.held:
                 durable_end = replica.copy.durable_end(machine.disk)
-                machine.held[replica.copy.path] = Held(replica.copy.copied(), durable_end)
+                machine.held[replica.copy.path] = LogBeforeDamage(replica.copy.copied(), durable_end)
 
     def settle(self, machine: MachineView) -> None:
         """A damaged machine is excused until a process that has begun since is the one that all others know."""
@@ -124,15 +124,15 @@ class PartitionRules:
         if Damage.ELAPSED_TIME in machine.suffered and machine.node is not None:
             machine.passed(machine.settings.seconds(LEASE))
 
-    def _replicas_on(self, machine: MachineView) -> list[Replica]:
+    def _replicas_on(self, machine: MachineView) -> list[ObservedReplica]:
         return [replicas[machine.name] for replicas in self._replicas.values() if machine.name in replicas]
 
-    def _first_seen(self, machine: MachineView, partition: Partition) -> Replica:
+    def _first_seen(self, machine: MachineView, partition: Partition) -> ObservedReplica:
         key = (partition.topic_id, partition.index)
         if key not in self._rules:
             self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
         rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
-        replica = Replica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
+        replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.log_start_offset
         # An earlier process may have written down where the log begins, and not have come to begin it there.
         written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
@@ -147,7 +147,7 @@ class PartitionRules:
 
     # --- one replica
 
-    def _look_at(self, replica: Replica, partition: Partition, now: tuple[Any, ...]) -> None:
+    def _look_at(self, replica: ObservedReplica, partition: Partition, now: tuple[Any, ...]) -> None:
         rules = self._rules[partition.topic_id, partition.index]
         before, epoch, replica.seen = replica.seen, replica.epoch, now
         role, log = partition.role, partition.log
@@ -174,7 +174,12 @@ class PartitionRules:
             self._leads_on(rules, replica, partition, role, before)
 
     def _leads_on(
-        self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader, before: tuple[Any, ...]
+        self,
+        rules: LogRules,
+        replica: ObservedReplica,
+        partition: Partition,
+        role: PartitionLeader,
+        before: tuple[Any, ...],
     ) -> None:
         """What a leader asks for, counts and answers, beside what it commits."""
         self._isr(rules, replica, partition, role)
@@ -190,7 +195,7 @@ class PartitionRules:
             would_answer(rules, reader, replica)
 
     def _new_role(
-        self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader | PartitionFollower
+        self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader | PartitionFollower
     ) -> None:
         rules.checked(EPOCH_FELL)
         epoch, name = role.leader_epoch, replica.name
@@ -210,7 +215,7 @@ class PartitionRules:
         if missing is not None:
             rules.committed.cut(missing.base, epoch)
 
-    def _most_complete(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
+    def _most_complete(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
         """Nobody was certain to have all that is committed: whoever leads has as much of it as any that was asked."""
         state = replica.machine.image.partition(partition.topic, partition.index)
         missing = rules.missing_in(replica.copy, partition.log.log_start_offset, epoch)
@@ -228,7 +233,7 @@ class PartitionRules:
                 rules.report(INCOMPLETE, sentence, {"node": replica.name, **missing.to_json()}, {"node": other.name})
                 return
 
-    def _high_watermark(self, rules: LogRules, replica: Replica, partition: Partition, epoch: int) -> None:
+    def _high_watermark(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
         """`epoch`: that the replica was in at the last look; its mark may have risen in that one still."""
         mark, before = partition.high_watermark, replica.high_watermark
         name, end = replica.name, partition.log.log_end_offset
@@ -262,7 +267,7 @@ class PartitionRules:
             sentence = f"{name} takes everything below {mark} for committed, and leaders have committed {committed.end}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "committed": committed.end})
 
-    def _as_committed(self, rules: LogRules, replica: Replica, start: int, mark: int) -> None:
+    def _as_committed(self, rules: LogRules, replica: ObservedReplica, start: int, mark: int) -> None:
         """What a replica takes for committed, a leader too, is what leaders have committed there before."""
         for batch in replica.copy.between(start, mark):
             if batch.base >= rules.committed.start and not rules.committed.holds(batch):
@@ -275,7 +280,9 @@ class PartitionRules:
 
     # --- what a leader commits
 
-    def _committed(self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader) -> None:
+    def _committed(
+        self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader
+    ) -> None:
         mark, name = role.high_watermark, replica.name
         if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
             return  # what a leader commits that an unclean election has deposed is lost with the rest
@@ -300,7 +307,12 @@ class PartitionRules:
             self._everywhere(rules, replica, partition, state, mark)
 
     def _lease(
-        self, rules: LogRules, replica: Replica, role: PartitionLeader, other: Replica, theirs: PartitionLeader
+        self,
+        rules: LogRules,
+        replica: ObservedReplica,
+        role: PartitionLeader,
+        other: ObservedReplica,
+        theirs: PartitionLeader,
     ) -> None:
         """Whoever leads in an older epoch may not answer reads any more once a newer leader commits."""
         rules.checked(LEASE_SHARED)
@@ -313,7 +325,7 @@ class PartitionRules:
             rules.report(LEASE_SHARED, sentence, of, {"node": other.name, "epoch": theirs.leader_epoch})
 
     def _everywhere(
-        self, rules: LogRules, replica: Replica, partition: Partition, state: PartitionImage, mark: int
+        self, rules: LogRules, replica: ObservedReplica, partition: Partition, state: PartitionImage, mark: int
     ) -> None:
         """What is committed is in the logs of all that the controller may elect; on their disks where that is asked."""
         replicas = self._replicas[partition.topic_id, partition.index]
@@ -340,13 +352,13 @@ class PartitionRules:
                     self._beyond(rules, replica, held.name, mark, NOT_DURABLE, what, durable)
 
     def _beyond(
-        self, rules: LogRules, replica: Replica, member: str, mark: int, oracle: str, what: str, end: int
+        self, rules: LogRules, replica: ObservedReplica, member: str, mark: int, oracle: str, what: str, end: int
     ) -> None:
         sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(member, end)}"
         rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": member, "end": end})
 
     def _recovers(
-        self, rules: LogRules, replica: Replica, role: PartitionLeader, before: tuple[Any, ...], end: int
+        self, rules: LogRules, replica: ObservedReplica, role: PartitionLeader, before: tuple[Any, ...], end: int
     ) -> None:
         """A leader that recovers takes no record and commits none (K704-5)."""
         rules.checked(IN_RECOVERY)
@@ -403,7 +415,7 @@ class PartitionRules:
                     rules = self._rules[partition.topic_id, partition.index]
                     self._isr(rules, replica, partition, partition.role)
 
-    def _isr(self, rules: LogRules, replica: Replica, partition: Partition, role: PartitionLeader) -> None:
+    def _isr(self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader) -> None:
         """A leader counts everybody whom the controller may elect from the ISR (H13)."""
         state = self._newest_state(partition)
         if state is None or state.leader_epoch != role.leader_epoch:
@@ -424,7 +436,7 @@ class PartitionRules:
         state = self._newest_state(partition)
         return role.replicas if state is None else state.replicas
 
-    def _others(self, partition: Partition, replica: Replica) -> Iterator[Replica]:
+    def _others(self, partition: Partition, replica: ObservedReplica) -> Iterator[ObservedReplica]:
         for other in self._replicas[partition.topic_id, partition.index].values():
             if other is not replica:
                 yield other

@@ -10,10 +10,10 @@ from collections import deque
 from typing import NamedTuple
 
 from broker.log.log import PartitionLog
-from simulator.oracles.copied_log import CopiedLog
 from simulator.oracles.findings import PRODUCERS_DIFFER
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules
-from simulator.oracles.replica import Replica
+from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.sequence_rules import forgets
 
 REMEMBERED = 5
@@ -29,14 +29,14 @@ class Last(NamedTuple):
     delta: int
 
 
-class Known(NamedTuple):
+class KnownProducer(NamedTuple):
     """A producer: its epoch and its last batches in that, oldest first."""
 
     epoch: int
     batches: tuple[Last, ...]
 
 
-def look_at_producers(rules: LogRules, replica: Replica) -> None:
+def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     """Look at a replica when its log was opened or cut, and when it takes another role: from there on it only adds what
     it appends. `replica.copy` is what its log holds."""
     partition = replica.partition
@@ -55,14 +55,14 @@ def look_at_producers(rules: LogRules, replica: Replica) -> None:
     first = log.segments[0].base_offset
     said = _said_by(replica.copy)
     known = {
-        producer_id: Known(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
+        producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
         for producer_id, producer in log.producers
     }
     for producer_id in sorted(said.keys() | known.keys()):
         ours, theirs = known.get(producer_id), said.get(producer_id)
         # What retention has removed is still known, but not what a log that began anew had before.
         gone = [last for last in ours.batches if last.offset < first] if ours is not None else []
-        left = ours and Known(ours.epoch, ours.batches[len(gone) :])
+        left = ours and KnownProducer(ours.epoch, ours.batches[len(gone) :])
         only_gone = theirs is None and left is not None and not left.batches
         if any(last.offset < replica.anew for last in gone) or not (only_gone or left == theirs):
             sentence = (
@@ -74,14 +74,14 @@ def look_at_producers(rules: LogRules, replica: Replica) -> None:
             return
 
 
-def note_begin(replica: Replica, log: PartitionLog, end: int) -> None:
+def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
     """The log's start has moved, and the log ended at `end`: whether it was cut off whole, and has begun anew there."""
     _, cuts, _ = replica.producers_of or (log, log.truncations, None)
     if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
         replica.anew = log.log_start_offset
 
 
-def _said_by(copy: CopiedLog) -> dict[int, Known]:
+def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:
     """What the batches of a log say, by producer id."""
     epochs: dict[int, int] = {}
     batches: dict[int, deque[Last]] = {}
@@ -90,4 +90,4 @@ def _said_by(copy: CopiedLog) -> dict[int, Known]:
             epochs[said.producer_id] = said.epoch
             batches[said.producer_id] = deque(maxlen=REMEMBERED)
         batches[said.producer_id].append(Last(said.last_sequence, batch.next - 1, said.delta))
-    return {producer_id: Known(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}
+    return {producer_id: KnownProducer(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}

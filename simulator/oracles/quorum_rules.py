@@ -14,8 +14,7 @@ from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.server.node_directory import METADATA_DIRECTORY
 from broker.trace import Value
 from simulator.oracles.check_quorum import CheckQuorumRules
-from simulator.oracles.copied_log import Batch, CopiedLog
-from simulator.oracles.excuses import Held
+from simulator.oracles.excuses import LogBeforeDamage
 from simulator.oracles.findings import (
     BAD_MARK,
     EPOCH_FELL,
@@ -26,8 +25,9 @@ from simulator.oracles.findings import (
     OLD_EPOCH,
     VOTE_AGAINST,
     VOTE_FIRST,
-    Findings,
+    OracleFindings,
 )
+from simulator.oracles.log_copy import CopiedBatch, CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.snapshot_rules import SnapshotRules
@@ -38,7 +38,7 @@ STANDS = ("candidate", "leader")
 
 
 @dataclass
-class Member:
+class ObservedVoter:
     """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life on this disk."""
 
     machine: MachineView
@@ -53,15 +53,15 @@ class Member:
 class QuorumRules:
     """The metadata log and its quorum. `machines` by node id."""
 
-    def __init__(self, machines: Mapping[int, MachineView], findings: Findings) -> None:
+    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._rules = LogRules(METADATA_TOPIC, PARTITION, findings)
         self._members = {
-            node_id: Member(machine, CopiedLog(machine.path_of(METADATA_DIRECTORY)))
+            node_id: ObservedVoter(machine, CopiedLog(machine.path_of(METADATA_DIRECTORY)))
             for node_id, machine in machines.items()
         }
         self._snapshots = SnapshotRules(self._rules)
         self._check_quorum = CheckQuorumRules(self._rules)
-        self._named: dict[Batch, tuple[int, ...]] = {}
+        self._named: dict[CopiedBatch, tuple[int, ...]] = {}
         """The voters that records of any log have named."""
         self._given: dict[tuple[int, int], set[int]] = {}
         """Who has voted for whom: by epoch and candidate."""
@@ -127,7 +127,7 @@ class QuorumRules:
     def disk_damaging(self, machine: MachineView) -> None:
         """A machine's disk is about to be damaged: what it holds now is what a leader has counted."""
         copy = self._members[machine.node_id].copy
-        machine.held.setdefault(copy.path, Held(copy.copied(), copy.durable_end(machine.disk)))
+        machine.held.setdefault(copy.path, LogBeforeDamage(copy.copied(), copy.durable_end(machine.disk)))
 
     def power_lost(self, machine: MachineView) -> None:
         """A machine's page cache is gone: what its disk holds is what this member has now."""
@@ -200,7 +200,7 @@ class QuorumRules:
             )
             self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(given)})
 
-    def _voters_of(self, member: Member) -> tuple[int, ...]:
+    def _voters_of(self, member: ObservedVoter) -> tuple[int, ...]:
         """The voters by a member's log: those that its last record about them names (KIP-853), committed or not. What a
         snapshot has replaced was in another member's log; without any record they are those of the configuration."""
         copy = member.copy
@@ -210,7 +210,7 @@ class QuorumRules:
 
     # --- what is committed
 
-    def _of_its_epoch(self, leader: Member, mark: int, epoch: int) -> None:
+    def _of_its_epoch(self, leader: ObservedVoter, mark: int, epoch: int) -> None:
         """A leader's high watermark rises to records of its own epoch only, and takes older ones along (K595-36)."""
         self._rules.checked(OLD_EPOCH)
         last = next((batch for batch in reversed(leader.copy.batches) if batch.next <= mark), None)
@@ -219,7 +219,7 @@ class QuorumRules:
             sentence = f"{name} leads epoch {epoch}, and commits up to {mark}, with a record of epoch {last.epoch}"
             self._rules.report(OLD_EPOCH, sentence, {"node": name, "leads": epoch, **last.to_json()})
 
-    def _committed(self, leader: Member, mark: int, epoch: int, voters: list[int]) -> None:
+    def _committed(self, leader: ObservedVoter, mark: int, epoch: int, voters: list[int]) -> None:
         """What a leader commits is in the logs, and on the disks, of a majority of the voters."""
         rules, name = self._rules, leader.machine.name
         rules.commit(leader.copy, mark, epoch)
@@ -251,7 +251,7 @@ class QuorumRules:
                 )
                 rules.report(oracle, sentence, {"node": name, "high_watermark": mark, "have": have}, last.to_json())
 
-    def _applied(self, member: Member, mark: int) -> None:
+    def _applied(self, member: ObservedVoter, mark: int) -> None:
         rules, name, before = self._rules, member.machine.name, member.high_watermark
         member.high_watermark = mark
         if mark == before:

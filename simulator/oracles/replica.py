@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.replica.partition import Partition
-from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.machine_view import MachineView
 
 
 @dataclass
-class Replica:
+class ObservedReplica:
     """A replica of a partition as it was seen last. `partition`: that of the process that lives now, None where it has
     none. `flushes`: it counts as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high
     watermark rose last, at the least. `counted`: of each follower where its log ends by what this one counts as a

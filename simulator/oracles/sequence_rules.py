@@ -10,14 +10,14 @@ offset 0 on, and at nothing where producers may have been forgotten (K98-5).
 
 from __future__ import annotations
 
-from simulator.oracles.batches import Sequenced
-from simulator.oracles.copied_log import CopiedLog
-from simulator.oracles.findings import SEQUENCE_GAP, Findings
+from simulator.oracles.batches import BatchSequence
+from simulator.oracles.findings import SEQUENCE_GAP, OracleFindings
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import EXPIRATION
 
 
-def look_at_sequences(findings: Findings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
+def look_at_sequences(findings: OracleFindings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
     """Look at the last `added` batches of a replica's log."""
     for batch, said, before in copy.sequenced_since(len(copy.batches) - added):
         findings.compared(SEQUENCE_GAP, topic)
@@ -33,7 +33,7 @@ def look_at_sequences(findings: Findings, topic: str, index: int, name: str, cop
             return
 
 
-def _expected(said: Sequenced, before: Sequenced | None, *, whole: bool) -> int | None:
+def _expected(said: BatchSequence, before: BatchSequence | None, *, whole: bool) -> int | None:
     """The sequence that follows a producer's last batch; None: that batch may have been removed."""
     if before is None:
         return 0 if whole else None

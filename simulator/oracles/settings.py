@@ -32,7 +32,7 @@ OF_TOPICS: Final[Mapping[str, str]] = {
 """By the broker's key the topic's, which goes before it."""
 
 
-class Settings:
+class OracleSettings:
     """The settings of one broker. `properties`: its configuration file, by key."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -70,7 +70,7 @@ class Settings:
         return tuple(sorted(int(part.split("@")[0]) for part in named.split(",") if part.strip()))
 
 
-def least_in_sync(settings: Iterable[Settings], topic: Mapping[str, str], replicas: int) -> int:
+def least_in_sync(settings: Iterable[OracleSettings], topic: Mapping[str, str], replicas: int) -> int:
     """How many replicas an ISR must have for a leader to commit: the least that any broker's settings ask for, never
     more than the partition has replicas (KIP-966; a topic with fewer replicas can be written)."""
     return min(replicas, min((each.number(MIN_INSYNC, topic) for each in settings), default=1))

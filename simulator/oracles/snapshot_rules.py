@@ -25,7 +25,7 @@ from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 
 
-class State(NamedTuple):
+class SnapshotState(NamedTuple):
     """What an image says, but for what no snapshot holds: where brokers lost their places last, and which topics are
     gone."""
 
@@ -51,7 +51,7 @@ class SnapshotRules:
 
     def __init__(self, rules: LogRules) -> None:
         self._rules = rules
-        self._known: dict[OffsetAndEpoch, tuple[State, str]] = {}
+        self._known: dict[OffsetAndEpoch, tuple[SnapshotState, str]] = {}
         self._looked_at = -1
         self._kinds: set[tuple[object, ...]] = set()
         """What there was in states of which a snapshot was supposed."""
@@ -98,7 +98,9 @@ class SnapshotRules:
         for other in (state, written):
             self._compare(machine, snapshot, known, other, f"is not {whose}")
 
-    def _compare(self, machine: MachineView, snapshot: OffsetAndEpoch, one: State, other: State, how: str) -> None:
+    def _compare(
+        self, machine: MachineView, snapshot: OffsetAndEpoch, one: SnapshotState, other: SnapshotState, how: str
+    ) -> None:
         difference = next(_differences(one, other), None)
         if difference is not None:
             values = {"was": difference.was, "is": difference.now}
@@ -128,8 +130,8 @@ def _voters_at(quorum: QuorumRunner, end: int) -> VoterSet | None:
     return next((voters for offset, voters in reversed(quorum.member.voters.sets) if offset < end), None)
 
 
-def _state_of(image: MetadataImage, voters: VoterSet | None) -> State:
-    return State(
+def _state_of(image: MetadataImage, voters: VoterSet | None) -> SnapshotState:
+    return SnapshotState(
         {
             "id": image.cluster_id,
             "session timeout": image.session_timeout_ms,
@@ -144,7 +146,7 @@ def _state_of(image: MetadataImage, voters: VoterSet | None) -> State:
     )
 
 
-def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> State:
+def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> SnapshotState:
     """What the file says. Raises `OSError`, `StartupError`, `ValueError` for one that is not there or is not whole."""
     image = MetadataImage()
     with machine.disk.as_written():
@@ -153,8 +155,8 @@ def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> State:
     return _state_of(image, content.voters)
 
 
-def _differences(one: State, other: State) -> Iterator[Difference]:
-    for kind, ours, theirs in zip(State._fields, one, other, strict=True):
+def _differences(one: SnapshotState, other: SnapshotState) -> Iterator[Difference]:
+    for kind, ours, theirs in zip(SnapshotState._fields, one, other, strict=True):
         for key in {**ours, **theirs}:
             if ours.get(key) != theirs.get(key):
                 yield Difference(f"{kind} {key}", str(ours.get(key)), str(theirs.get(key)))

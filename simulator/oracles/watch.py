@@ -10,26 +10,26 @@ from broker.server.broker_node import BrokerNode
 from broker.trace import Value
 from history.damage import Damage
 from simulator.disk_faults import DamageListener
-from simulator.host import Host
+from simulator.host import HostContext
 from simulator.loop import VirtualLoop
-from simulator.oracles.findings import Findings
-from simulator.oracles.health import Surroundings
+from simulator.oracles.findings import OracleFindings
+from simulator.oracles.health import MachineStates
 from simulator.oracles.liveness_rules import LivenessRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.partition_rules import PartitionRules
 from simulator.oracles.quorum_rules import QuorumRules
-from simulator.oracles.settings import Settings
+from simulator.oracles.settings import OracleSettings
 
 
 class Watch:
     """The oracles of one cluster. The cluster says which processes begin and end; the loop, who has run."""
 
-    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], around: Surroundings) -> None:
-        self.findings = Findings(loop.time)
+    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], around: MachineStates) -> None:
+        self.findings = OracleFindings(loop.time)
         self.looks = 0
         self.machines = {machine.name: machine for machine in machines}
         by_id = {machine.node_id: machine for machine in self.machines.values()}
-        self._hosts: dict[Host, MachineView] = {}
+        self._hosts: dict[HostContext, MachineView] = {}
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
@@ -38,10 +38,10 @@ class Watch:
             machine.disk.listener = DamageListener(partial(self._damaging, machine), partial(self._damaged, machine))
         loop.at_rest = self._look
 
-    def began(self, name: str, life: int, host: Host, node: BrokerNode, properties: Mapping[str, str]) -> None:
+    def began(self, name: str, life: int, host: HostContext, node: BrokerNode, properties: Mapping[str, str]) -> None:
         """A process has begun on a machine, with these properties."""
         machine = self.machines[name]
-        machine.settings = Settings(properties)
+        machine.settings = OracleSettings(properties)
         machine.node, machine.host, machine.life = node, host, life
         self._hosts[host] = machine
 
@@ -93,7 +93,7 @@ class Watch:
     def to_json(self) -> dict[str, Any]:
         return {"looks": self.looks, **self.findings.to_json()}
 
-    def _look(self, hosts: list[Host]) -> None:
+    def _look(self, hosts: list[HostContext]) -> None:
         for host in hosts:
             machine = self._hosts.get(host)
             if machine is None or machine.node is None:

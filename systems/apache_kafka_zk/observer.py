@@ -21,7 +21,7 @@ TOLD_S = 2.0
 
 
 @dataclass(frozen=True)
-class Told:
+class BrokerReport:
     """What a broker tells clients: by node id who controls (-1: nobody that it knows of) and who leads each partition.
     It knows from the controller, so it is later than ZooKeeper."""
 
@@ -29,7 +29,7 @@ class Told:
     leaders: Mapping[int, int] = field(default_factory=dict)
 
 
-Ask = Callable[[Member, str, float], Told]
+Ask = Callable[[Member, str, float], BrokerReport]
 """What this broker tells of a topic within so many seconds; an empty answer where it does not."""
 
 
@@ -157,13 +157,13 @@ class ZooKeeperObserver:
         return self._znodes.create(path, json.dumps(content).encode())
 
 
-def told_by(member: Member, topic: str, timeout_s: float) -> Told:
+def told_by(member: Member, topic: str, timeout_s: float) -> BrokerReport:
     """See `Ask`."""
     bootstrap = f"{member.address}:{member.port}"
     client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})
     try:
         answer = client.list_topics(topic, timeout=timeout_s)
     except KafkaException:
-        return Told()
+        return BrokerReport()
     partitions = answer.topics[topic].partitions if topic in answer.topics else {}
-    return Told(answer.controller_id, {number: state.leader for number, state in partitions.items()})
+    return BrokerReport(answer.controller_id, {number: state.leader for number, state in partitions.items()})

@@ -22,7 +22,7 @@ from broker.protocol.messages.elect_leaders import (
     TopicPartitions,
 )
 from systems.kafka_protocol import requests
-from systems.kafka_protocol.asking import Asking
+from systems.kafka_protocol.transport import Asking
 from systems.view import PartitionState
 
 REASSIGN_VERSION, ELECT_VERSION = 0, 2

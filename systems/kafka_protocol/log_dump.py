@@ -25,7 +25,7 @@ _APPEND_TIME = 0x08
 
 
 @dataclass(frozen=True)
-class Batch:
+class DumpedBatch:
     """One batch where it lies in its file; `problem` when its bytes are not what they should be."""
 
     position: int
@@ -34,16 +34,16 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Segment:
+class DumpedSegment:
     """One `.log` file. `torn`: what is behind its last whole batch, in words; empty when nothing is."""
 
     path: Path
     data: bytes
-    batches: tuple[Batch, ...]
+    batches: tuple[DumpedBatch, ...]
     torn: str
 
 
-def segments(path: Path) -> Iterator[Segment]:
+def segments(path: Path) -> Iterator[DumpedSegment]:
     """The segments of a partition's directory in the order of their offsets, or the one file that is given.
 
     Raises `InputError` when there is none.
@@ -55,22 +55,22 @@ def segments(path: Path) -> Iterator[Segment]:
         yield _read(file)
 
 
-def _read(path: Path) -> Segment:
+def _read(path: Path) -> DumpedSegment:
     try:
         data = read_bytes(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    batches: list[Batch] = []
+    batches: list[DumpedBatch] = []
     end, torn = 0, ""
     try:
         for position, header in iter_batches(data):
-            batches.append(Batch(position, header, _problem(data, position)))
+            batches.append(DumpedBatch(position, header, _problem(data, position)))
             end = position + header.size
     except CorruptBatch as error:
         torn = str(error)
     if not torn and end < len(data):
         torn = f"position {end}: {len(data) - end} bytes of an incomplete batch"
-    return Segment(path, data, tuple(batches), torn)
+    return DumpedSegment(path, data, tuple(batches), torn)
 
 
 def _problem(data: bytes, position: int) -> str:
@@ -81,7 +81,7 @@ def _problem(data: bytes, position: int) -> str:
     return ""
 
 
-def lines(segment: Segment, *, records: bool) -> Iterator[str]:
+def lines(segment: DumpedSegment, *, records: bool) -> Iterator[str]:
     """The segment as `kafka-dump-log` prints it, and what is wrong with it."""
     yield f"Dumping {segment.path}"
     yield f"Log starting offset: {int(segment.path.stem) if segment.path.stem.isdigit() else '?'}"
@@ -95,7 +95,7 @@ def lines(segment: Segment, *, records: bool) -> Iterator[str]:
         yield f"Found bytes that are no batch: {segment.torn}"
 
 
-def to_json(segment: Segment, *, records: bool) -> dict[str, Any]:
+def to_json(segment: DumpedSegment, *, records: bool) -> dict[str, Any]:
     """The same as data."""
     return {
         "segment": str(segment.path),
@@ -107,7 +107,7 @@ def to_json(segment: Segment, *, records: bool) -> dict[str, Any]:
     }
 
 
-def _fields(batch: Batch) -> dict[str, Any]:
+def _fields(batch: DumpedBatch) -> dict[str, Any]:
     header = batch.header
     codec = header.compression
     return {
@@ -130,7 +130,7 @@ def _fields(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _record_lines(data: bytes, batch: Batch) -> Iterator[str]:
+def _record_lines(data: bytes, batch: DumpedBatch) -> Iterator[str]:
     try:
         found = read_records(data, batch.position)
     except (UnsupportedCompression, CorruptBatch) as error:

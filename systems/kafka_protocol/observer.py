@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
 from systems.kafka_protocol import requests
-from systems.kafka_protocol.asking import Asking, SocketAsking
 from systems.kafka_protocol.leader_elections import elect_leader
+from systems.kafka_protocol.transport import Asking, SocketAsking
 from systems.view import Member, PartitionState, View
 
 ASK_S = 0.7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from history import ACKS_ALL, APPEND, FAIL, INF, INFO, OK
+from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK
 from tests.analysis.log_histories import Op
 
 Log = tuple[int, ...]

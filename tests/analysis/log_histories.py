@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from history import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ, encode_value
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ
+from history.values import encode_value
 
 
 @dataclass(frozen=True)

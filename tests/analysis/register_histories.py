@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from history import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from history.registers import table_of
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 
 
 @dataclass(frozen=True)

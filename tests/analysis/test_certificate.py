@@ -17,8 +17,8 @@ from analysis.core import certificate
 from analysis.core.logcheck import check
 from analysis.core.rows import UPPER_BOUNDS
 from analysis.verifier import CertificateError, verify
-from history import READ
-from history.digest import digest_of_operations
+from history.operation_digest import digest_of_operations
+from history.schemas import READ
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table, v
 
 HISTORY: list[Op] = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.replicafiles.kraft import ElectionState, read_metadata
+from analysis.replicafiles.kraft import QuorumStateFile, read_metadata
 from broker.trace import Value
 from tests.broker.quorum.live import running
 
@@ -73,16 +73,16 @@ def test_an_epoch_whose_beginning_a_snapshot_covers_begins_where_its_records_do(
         (
             {"clusterId": "", "leaderId": 3, "leaderEpoch": 7, "votedId": -1, "appliedOffset": 0, "data_version": 0}
             | {"currentVoters": [{"voterId": 1}, {"voterId": 3}]},
-            ElectionState(7, 3, -1, (1, 3)),
+            QuorumStateFile(7, 3, -1, (1, 3)),
         ),
         (
             {"leaderId": -1, "leaderEpoch": 8, "votedId": 2, "votedDirectoryId": "x", "data_version": 1},
-            ElectionState(8, -1, 2, ()),
+            QuorumStateFile(8, -1, 2, ()),
         ),
     ],
 )
 def test_both_versions_of_the_quorum_state_file(
-    tmp_path: Path, content: dict[str, object], state: ElectionState
+    tmp_path: Path, content: dict[str, object], state: QuorumStateFile
 ) -> None:
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.core.conclude import conclude
+from analysis.core.aggregates import facts_of
+from analysis.core.decide import conclude
 from analysis.core.evidence import gather, lay_out
-from analysis.core.facts import facts_of
-from analysis.core.large import examine_large
+from analysis.core.fast_path import examine_large
 from analysis.core.logcheck import check, check_in_blocks, examine_chunk
 from analysis.core.rows import UPPER_BOUNDS, rows_of
 from analysis.core.summary import summarise, whole

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.large import examine_large
+from analysis.core.fast_path import examine_large
+from analysis.core.incomplete_clients import Owners
 from analysis.core.logcheck import check, check_in_blocks
-from analysis.core.owners import Owners
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
-from history import INF, INFO, READ, decode_value, encode_value
+from history.schemas import INF, INFO, READ
+from history.values import decode_value, encode_value
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.core.logcheck import check
 from analysis.core.rows import UPPER_BOUNDS
-from history import ACKS_ALL, APPEND, END, OK
+from history.schemas import ACKS_ALL, APPEND, END, OK
 from tests.analysis.log_histories import (
     Op,
     Simulated,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.core.progress import Attempt, Cluster, Told, gaps, kept, touches_of
+from analysis.core.progress import Attempt, IsrReport, ObservedCluster, gaps, kept, touches_of
 from history.damage import Damage
 from history.schemas import INF
 
@@ -35,7 +35,7 @@ def tries(begin: int, end: int, *, ok: bool) -> list[Attempt]:
 
 def judged(journal: list[dict[str, Any]], attempts: list[Attempt], least: int = 2) -> list[bool]:
     """Of each acknowledgement that was due: whether it was missing."""
-    cluster = Cluster(ROLES, {P: NODES}, least, touches_of(journal, BOUND // 2))
+    cluster = ObservedCluster(ROLES, {P: NODES}, least, touches_of(journal, BOUND // 2))
     return [gap is not None for gap in gaps(cluster, {P: attempts}, END, BOUND)]
 
 
@@ -105,14 +105,14 @@ def test_nothing_is_demanded_without_evidence(
 IDS = {name: number for number, name in enumerate(NODES, 1)}
 
 
-def stayed(journal: list[dict[str, Any]], *told: Told) -> list[bool]:
-    cluster = Cluster(ROLES, {P: NODES}, 2, touches_of(journal, BOUND // 2))
+def stayed(journal: list[dict[str, Any]], *told: IsrReport) -> list[bool]:
+    cluster = ObservedCluster(ROLES, {P: NODES}, 2, touches_of(journal, BOUND // 2))
     return [each is not None for each in kept(cluster, IDS, {P: told}, 2 * BOUND)]
 
 
-BEFORE = Told(5 * S, "n1", 1, (1, 2, 3), True)
-SHRUNK = Told(25 * S, "n1", 2, (1, 2), True)
-BACK = Told(85 * S, "n1", 3, (1, 2, 3), True)
+BEFORE = IsrReport(5 * S, "n1", 1, (1, 2, 3), True)
+SHRUNK = IsrReport(25 * S, "n1", 2, (1, 2), True)
+BACK = IsrReport(85 * S, "n1", 3, (1, 2, 3), True)
 
 
 def test_an_in_sync_set_that_shrinks_while_a_replica_is_down_passes() -> None:
@@ -136,5 +136,5 @@ def test_one_that_keeps_a_replica_that_is_down_is_found() -> None:
         pytest.param(fault("n3", 20, None, *KILL), [BEFORE], id="when it was healed is not known"),
     ],
 )
-def test_no_in_sync_set_has_to_shrink_without_evidence(journal: list[dict[str, Any]], told: list[Told]) -> None:
+def test_no_in_sync_set_has_to_shrink_without_evidence(journal: list[dict[str, Any]], told: list[IsrReport]) -> None:
     assert not any(stayed(journal, *told))

@@ -15,9 +15,9 @@ import pytest
 
 from analysis.core import register_certificate
 from analysis.core.registers import RegisterReport, check
-from analysis.registerverifier import verify_registers
+from analysis.register_verifier import verify_registers
 from analysis.verifier import CertificateError
-from history import INFO, READ
+from history.schemas import INFO, READ
 from tests.analysis.register_histories import (
     Op,
     cas,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from analysis.checker import Outcome, without_the_testers
 from analysis.checkers.services import CHECKER
-from analysis.checking import Outcome, without_the_testers
 from analysis.core.anomaly import Anomaly
 from analysis.tester import Shortage, cause_of
-from history.services import fatal_lines, service_exits
+from history.service_events import fatal_lines, service_exits
 
 SHORT = (Shortage(1_000, "the tester ran out of disk"),)
 S = 1_000_000_000

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from history import Journal, RegisterWriter
-from history.left import left_by
+from history.client_files import left_by
+from history.journal import Journal
+from history.registers import RegisterWriter
 from history.seal import seal
 from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_run import MS, NODES, Clock

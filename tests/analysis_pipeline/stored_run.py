@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from history import Journal, OperationWriter, encode_value
+from history.client_files import left_by
 from history.groups import GroupWriter
-from history.left import left_by
+from history.journal import Journal
 from history.schemas import PHASE_FINAL
 from history.seal import seal
+from history.values import encode_value
+from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.plan import derived_seed
 from tests.analysis.message_files import message, messages, wrapper

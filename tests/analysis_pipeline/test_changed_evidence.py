@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.standing import standing_of
+from analysis.stored_verdict import standing_of
 from analysis.verdict import Verdict
-from history.checked import read_lines, text_of
+from history.checksummed_lines import read_lines, text_of
 from tests.analysis.segment_files import write_high_watermarks
 from tests.analysis_pipeline.stored_quorum import StoredQuorum
 from tests.analysis_pipeline.stored_run import StoredRun

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from analysis.checker import Outcome
 from analysis.checkers.convergence import CHECKER
-from analysis.checking import Outcome
 
 
 def judged(journal: list[dict[str, Any]], converge_s: int | None = 60, time_scale: float = 1.0) -> Outcome:

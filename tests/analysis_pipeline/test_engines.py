@@ -10,17 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from analysis.core.owners import Owners
+from analysis.core.incomplete_clients import Owners
 from analysis.core.rows import DamagedError
-from analysis.logjob import check_in_process, check_on_spark, files_of, plan
+from analysis.engines.log import check_in_process, check_on_spark, files_of, plan
+from analysis.engines.register import check_registers
+from analysis.engines.spark import SparkHandle
 from analysis.pipeline import analyze
-from analysis.registerjob import check_registers
-from analysis.spark import SparkHandle
-from history import History, compact, compact_registers, decode_value, read_run
+from history.parquet_tables import compact, compact_registers
+from history.reader import History, read_run
 from history.schemas import FAULTS, PHASES, RESERVATIONS
 from history.seal import seal
-from orchestrator.search.attempt import Task, attempt, spread
+from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
+from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis.log_histories import ok, random_history, table
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
@@ -153,7 +155,7 @@ def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> No
 def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, tmp_path: Path) -> None:
     campaign = tmp_path / "short.toml"
     campaign.write_text(SHORT)
-    tasks = [Task(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
+    tasks = [ExplorationTask(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
     spread_out = spread(spark.session(), tmp_path / "there", tasks)
     here = [attempt(task, tmp_path / "here") for task in tasks]
     assert all(it.digest for it in here)

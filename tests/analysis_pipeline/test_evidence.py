@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from analysis.faultproof import contradictions
+from analysis.fault_evidence import contradictions
 from analysis.load import load_of
 from analysis.pipeline import analyze
 from analysis.report import worth_of_run
-from analysis.standing import standing_of
+from analysis.stored_verdict import standing_of
 from analysis.verdict import Verdict
-from history import read_run
-from history.checked import CHECKSUM, NUMBER, text_of
+from history.checksummed_lines import CHECKSUM, NUMBER, text_of
+from history.reader import read_run
 from history.seal import seal
 from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_registers import StoredRegisters

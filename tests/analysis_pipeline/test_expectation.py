@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from analysis.core.anomalies import CLASSES, REASONS
+from analysis.checker_registry import CLASSES, REASONS
 from analysis.expectation import DEMANDS
 from analysis.pipeline import analyze
-from analysis.standing import standing_of
+from analysis.stored_verdict import standing_of
 from analysis.verdict import Verdict
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun

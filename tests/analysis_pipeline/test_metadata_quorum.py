@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from analysis.checker import CheckedRun, Outcome
 from analysis.checkers.metadata_quorum import CHECKER
-from analysis.checking import Outcome, Run
 from analysis.pipeline import analyze
-from analysis.rundir import describe, events_by_node
-from history import read_run
-from history.checked import read_lines, text_of
+from analysis.run_directory import describe, events_by_node
+from history.checksummed_lines import read_lines, text_of
 from history.damage import Damage
+from history.reader import read_run
 from tests.analysis_pipeline.stored_quorum import (
     TOPIC,
     Event,
@@ -32,7 +32,7 @@ LOG = f"data/{TOPIC}-0"
 
 
 def judged(run: Path) -> Outcome:
-    return CHECKER.check(Run(run, describe(run), read_run(run), events_by_node(run)))
+    return CHECKER.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run)))
 
 
 def told(outcome: Outcome) -> str:

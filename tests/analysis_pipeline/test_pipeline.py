@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import analysis.replicajob
+import analysis.engines.replica
 from analysis.pipeline import analyze
-from analysis.rundir import RunDirectoryError, events_by_node
+from analysis.run_directory import RunDirectoryError, events_by_node
 from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
 from analysis.verifier import CertificateError, verify
-from history import read_run
+from history.reader import read_run
 from history.seal import seal
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
@@ -134,7 +134,7 @@ def test_a_checker_that_crashes_is_unknown_never_pass(tmp_path: Path, monkeypatc
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("out of ink")
 
-    monkeypatch.setattr(analysis.replicajob, "check_replicas", crash)
+    monkeypatch.setattr(analysis.engines.replica, "check_replicas", crash)
     verdict = judged(StoredRun(tmp_path / "run"))
     assert verdict.verdict == "unknown"
     assert any("the checker crashed: RuntimeError: out of ink" in reason for reason in verdict.reasons)

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
+from analysis.checker import CheckedRun, Outcome
 from analysis.checkers import record
-from analysis.checking import Outcome, Run
 from analysis.pipeline import analyze
 from analysis.plan import plan_of
-from analysis.rundir import describe, events_by_node
+from analysis.run_directory import describe, events_by_node
 from analysis.verdict import PASS, UNKNOWN
-from history import read_run, seal
-from history.checked import read_lines, text_of
-from history.left import sha256_of
+from history import seal
+from history.checksummed_lines import read_lines, text_of
+from history.client_files import sha256_of
+from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.mutations.stored import Stored
@@ -33,7 +34,7 @@ Change = Callable[[Path], object]
 
 
 def looked_at(run: Path) -> Outcome:
-    return record.check(Run(run, describe(run), read_run(run), events_by_node(run)))
+    return record.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run)))
 
 
 def remove(name: str) -> Change:

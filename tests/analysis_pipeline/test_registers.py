@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from analysis.engines.register import check_registers
 from analysis.pipeline import analyze
-from analysis.registerjob import check_registers
-from analysis.registerverifier import verify_registers
+from analysis.register_verifier import verify_registers
 from analysis.report import render_run
 from analysis.verdict import Verdict
-from history import compact_registers, read_run
+from history.parquet_tables import compact_registers
+from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import KEYS, OPERATIONS, ROUNDS, StoredRegisters
 
 

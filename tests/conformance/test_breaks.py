@@ -47,7 +47,7 @@ def each_break() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.rotating(20)
-@pytest.mark.parametrize("name", each_break())
+@pytest.mark.parametrize("name", list(each_break()))
 def test_the_rules_tests_notice_that_it_is_broken(tree: BrokenTree, name: str) -> None:
     trial = tree.trial(breaks()[name])
     assert trial.outcome is Outcome.KILLED, f"{breaks()[name].why} {trial.said}"

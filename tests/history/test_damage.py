@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from history import END, INF, OPERATIONS, REGISTERS, Journal, read_run
-from history.batches import BatchWriter, read_batches
-from history.checked import LineWriter, read_lines, text_of
-from history.diary import read_diary
+from history.arrow_stream import BatchWriter, read_batches
+from history.checksummed_lines import LineWriter, read_lines, text_of
+from history.journal import Journal
+from history.journal_reader import read_diary
+from history.reader import read_run
+from history.schemas import END, INF, OPERATIONS, REGISTERS
 from history.validation import valid_operations, valid_registers
 
 ROWS = 30

@@ -8,21 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from history import (
-    CAS,
-    FAIL,
-    INF,
-    INFO,
-    MISMATCH,
-    OK,
-    READ,
-    WRITE,
-    Journal,
-    OperationWriter,
-    RegisterWriter,
-    read_run,
-)
 from history.errors import UNFINISHED
+from history.journal import Journal
+from history.reader import read_run
+from history.registers import RegisterWriter
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.writer import OperationWriter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 EXAMPLES = [block.strip() for block in re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)]

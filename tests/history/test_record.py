@@ -6,27 +6,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from history import (
-    APPEND,
-    INF,
-    INFO,
-    OPERATIONS,
-    FatalLine,
-    Journal,
-    OperationWriter,
-    ServiceExit,
-    Value,
-    compact,
-    decode_value,
-    encode_value,
-    read_run,
-    record_bytes,
-    value_of_record,
-)
-from history.batches import FLUSH_ROWS
+from history.arrow_stream import FLUSH_ROWS
 from history.errors import UNFINISHED, HistoryError
-from history.topics import folder_of, partition_of
-from history.values import NOT_A_VALUE
+from history.journal import Journal
+from history.parquet_tables import compact
+from history.reader import read_run
+from history.record_payload import record_bytes, value_of_record
+from history.schemas import APPEND, INF, INFO, OPERATIONS
+from history.service_events import FatalLine, ServiceExit
+from history.topic_folders import folder_of, partition_of
+from history.values import NOT_A_VALUE, Value, decode_value, encode_value
+from history.writer import OperationWriter
 
 
 class Clock:

@@ -8,23 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history import (
-    CAS,
-    FAIL,
-    INF,
-    INFO,
-    MISMATCH,
-    OK,
-    READ,
-    REGISTERS,
-    WRITE,
-    RegisterWriter,
-    compact_registers,
-    encode_value,
-    read_run,
-)
-from history.batches import BatchWriter
+from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
+from history.parquet_tables import compact_registers
+from history.reader import read_run
+from history.registers import RegisterWriter
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, WRITE
+from history.values import encode_value
 
 
 class Clock:

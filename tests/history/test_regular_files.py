@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from history.left import sha256_of
+from history.client_files import sha256_of
 from history.regular_files import NotAFileError, read_bytes, read_text, replace_text
 
 

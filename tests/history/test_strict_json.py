@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from history.checked import read_lines
+from history.checksummed_lines import read_lines
 from history.strict_json import decode
 
 

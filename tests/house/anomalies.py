@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.checking import Checker
-from analysis.core.anomalies import CHECKERS
+from analysis.checker import Checker
+from analysis.checker_registry import CHECKERS
 from analysis.doubt import COMMON, Reason
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anomalies.md"

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from broker.config import BrokerConfig
-from broker.key_texts import OPTIONAL, REQUIRED
+from broker.setting_descriptions import OPTIONAL, REQUIRED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "by-hand.md"

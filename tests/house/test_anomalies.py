@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis import checkers
-from analysis.core.anomalies import CHECKERS, CLASSES, REASONS, classes_of, discover, reasons_of
+from analysis.checker_registry import CHECKERS, CLASSES, REASONS, classes_of, discover, reasons_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from tests.house.anomalies import PAGE, page
@@ -50,7 +50,7 @@ def test_every_reason_has_a_code_and_a_sentence_and_one_code_means_one_thing() -
 
 
 NEW = """
-from analysis.checking import Checker, Outcome
+from analysis.checker import Checker, Outcome
 from analysis.core.anomaly import AnomalyKind, Promise
 
 CHECKER = Checker(

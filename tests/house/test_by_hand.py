@@ -8,7 +8,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.errors import StartupError
-from broker.key_texts import OPTIONAL, REQUIRED
+from broker.setting_descriptions import OPTIONAL, REQUIRED
 from tests.house.by_hand import PAGE, page
 
 

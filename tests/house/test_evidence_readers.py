@@ -18,13 +18,13 @@ ALLOWED: Final = frozenset(
     {
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),
         ("history/regular_files.py", "open(draft, 'x', encoding='utf-8')"),
-        ("history/checked.py", "os.open(path, flags, 420)"),  # a writer's own file
+        ("history/checksummed_lines.py", "os.open(path, flags, 420)"),  # a writer's own file
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
-        ("analysis/viewing.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
-        ("analysis/viewing.py", "json.loads(row['parameters'] or '{}')"),
-        ("analysis/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
-        ("analysis/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
-        ("analysis/revision.py", "path.read_bytes()"),  # the program itself
+        ("analysis/plots/data.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
+        ("analysis/plots/data.py", "json.loads(row['parameters'] or '{}')"),
+        ("analysis/engines/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
+        ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
+        ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
         ("analysis/report.py", "(TEMPLATES / 'style.css').read_text(encoding='utf-8')"),
     }
 )

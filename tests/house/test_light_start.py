@@ -10,7 +10,7 @@ import pytest
 HEAVY = {"numpy", "pyarrow", "pandas", "matplotlib", "pyspark"}
 
 READS_A_CAMPAIGN = "from orchestrator.command import line; line.main(['run', 'campaigns/demo.toml', '--dry-run'])"
-DESCRIBES_A_RUN = "import orchestrator.running.phases, orchestrator.running.description"
+DESCRIBES_A_RUN = "import orchestrator.running.run, orchestrator.running.description"
 
 
 @pytest.mark.parametrize("program", [READS_A_CAMPAIGN, DESCRIBES_A_RUN])

@@ -12,7 +12,7 @@ import pytest
 from installation import commands
 from installation.commands import command, command_anywhere
 from installation.files import PROJECT_ROOT, build_record, cache_directory, default_store, is_installed
-from orchestrator.campaign import finding
+from orchestrator.campaign import lookup
 from orchestrator.errors import UsageError
 
 
@@ -80,16 +80,16 @@ def test_an_installed_command_is_named_shortly_only_if_path_leads_to_it(
 
 def test_a_campaigns_name_means_the_users_own_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert finding.find("demo") == PROJECT_ROOT / "campaigns" / "demo.toml"
+    assert lookup.find("demo") == PROJECT_ROOT / "campaigns" / "demo.toml"
     (tmp_path / "campaigns").mkdir()
     for name in ("demo", "mine"):
         (tmp_path / "campaigns" / f"{name}.toml").touch()
-    assert finding.find("demo") == Path("campaigns/demo.toml")
-    assert finding.find("campaigns/mine.toml") == finding.find("mine") == Path("campaigns/mine.toml")
+    assert lookup.find("demo") == Path("campaigns/demo.toml")
+    assert lookup.find("campaigns/mine.toml") == lookup.find("mine") == Path("campaigns/mine.toml")
     with pytest.raises(UsageError, match=r"there is no such campaign.*demo.*kip101-scenario1.*mine"):
-        finding.find("none")
+        lookup.find("none")
     with pytest.raises(UsageError, match="is a directory"):
-        finding.find("campaigns")
+        lookup.find("campaigns")
 
 
 def test_an_installed_campaign_is_shown_by_its_name_unless_that_means_another(
@@ -97,10 +97,10 @@ def test_an_installed_campaign_is_shown_by_its_name_unless_that_means_another(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ours = PROJECT_ROOT / "campaigns" / "demo.toml"
-    assert finding.shown(ours) == str(ours)
-    monkeypatch.setattr(finding, "is_installed", lambda: True)
-    assert finding.shown(ours) == "demo"
-    assert finding.shown(Path("campaigns/demo.toml")) == "campaigns/demo.toml"
+    assert lookup.shown(ours) == str(ours)
+    monkeypatch.setattr(lookup, "is_installed", lambda: True)
+    assert lookup.shown(ours) == "demo"
+    assert lookup.shown(Path("campaigns/demo.toml")) == "campaigns/demo.toml"
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "demo.toml").touch()
-    assert finding.shown(ours) == str(ours)
+    assert lookup.shown(ours) == str(ours)

@@ -8,7 +8,7 @@ import sys
 from xml.etree import ElementTree
 
 from installation.commands import joined
-from installation.visible import shortened, visible, visible_line
+from installation.sanitize import shortened, visible, visible_line
 
 
 def test_what_a_terminal_would_obey_is_shown() -> None:

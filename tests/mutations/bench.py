@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from analysis.engines.spark import SparkHandle
 from analysis.pipeline import analyze
-from analysis.rundir import RunDirectoryError
-from analysis.spark import SparkHandle
+from analysis.run_directory import RunDirectoryError
 from analysis.verdict import UNKNOWN
-from history import HistoryError
-from history.left import sha256_of
+from history.client_files import sha256_of
+from history.errors import HistoryError
 from history.seal import EVIDENCE, complaints, seal
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
 from tests.mutations.stored import Stored, event

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history import APPEND, END, FAIL, INF, INFO, OK, READ
+from history.schemas import APPEND, END, FAIL, INF, INFO, OK, READ
 from tests.mutations.mutation import PASSES, Catalog, Want, fails, unknown
 from tests.mutations.stored import Stored
 from tests.mutations.streams import Row, rewrite

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.chronology import lives_of
-from history.checked import text_of
+from analysis.journal_order import lives_of
+from history.checksummed_lines import text_of
 from history.groups import ATTEMPT_S
 from history.schemas import READ
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history import CAS, FAIL, INF, INFO, OK, READ, WRITE
+from history.schemas import CAS, FAIL, INF, INFO, OK, READ, WRITE
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.stored import Stored, event, phase
 from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from history.checked import read_lines, text_of
+from history.checksummed_lines import read_lines, text_of
 
 Line = dict[str, Any]
 

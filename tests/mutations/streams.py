@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.batches import BatchWriter
-from history.checked import text_of
-from history.left import INVOKED, REGISTER_STREAM, RESERVED, sha256_of
+from history.arrow_stream import BatchWriter
+from history.checksummed_lines import text_of
+from history.client_files import INVOKED, REGISTER_STREAM, RESERVED, sha256_of
 from history.schemas import NAMES
 from tests.mutations.stored import Line, Stored, checked, event
 

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.verifier import CertificateError, verify
-from history import INF, History, read_run
+from history.reader import History, read_run
+from history.schemas import INF
 from tests.mutations.bench import Bench
 
 Change = Callable[[pa.Table], pa.Table]

@@ -28,19 +28,19 @@ def test_every_mutation_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.rotating(8)
-@pytest.mark.parametrize("mutation", parameters(IN_PROCESS))
+@pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
 @pytest.mark.rotating(8)
-@pytest.mark.parametrize("mutation", parameters(IN_PROCESS))
+@pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 
 
 @pytest.mark.rotating(8)
-@pytest.mark.parametrize("mutation", parameters(MUTATIONS[:: len(MUTATIONS) // SOME]))
+@pytest.mark.parametrize("mutation", list(parameters(MUTATIONS[:: len(MUTATIONS) // SOME])))
 def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
     """What the seal tells makes the run unknown, unless it fails all the same."""
     found, wants = bench.as_is(mutation)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from analysis.spark import SparkHandle
+from analysis.engines.spark import SparkHandle
 from tests.mutations.bench import Bench
 from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS, parameters
 from tests.mutations.mutation import Mutation
@@ -18,13 +18,13 @@ FEW: Final = 15
 
 
 @pytest.mark.rotating(8)
-@pytest.mark.parametrize("mutation", parameters(ON_WORKERS))
+@pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
 @pytest.mark.rotating(8)
-@pytest.mark.parametrize("mutation", parameters(ON_WORKERS))
+@pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 

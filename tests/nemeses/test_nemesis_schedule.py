@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from nemeses import KINDS, ClusterView, Fault
-from nemeses.aiming import Aim
-from nemeses.generate import FaultPlan, Schedule, ScheduleError, plan_schedule
 from nemeses.mechanisms.partition import cut_pairs
+from nemeses.schedule import FaultPlan, Schedule, ScheduleError, plan_schedule
+from nemeses.targeting import Aim
 
 NAMES = tuple(KINDS)
 

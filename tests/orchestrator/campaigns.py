@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.campaign.file import parse
 from orchestrator.campaign.model import Campaign
-from systems.toml_tables import Source
+from orchestrator.campaign.parser import parse
+from systems.toml_tables import TomlSource
 
 HEAD = 'name = "x"\n'
 
 
 def campaign(text: str, *, head: str = HEAD) -> Campaign:
     """Parse a campaign; errors name the file `c.toml`."""
-    return parse(Source("c.toml", head + text), Path("campaigns/x.toml"))
+    return parse(TomlSource("c.toml", head + text), Path("campaigns/x.toml"))

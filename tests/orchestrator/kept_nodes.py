@@ -14,7 +14,7 @@ import msgspec
 
 from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
-from orchestrator.nodes.registry import Kept
+from orchestrator.nodes.state import KeptNodes
 
 _PROGRAM = """\
 import sys
@@ -59,7 +59,7 @@ class Nodes:
     def look(self) -> list[dict[str, Any]]:
         """Each node as the holder sees it."""
         (directory,) = self.sets()
-        return [msgspec.to_builtins(node) for node in client.look(Kept(directory)).nodes]
+        return [msgspec.to_builtins(node) for node in client.look(KeptNodes(directory)).nodes]
 
     def broker_pids(self) -> list[int | None]:
         return [node["service_pid"] for node in self.look()]

@@ -13,15 +13,15 @@ from typing import Any
 
 from analysis.pipeline import analyze
 from nemeses import Schedule
-from orchestrator.campaign.description import Surroundings, described, settled
-from orchestrator.campaign.file import parse
+from orchestrator.campaign.description import RunWorld, described, settled
 from orchestrator.campaign.own_evidence import schedule_of
+from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import deployed_as
 from orchestrator.command.line import main
 from orchestrator.running.runner import plan_invocation
-from systems.toml_tables import Source
+from systems.toml_tables import TomlSource
 from tests.analysis_pipeline.stored_run import StoredRun
 
 NAME = "story"
@@ -76,7 +76,7 @@ class StoredCampaign:
         (file.parent / "paper").mkdir(parents=True, exist_ok=True)
         (file.parent / "paper" / "system.toml").write_text(PAPER)
         fitting = FITTING.split("[checks]")[0] if "[checks]" in self.text else FITTING
-        campaign = parse(Source(str(file), f'name = "{NAME}"\n{self.text}{fitting}'), file)
+        campaign = parse(TomlSource(str(file), f'name = "{NAME}"\n{self.text}{fitting}'), file)
         invocation = plan_invocation(Store(self.store), campaign, **{"world": StoredRun.world} | asked)
         self.plans.append(invocation.stamp)
         return invocation.todo
@@ -91,7 +91,7 @@ class StoredCampaign:
             run=planned.id,
             seed=planned.seed,
             replay=planned.replay,
-            around=Surroundings(world, "it is of paper", limits=("nothing here is real",)),
+            around=RunWorld(world, "it is of paper", limits=("nothing here is real",)),
         )
         content |= {"started": "2026-01-02T03:04:05+00:00", "versions": {"python": "3"}}
         content |= {key: value for key, value in changes.items() if key in content}

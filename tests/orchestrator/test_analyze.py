@@ -21,7 +21,7 @@ IN_PROCESS = ("--engine", "in-process")
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests to which pictures are nothing: to draw them takes longer than all else."""
-    monkeypatch.setattr("analysis.gallery.draw", lambda *_: [])
+    monkeypatch.setattr("analysis.plots.render.draw", lambda *_: [])
 
 
 def verdict_of(run: Path) -> Any:
@@ -157,7 +157,7 @@ def test_an_analysis_that_breaks_is_unknown_with_the_whole_text(
 
 
 def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analysis import gallery
+    from analysis.plots import render
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no such picture")
@@ -165,7 +165,7 @@ def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monke
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     run = campaign.make(planned, lost=7)
-    monkeypatch.setattr(gallery, "draw", broken)
+    monkeypatch.setattr(render, "draw", broken)
     assert ask("analyze", *IN_PROCESS, run).code == 1
     assert "no such picture" in (run / "analysis-error.txt").read_text()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from analysis.verdict import Expectation
-from orchestrator.campaign.file import load
 from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
 from systems import merge
 from systems.errors import InputError
@@ -106,10 +106,10 @@ WRONG = {
     ),
     OWN: (
         'c.toml:1: [client] the workload "register" needs a client: in [client] of brownout\'s description class = '
-        '"file.py:Class" or command = ["./program", ...], or here client_class or client_command'
+        '"parser.py:Class" or command = ["./program", ...], or here client_class or client_command'
     ),
     OWN + '[client]\nclient_class = "Client"': (
-        'c.toml:5: [client] client_class: \'Client\' is not of the form "file.py:Class" or "module:Class"'
+        'c.toml:5: [client] client_class: \'Client\' is not of the form "parser.py:Class" or "module:Class"'
     ),
     OWN + '[client]\nclient_class = "/no/where.py:Client"': (
         "c.toml:5: [client] client_class: there is no file /no/where.py"

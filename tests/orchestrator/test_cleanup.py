@@ -107,12 +107,12 @@ STAGES = [
     "orchestrator.worlds.{world}.world.keep_configuration",
     "orchestrator.worlds.services.ServicesOnHosts.prepare_services",
     "orchestrator.worlds.services.ServicesOnHosts.start_services",
-    "orchestrator.running.fleet.Fleet.start_first",
+    "orchestrator.running.clients.Fleet.start_first",
     "orchestrator.running.cluster.Cluster.await_view",
     "orchestrator.running.cluster.Cluster.create_topic",
-    "orchestrator.running.fleet.Fleet.wait_ready",
-    "orchestrator.running.phases._arm",
-    "orchestrator.running.fleet.Fleet.begin_load",
+    "orchestrator.running.clients.Fleet.wait_ready",
+    "orchestrator.running.run._arm",
+    "orchestrator.running.clients.Fleet.begin_load",
 ]
 WAYS = ("interrupt", "interrupt, then an error", "an error, and an interrupt in the cleanup")
 PROGRAM = """

@@ -11,7 +11,7 @@ import pytest
 from installation import extras
 from installation.files import PROJECT_ROOT
 from orchestrator.command import doctor
-from orchestrator.command.doctor import Finding
+from orchestrator.command.doctor import DoctorFinding
 from orchestrator.command.line import main
 from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.vagrant import requirements
@@ -28,7 +28,7 @@ from orchestrator.worlds.vagrant import requirements
 )
 def test_a_world_can_be_where_its_own_and_everybodys_needs_are_met(missing: list[str], worlds: set[str]) -> None:
     parts = (doctor.EVERY_WORLD, doctor.NAMESPACES, doctor.VIRTUAL_MACHINES, doctor.INVENTORY)
-    able = doctor.able([Finding(part, "something", part not in missing, "") for part in parts])
+    able = doctor.able([DoctorFinding(part, "something", part not in missing, "") for part in parts])
     assert {world for world, can in able.items() if can} == worlds
 
 

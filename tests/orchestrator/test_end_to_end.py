@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from history import read_run
+from history.reader import read_run
 from orchestrator.command.line import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
-from orchestrator.running.faults import FaultBook, follow_overlapping, follow_schedule
+from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
 from orchestrator.running.progress import Progress
 from tests.orchestrator.unwatched import Unwatched
 
@@ -61,9 +61,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def book(nemesis: SlowNemesis, journal: Journal) -> FaultBook:
+def book(nemesis: SlowNemesis, journal: Journal) -> FaultLog:
     watch = Unwatched()
-    return FaultBook(nemesis, journal, Progress(quiet=True), watch)  # type: ignore[arg-type]
+    return FaultLog(nemesis, journal, Progress(quiet=True), watch)  # type: ignore[arg-type]
 
 
 def plan(kind: str, at: float, duration_s: float) -> FaultPlan:

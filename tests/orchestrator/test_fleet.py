@@ -11,22 +11,23 @@ from typing import cast
 
 import pytest
 
-from analysis import rundir
-from history import APPEND, OK, read_run
+from analysis import run_directory
 from history.journal import Journal
+from history.reader import read_run
+from history.schemas import APPEND, OK
 from nemeses.scheduling import Scheduler, ThreadScheduler
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import OverdueError, RunError
+from orchestrator.running.clients import Fleet
 from orchestrator.running.description import describe
-from orchestrator.running.fleet import Fleet
 from orchestrator.running.patience import MOST_CROWDED, crowding_of, ready_s
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign
 from workloads.command_client import STARTS
-from workloads.control import Append, Appended, AppendResult, Close, Command, Probe, Probed, Stop, Stopped
+from workloads.control import Append, Appended, AppendResult, Close, Command, Probe, Probed, StopLoad, Stopped
 from workloads.process import ClientError, ClientHandle
 from workloads.settings import ClientSettings
 
@@ -67,7 +68,7 @@ class Slow(ClientHandle):
                 self._hear(Probed(asked.id, True))
             case Append() as asked if asked.count * self._takes_s <= timeout_s:
                 self._hear(Appended(asked.id, [AppendResult("ok", 0, "")] * asked.count))
-            case Stop() if self._takes_s <= timeout_s:
+            case StopLoad() if self._takes_s <= timeout_s:
                 self._hear(Stopped(0))
         return holds()
 
@@ -223,7 +224,7 @@ def test_the_plan_that_a_run_writes_is_read_whole(
     deployed = deploy(planned)
     world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
     RunDirectory(tmp_path).write_description(describe(planned, world, deployed, "of a reason"))
-    plan = rundir.describe(tmp_path)
+    plan = run_directory.describe(tmp_path)
     assert plan.defects == ()
     assert plan.clients == (*clients.split(), "probe", "reader-1")
     assert (plan.node_names, plan.assignment) == (("n1", "n2", "n3"), assignment)

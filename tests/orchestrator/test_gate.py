@@ -150,7 +150,7 @@ def _of_another_run(run: Path) -> None:
 
 
 def _half_judged(run: Path) -> None:
-    from analysis.unfinished import begin
+    from analysis.placeholder_verdict import begin
 
     begin(run)
 

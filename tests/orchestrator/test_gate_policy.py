@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from analysis.summary import Entry
+from analysis.summary import RunSummary
 from orchestrator.campaign import policy_checks
 from orchestrator.campaign.comparison import compare
 from orchestrator.campaign.gate import decide
-from orchestrator.campaign.invocations import StoredPlan
 from orchestrator.campaign.matrix import Matrix, read_matrix
+from orchestrator.campaign.plans import StoredPlan
 from orchestrator.campaign.policy_checks import check_policy
 from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
 from orchestrator.campaign.store import Store
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TODAY = date(2030, 1, 1)
 
 
-def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) -> Entry:
+def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) -> RunSummary:
     fields = {
         "expected": "pass",
         "met": verdict == "pass",
@@ -39,7 +39,7 @@ def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) ->
         "duration_s": 10.0,
         "system": "etcd",
     }
-    return Entry(f"s-{cell}-{seed}", cell, seed, verdict, **{**fields, **changes})
+    return RunSummary(f"s-{cell}-{seed}", cell, seed, verdict, **{**fields, **changes})
 
 
 def policy(tmp_path: Path, text: str) -> Policy:
@@ -47,7 +47,7 @@ def policy(tmp_path: Path, text: str) -> Policy:
     return read_policy(tmp_path / "gate.toml")
 
 
-def verdicts(tmp_path: Path, text: str, *entries: Entry) -> tuple[str, list[str]]:
+def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list[str]]:
     """The decision, and the sentences of what was not granted."""
     plans: tuple[StoredPlan, ...] = ()
     report = check_policy(policy(tmp_path, text), "c", Matrix(plans, (), entries, ()), TODAY)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from installation.files import PROJECT_ROOT
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from orchestrator.command import init
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_USAGE, UsageError

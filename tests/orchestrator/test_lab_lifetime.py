@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.judging import Engine
+from orchestrator.campaign.engine import Engine
 from orchestrator.campaign.store import Store
 from orchestrator.errors import Interrupted, RunError, UsageError, WorldError
 from orchestrator.nodes.leftovers import remove_labs
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Invocation, Runner, RunOptions, plan_invocation, resume_invocation
+from orchestrator.running.runner import CampaignInvocation, Runner, RunOptions, plan_invocation, resume_invocation
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.per_run import ProcessLab
 from orchestrator.worlds.process.world import ProcessWorld
 from orchestrator.worlds.selection import Selection
+from orchestrator.worlds.stateless_labs import ProcessLab
 from tests.orchestrator.campaigns import campaign
 
 TWO_RUNS = "[seeds]\ncount = 2\n"
@@ -103,7 +103,9 @@ def make_runs(
     make(trouble, store, invocation, Ear(quiet=True), keep=keep)
 
 
-def make(trouble: Trouble, store: Store, invocation: Invocation, progress: Progress, *, keep: bool = False) -> None:
+def make(
+    trouble: Trouble, store: Store, invocation: CampaignInvocation, progress: Progress, *, keep: bool = False
+) -> None:
     options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", store.root), keep=keep)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     with interrupts.installed():

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from nodeimage.image import UNFINISHED, images_directory
-from orchestrator.nodes import registry
+from orchestrator.nodes import state
 from orchestrator.nodes.leftovers import remove_leftovers
 
 
 @pytest.fixture(autouse=True)
 def _own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+    monkeypatch.setattr(state, "DEFAULT_ROOT", tmp_path / "kept")
 
 
 def old(path: Path) -> Path:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
-from orchestrator.campaign.finding import find
+from orchestrator.campaign.lookup import find
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.command.line import main
 from orchestrator.command.mutants import BEGIN, END, exit_code, with_table
 from orchestrator.errors import UsageError
-from orchestrator.search.making import Maker
-from orchestrator.search.mutation import Measured, Trial, all_schedules, schedules, wilson
+from orchestrator.search.mutation_score import MutantResult, MutantTrial, all_schedules, schedules, wilson
+from orchestrator.search.run_maker import Maker
 from systems.brownout.broker import Brownout
 
 
@@ -79,8 +79,8 @@ def test_of_all_mutants_those_without_a_campaign_are_named_and_the_others_tried(
 
 def test_a_run_that_names_another_anomaly_does_not_count() -> None:
     (schedule,) = schedules(Brownout.mutants, ["bounce_unseen"], [find("bounce-unseen")])
-    trials = [Trial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0), Trial(2, "fail", (), 9.0, 2.0)]
-    result = Measured(schedule, trials).to_json()
+    trials = [MutantTrial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0), MutantTrial(2, "fail", (), 9.0, 2.0)]
+    result = MutantResult(schedule, trials).to_json()
     assert (result["killed"], result["runs"], result["missed"]) == (1, 2, [2])
     assert result["by"] == {"lost-acknowledged-write": 1}
     assert (result["simulated_s"], result["cpu_s"]) == (8.5, 1.5)
@@ -93,19 +93,19 @@ def test_a_run_that_names_another_anomaly_does_not_count() -> None:
     assert page.endswith("after\n")
 
 
-KILLED = Trial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0)
-UNKNOWN = Trial(2, "unknown", (), reason="KeyError: planted")
+KILLED = MutantTrial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0)
+UNKNOWN = MutantTrial(2, "unknown", (), reason="KeyError: planted")
 
 
 def test_a_run_that_is_unknown_says_nothing_of_a_mutant() -> None:
     (schedule,) = schedules(Brownout.mutants, ["bounce_unseen"], [find("bounce-unseen")])
-    torn = Trial(3, "unknown", ("lost-acknowledged-write",))  # what it found before it broke down stands
-    result = Measured(schedule, [KILLED, UNKNOWN, torn]).to_json()
+    torn = MutantTrial(3, "unknown", ("lost-acknowledged-write",))  # what it found before it broke down stands
+    result = MutantResult(schedule, [KILLED, UNKNOWN, torn]).to_json()
     assert (result["killed"], result["decided"], result["unknown"], result["runs"]) == (2, 2, 1, 3)
     assert result["interval"] == [pytest.approx(bound, abs=1e-4) for bound in wilson(2, 2)]
     assert (result["missed"], result["undecided"]) == ([], [{"seed": 2, "reason": "KeyError: planted"}])
     assert (result["simulated_s"], result["cpu_s"]) == (8.0, 1.0), "of the runs that have times"
-    nothing = Measured(schedule, [UNKNOWN]).to_json()
+    nothing = MutantResult(schedule, [UNKNOWN]).to_json()
     assert (nothing["interval"], nothing["simulated_s"], nothing["cpu_s"]) == (None, None, None)
     assert "| - | 0 | 1 | nothing | - | - |" in with_table(f"{BEGIN}{END}", [nothing], "2-2")
 
@@ -114,16 +114,16 @@ def test_a_run_that_is_unknown_says_nothing_of_a_mutant() -> None:
     ("name", "trials", "code"),
     [
         ("bounce_unseen", [KILLED, UNKNOWN], 0),
-        ("bounce_unseen", [Trial(1, "pass", ())], 0),  # the table tells how many survive
+        ("bounce_unseen", [MutantTrial(1, "pass", ())], 0),  # the table tells how many survive
         ("bounce_unseen", [UNKNOWN], 2),
-        ("slow_retry", [Trial(1, "pass", ()), UNKNOWN], 0),
+        ("slow_retry", [MutantTrial(1, "pass", ()), UNKNOWN], 0),
         ("slow_retry", [UNKNOWN], 2),
         ("slow_retry", [KILLED], 1),
     ],
 )
-def test_what_is_not_known_is_no_success_and_an_alarm_is_none(name: str, trials: list[Trial], code: int) -> None:
+def test_what_is_not_known_is_no_success_and_an_alarm_is_none(name: str, trials: list[MutantTrial], code: int) -> None:
     (schedule,) = schedules(Brownout.mutants, [name], [find("demo")])
-    assert exit_code([Measured(schedule, trials)]) == code
+    assert exit_code([MutantResult(schedule, trials)]) == code
 
 
 def test_where_nothing_was_tried_nothing_is_known() -> None:
@@ -196,7 +196,9 @@ def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_of_a_benign_mutant_every_anomaly_is_an_alarm_and_none_is_expected() -> None:
     (schedule,) = schedules(Brownout.mutants, ["slow_retry"], [find("demo")])
     assert (schedule.anomalies, schedule.cell.expect.verdict) == ((), "pass")
-    result = Measured(schedule, [Trial(1, "pass", (), 8.0, 1.0), Trial(2, "fail", ("duplicate",), 9.0, 1.0)]).to_json()
+    result = MutantResult(
+        schedule, [MutantTrial(1, "pass", (), 8.0, 1.0), MutantTrial(2, "fail", ("duplicate",), 9.0, 1.0)]
+    ).to_json()
     assert (result["benign"], result["killed"], result["by"]) == (True, 1, {"duplicate": 1})
     assert "| slow_retry (benign) |" in with_table(f"{BEGIN}{END}", [result], "1-2")
 

@@ -13,8 +13,8 @@ import pytest
 from orchestrator.command.line import main
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
-from orchestrator.nodes import client, registry
-from orchestrator.nodes.registry import NodesPlan, Registry
+from orchestrator.nodes import client, state
+from orchestrator.nodes.state import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 
@@ -163,7 +163,7 @@ def test_an_up_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_world_that_cannot_be_here_is_refused_as_run_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+    monkeypatch.setattr(state, "DEFAULT_ROOT", tmp_path / "kept")
     lacks = Requirement("root", False, "this is user 7", "run with sudo")
     monkeypatch.setattr(requirements, "missing", lambda _: [lacks])
     assert main(["nodes", "up", "--world", "namespaces"]) == 64
@@ -190,7 +190,7 @@ def test_wrong_usage_is_told_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(registry, "DEFAULT_ROOT", tmp_path / "kept")
+    monkeypatch.setattr(state, "DEFAULT_ROOT", tmp_path / "kept")
     assert main(["nodes", "up", *arguments]) == 64
     assert words in capsys.readouterr().err
     assert not (tmp_path / "kept").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.nodes import client
-from orchestrator.nodes.registry import NodesPlan, Registry
+from orchestrator.nodes.state import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 from tests.worlds.footprint import Footprint, machine_wide

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from analysis.tester import lost_journal, shortages
-from history import read_run
 from history.journal import RESERVE, Journal
+from history.reader import read_run
 from nemeses.scheduling import REAL_TIME
 from orchestrator.running import own_resources
 from orchestrator.running.own_resources import OwnResources, resource_named

@@ -193,8 +193,8 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         "client.py:7: SystemExit: 0",
     ),
     "a class of the system in a script": (
-        replaced("system.toml", "workloads", 'class = "script.py:Mine"\nworkloads'),
-        "script.py:3: SystemExit: 0",
+        replaced("system.toml", "workloads", 'class = "steps_of_run.py:Mine"\nworkloads'),
+        "steps_of_run.py:3: SystemExit: 0",
     ),
     "a class of the system that takes nothing": (
         replaced("system.toml", "workloads", 'class = "wrong.py:Nothing"\nworkloads'),
@@ -291,7 +291,7 @@ def test_it_is_told_before_anything_is_started(
     change, said = MISTAKES[mistake]
     assert main(["init", str(tmp_path / "mine")]) == 0
     (tmp_path / "mine" / "mine.py").write_text("\nraise RuntimeError('not today')\n")
-    (tmp_path / "mine" / "script.py").write_text("import sys\n\nsys.exit(0)\n")
+    (tmp_path / "mine" / "steps_of_run.py").write_text("import sys\n\nsys.exit(0)\n")
     (tmp_path / "mine" / "wrong.py").write_text(WRONG)
     (tmp_path / "mine" / "mine.conf").write_text("ok\n{{ node.nope }}\n")
     change(tmp_path / "mine")

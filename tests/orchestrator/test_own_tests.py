@@ -13,7 +13,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
-from orchestrator.command.own_tests import WAITING, pytest_command
+from orchestrator.command.test import WAITING, pytest_command
 
 HANGING = """
 import os, pathlib, subprocess, time, pytest

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from history import Journal, ServiceExit, read_run
+from history.journal import Journal
+from history.reader import read_run
+from history.service_events import ServiceExit
 from nemeses import HostError, Result
 from nemeses.mechanisms.shell import process_script
-from orchestrator.running.autopsy import Autopsy
+from orchestrator.running.exit_cause import Autopsy
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 
 

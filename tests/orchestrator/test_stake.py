@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.stake import Stake, stake_of
+from orchestrator.campaign.load_targets import Stake, stake_of
 from orchestrator.errors import UsageError
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.selection import lab_named

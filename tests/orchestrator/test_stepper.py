@@ -14,9 +14,9 @@ from nemeses.fault import Evidence, Fault
 from nemeses.ports import Result
 from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
 from orchestrator.errors import RunError
-from orchestrator.running.faults import FaultBook
+from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
-from orchestrator.running.stepper import Stepper
+from orchestrator.running.script import Stepper
 from orchestrator.worlds.base import Node
 from systems import PartitionState, View
 from tests.orchestrator.campaigns import campaign
@@ -141,7 +141,7 @@ def play(
         Stepper(
             cluster=world,
             clients=world,
-            faults=FaultBook(world, journal, Progress(quiet=True), Unwatched()),  # type: ignore[arg-type]
+            faults=FaultLog(world, journal, Progress(quiet=True), Unwatched()),  # type: ignore[arg-type]
             hosts=dict.fromkeys(("n1", "n2", "n3"), world),  # type: ignore[arg-type]
             nodes=nodes,
             journal=journal,

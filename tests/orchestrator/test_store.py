@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from analysis.unfinished import begin, undecided
+from analysis.placeholder_verdict import begin, undecided
 from installation.commands import command
-from orchestrator.campaign.invocations import read_plan, stamps
 from orchestrator.campaign.matrix import read_matrix
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.plans import read_plan, stamps
 from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
-from orchestrator.running.runner import Invocation, plan_invocation, resume_invocation, withdraw
+from orchestrator.running.runner import CampaignInvocation, plan_invocation, resume_invocation, withdraw
 from tests.orchestrator.campaigns import campaign
 
 TWO_SEEDS = "[seeds]\ncount = 2\n"
@@ -82,7 +82,7 @@ def test_invocations_that_begin_at_the_same_moment_have_a_plan_each(
 ) -> None:
     looks = iter([(), ()])  # neither sees the other one's plan
     monkeypatch.setattr(Store, "new_stamp", lambda _: "20260102T03040542")
-    monkeypatch.setattr("orchestrator.campaign.invocations.stamps", lambda at: next(looks, stamps(at)))
+    monkeypatch.setattr("orchestrator.campaign.plans.stamps", lambda at: next(looks, stamps(at)))
     begun = [plan_invocation(Store(tmp_path), campaign(TWO_SEEDS), seeds=[seed], world="paper") for seed in (1, 2)]
     assert [each.stamp for each in begun] == ["20260102T03040542", "20260102T0304054200"]
     planned = [read_plan(tmp_path / "x", each.stamp).runs for each in begun]
@@ -105,14 +105,14 @@ def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> No
         resume_invocation(store, campaign("[seeds]\ncount = 3\n"), world="paper")
 
 
-def judge_all(store: Store, invocation: Invocation) -> None:
+def judge_all(store: Store, invocation: CampaignInvocation) -> None:
     for planned in invocation.todo:
         run = store.create(planned)
         run.write_description({"run": run.id})
         replace(undecided(run.path, "nothing can be said"), finished=True).write(run.path / "verdict.json")
 
 
-def begun_after(store: Store, earlier: Invocation, seeds: Sequence[int] = ()) -> Invocation:
+def begun_after(store: Store, earlier: CampaignInvocation, seeds: Sequence[int] = ()) -> CampaignInvocation:
     begun = plan_invocation(store, campaign(TWO_SEEDS), seeds=seeds, world="paper")
     assert begun.stamp > earlier.stamp
     return begun

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from nemeses import KINDS, plan_schedule
-from orchestrator.campaign.file import load, parse
 from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.swarm import draw
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.selection import lab_named
 from systems import InputError
-from systems.toml_tables import Source
+from systems.toml_tables import TomlSource
 
 SWARM = Path(__file__).resolve().parents[2] / "campaigns" / "swarm.toml"
 SEEDS = range(300)
@@ -103,9 +103,9 @@ def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
 )
 def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        parse(Source("c.toml", f'name = "c"\n{text}'), Path("c.toml"))
+        parse(TomlSource("c.toml", f'name = "c"\n{text}'), Path("c.toml"))
     given = parse(
-        Source(
+        TomlSource(
             "c.toml",
             'name = "c"\n[topology]\nworld = "simulation"\nfilesystem = "strict"\n[broker]\n"quorum.voters" = 2',
         ),
@@ -118,7 +118,7 @@ def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, com
 
 def test_what_the_file_says_is_not_drawn() -> None:
     fixed = SWARM.read_text().replace("[workload]", '[broker]\n"min.insync.replicas" = 1\n[workload]')
-    campaign = parse(Source("swarm.toml", fixed), SWARM)
+    campaign = parse(TomlSource("swarm.toml", fixed), SWARM)
     assert {settings(draw(campaign, seed))["min.insync.replicas"] for seed in range(20)} == {"1"}
 
 
@@ -135,14 +135,14 @@ def with_faults(least: int, *faults: str) -> str:
 )
 def test_a_swarm_whose_smallest_cluster_could_suffer_nothing_is_refused(least: int, faults: list[str]) -> None:
     with pytest.raises(InputError, match=rf"^swarm.toml:\d+: \[nemesis\] faults: a cluster of {least} .* add one"):
-        parse(Source("swarm.toml", with_faults(least, *faults)), SWARM)
+        parse(TomlSource("swarm.toml", with_faults(least, *faults)), SWARM)
 
 
 @pytest.mark.parametrize(
     ("least", "faults"), [(1, ["kill"]), (1, ["partition-one", "disk-flip", "pause"]), (2, ["partition-one"])]
 )
 def test_a_swarm_of_few_kinds_is_drawn_from_every_seed(least: int, faults: list[str]) -> None:
-    campaign = parse(Source("swarm.toml", with_faults(least, *faults)), SWARM)
+    campaign = parse(TomlSource("swarm.toml", with_faults(least, *faults)), SWARM)
     for seed in SEEDS:
         assert set(draw(campaign, seed).nemesis.faults) & set(faults)
 
@@ -168,4 +168,4 @@ def test_a_swarm_that_cannot_be_is_refused(text: str, instead: str, complaint: s
     given = SWARM.read_text()
     assert text in given
     with pytest.raises(InputError, match=complaint):
-        parse(Source("swarm.toml", given.replace(text, instead, 1)), SWARM)
+        parse(TomlSource("swarm.toml", given.replace(text, instead, 1)), SWARM)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.machine.playbooks import STRATEGY_VARIABLE, PlaybookError, Played, Target, play
-from orchestrator.worlds.namespaces.disks import Disk
+from orchestrator.worlds.namespaces.disks import DataDisk
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.remote import paths
 from tests.worlds.scenarios import tell, world
@@ -237,7 +237,7 @@ def on_java(run_dir: str, archives: str) -> Any:
 
 def a_disk(run_dir: str, archives: str) -> Any:
     with hosts(run_dir, archives) as them:
-        disk = Disk("disk", Path(run_dir), 64 << 20, "ext4")
+        disk = DataDisk("disk", Path(run_dir), 64 << 20, "ext4")
         disk.create()
         attached = disk.attach()
         number = attached.device.removeprefix("/dev/loop")

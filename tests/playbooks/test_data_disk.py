@@ -14,7 +14,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.namespaces.disks import Disk
+from orchestrator.worlds.namespaces.disks import DataDisk
 
 pytestmark = pytest.mark.root
 
@@ -27,7 +27,7 @@ def device(tmp_path: Path) -> Iterator[str]:
     """A disk with an ext4 filesystem that is not ours."""
     if missing := requirements.missing("ext4"):
         pytest.skip(" / ".join(map(str, missing)))
-    disk = Disk("disk", tmp_path, 320 << 20, "ext4")
+    disk = DataDisk("disk", tmp_path, 320 << 20, "ext4")
     disk.create()
     attached = disk.attach()
     yield attached.device

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from orchestrator.command.line import main
-from orchestrator.search.attempt import Attempted, Task
-from orchestrator.search.exploring import Arm, Source
-from orchestrator.search.script import Inflicted, Inflictions
+from orchestrator.search.exploring import Arm, ExploredCell
+from orchestrator.search.steps_of_run import Inflicted, Inflictions
+from orchestrator.search.task import Attempted, ExplorationTask
 
 SHORT = """
 name = "short"
@@ -51,13 +51,13 @@ class World:
     """What would happen: a seed of the campaign reaches one state of its own, a variation three new ones."""
 
     def __init__(self) -> None:
-        self.asked: list[Task] = []
+        self.asked: list[ExplorationTask] = []
 
-    def make(self, tasks: Sequence[Task]) -> list[Attempted]:
+    def make(self, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
         self.asked += tasks
         return [self._one(task) for task in tasks]
 
-    def _one(self, task: Task) -> Attempted:
+    def _one(self, task: ExplorationTask) -> Attempted:
         is_fresh = task.parent < 0
         states = [f"seed {task.seed}"] if is_fresh else [f"{task.arm} {task.number}.{each}" for each in range(3)]
         anomalies = ("lost-acknowledged-write",) if task.seed == 5 else ()
@@ -70,7 +70,7 @@ class World:
 
 def arm(name: str, path: Path, cell: str = "mutated") -> Arm:
     loaded = load(path)
-    return Arm(name, Source(loaded, next(each for each in loaded.cells if each.name == cell), 1))
+    return Arm(name, ExploredCell(loaded, next(each for each in loaded.cells if each.name == cell), 1))
 
 
 def run_explore(path: Path, store: Path, *words: str) -> int:

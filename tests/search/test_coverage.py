@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from analysis.rundir import node_events
-from orchestrator.search.coverage import DEEP, Replica, State, Stay, Visit, constellation, states_of, stays, visits
+from analysis.run_directory import node_events
+from orchestrator.search.coverage import (
+    DEEP,
+    ClusterAbstraction,
+    ReplicaAbstraction,
+    Stay,
+    Visit,
+    constellation,
+    states_of,
+    stays,
+    visits,
+)
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 
@@ -26,15 +36,15 @@ def test_when_a_run_was_where_is_told_in_seconds_of_its_load(bounced: SimulatedR
 
 LOG = ("log", 0)
 LEADER, FOLLOWER, LAGGARD = (
-    Replica("up", "leader", "=", True, "="),
-    Replica("up", "follower", "=", True, "="),
-    Replica("up", "follower", "<", False, "<"),
+    ReplicaAbstraction("up", "leader", "=", True, "="),
+    ReplicaAbstraction("up", "follower", "=", True, "="),
+    ReplicaAbstraction("up", "follower", "<", False, "<"),
 )
-BOTH, ALONE = State((FOLLOWER, LEADER), (), ()), State((LAGGARD, LEADER), (), ())
+BOTH, ALONE = ClusterAbstraction((FOLLOWER, LEADER), (), ()), ClusterAbstraction((LAGGARD, LEADER), (), ())
 
 
 def test_the_longest_stay_in_a_constellation_is_told_with_who_was_what() -> None:
-    shaken = State(BOTH.replicas, (), ("kill",))
+    shaken = ClusterAbstraction(BOTH.replicas, (), ("kill",))
     told = stays(
         [
             Visit(-1.0, ALONE, LOG, ("n9", "n8")),
@@ -88,38 +98,46 @@ def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
     [
         (
             "two leaders",
-            [Replica("up", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
-            [Replica("down", "leader", "<", False, "="), Replica("up", "leader", "=", True, "=")],
+            [ReplicaAbstraction("up", "leader", "<", False, "="), ReplicaAbstraction("up", "leader", "=", True, "=")],
+            [ReplicaAbstraction("down", "leader", "<", False, "="), ReplicaAbstraction("up", "leader", "=", True, "=")],
         ),
         (
             "a leader alone in its ISR",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "=")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "=", False, "<")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "=", True, "=")],
         ),
         (
             "a follower ahead of its leader",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, ">")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "=", True, "<")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "=", True, ">")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "=", True, "<")],
         ),
         (
             "a leader alone in its ISR behind another replica",
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, ">")],
-            [Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", True, ">")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "<", False, ">")],
+            [ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "<", True, ">")],
         ),
         (
             "the last ISR member does not run while another replica does",
-            [Replica("down", "leader", "=", True, "="), Replica("up", "follower", "=", False, "<")],
-            [Replica("down", "leader", "=", True, "="), Replica("still", "follower", "=", False, "<")],
+            [
+                ReplicaAbstraction("down", "leader", "=", True, "="),
+                ReplicaAbstraction("up", "follower", "=", False, "<"),
+            ],
+            [
+                ReplicaAbstraction("down", "leader", "=", True, "="),
+                ReplicaAbstraction("still", "follower", "=", False, "<"),
+            ],
         ),
     ],
 )
-def test_a_deep_state_is_told_from_one_that_is_not(name: str, deep: list[Replica], shallow: list[Replica]) -> None:
-    assert DEEP[name](State(tuple(deep), (), ()))
-    assert not DEEP[name](State(tuple(shallow), (), ()))
+def test_a_deep_state_is_told_from_one_that_is_not(
+    name: str, deep: list[ReplicaAbstraction], shallow: list[ReplicaAbstraction]
+) -> None:
+    assert DEEP[name](ClusterAbstraction(tuple(deep), (), ()))
+    assert not DEEP[name](ClusterAbstraction(tuple(shallow), (), ()))
 
 
 def test_a_leader_that_is_alone_and_cut_off_is_deep() -> None:
-    alone = (Replica("up", "leader", "=", True, "="), Replica("up", "follower", "<", False, "<"))
+    alone = (ReplicaAbstraction("up", "leader", "=", True, "="), ReplicaAbstraction("up", "follower", "<", False, "<"))
     deep = DEEP["a leader alone in its ISR while a partition is in force"]
-    assert deep(State(alone, (), ("partition-one",)))
-    assert not deep(State(alone, (), ("kill",)))
+    assert deep(ClusterAbstraction(alone, (), ("partition-one",)))
+    assert not deep(ClusterAbstraction(alone, (), ("kill",)))

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from analysis.spark import SparkHandle, SparkUnavailableError, java_version
+from analysis.engines.spark import SparkHandle, SparkUnavailableError, java_version
 from nemeses import KINDS
-from orchestrator.campaign.file import load, parse
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
+from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
@@ -23,17 +23,27 @@ from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted
 from orchestrator.running.runner import plan_invocation
-from orchestrator.search.attempt import Attempted, Task, attempt, spread
+from orchestrator.search.campaign_document import document_of
 from orchestrator.search.coverage import Stay
-from orchestrator.search.document import document_of
-from orchestrator.search.exploring import GUIDED, RANDOM, ROUND, SUFFIX, Arm, Source, cheapest, explore, strikeable
-from orchestrator.search.making import WHERE
-from orchestrator.search.record import Head
-from orchestrator.search.script import Inflicted, Inflictions
-from orchestrator.search.stored import stored_plan
-from orchestrator.search.telling import comparison, told_of
+from orchestrator.search.exploration_store import Head
+from orchestrator.search.exploring import (
+    GUIDED,
+    RANDOM,
+    ROUND,
+    SUFFIX,
+    Arm,
+    ExploredCell,
+    cheapest,
+    explore,
+    strikeable,
+)
+from orchestrator.search.replay_plan import stored_plan
+from orchestrator.search.report import comparison, told_of
+from orchestrator.search.run_maker import WHERE
+from orchestrator.search.steps_of_run import Inflicted, Inflictions
+from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 from simulator.loop import VirtualLoop
-from systems.toml_tables import Source as TomlSource
+from systems.toml_tables import TomlSource as TomlSource
 from tests.search.imagined import SHORT, World, arm, run_explore, schedule
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
@@ -74,9 +84,9 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
 
 def test_what_few_runs_came_through_is_varied_most(short: Path) -> None:
     """Every run is the first in some state, for the voters have many; in one the replicas were as in no other."""
-    asked: list[Task] = []
+    asked: list[ExplorationTask] = []
 
-    def make(tasks: list[Task]) -> list[Attempted]:
+    def make(tasks: list[ExplorationTask]) -> list[Attempted]:
         asked.extend(tasks)
         return [
             structs.replace(one, states=(f"up/{'leader' if task.seed == 3 else 'follower'}=i= | {task.number} | kill",))
@@ -105,13 +115,13 @@ def test_a_stay_in_which_nobody_runs_or_no_time_is_left_is_not_struck() -> None:
 
 def test_strikes_fall_where_few_runs_were_and_few_strikes_fell(short: Path) -> None:
     """Every run stays in both, and few in the second come to a third thing: each is struck, again and again."""
-    asked: list[Task] = []
+    asked: list[ExplorationTask] = []
     stays = {
         "up/leaderi": Stay(3.0, 0.1, {"up/leaderi": ["n1"]}),
         "up/followero": Stay(7.0, 0.1, {"up/leaderi": ["n1"]}),
     }
 
-    def make(tasks: list[Task]) -> list[Attempted]:
+    def make(tasks: list[ExplorationTask]) -> list[Attempted]:
         asked.extend(tasks)
         return [
             structs.replace(
@@ -127,7 +137,7 @@ def test_strikes_fall_where_few_runs_were_and_few_strikes_fell(short: Path) -> N
     assert min(at) > sum(at) / 4
 
 
-def begins_of(task: Task) -> list[float]:
+def begins_of(task: ExplorationTask) -> list[float]:
     """When the faults of a variation begin, by its script's clock."""
     steps = parse(TomlSource(task.path, task.text), Path(task.path)).nemesis.steps
     now_s, begins = 0.0, list[float]()
@@ -143,10 +153,10 @@ def begins_of(task: Task) -> list[float]:
 
 def test_a_variation_of_a_variation_repeats_what_was_asked_for_not_what_came_of_it(short: Path) -> None:
     """Else every generation would come later, and to other places than the one before."""
-    asked: dict[int, Task] = {}
+    asked: dict[int, ExplorationTask] = {}
     late = Inflictions((Inflicted("kill", ("n1",), 1.125, 2.2, {}),), 11.0)
 
-    def make(tasks: list[Task]) -> list[Attempted]:
+    def make(tasks: list[ExplorationTask]) -> list[Attempted]:
         asked.update((task.number, task) for task in tasks)
         made = World().make(tasks)
         return [structs.replace(it, schedule=late) if it.parent >= 0 else it for it in made]
@@ -159,7 +169,7 @@ def test_a_variation_of_a_variation_repeats_what_was_asked_for_not_what_came_of_
 
 def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: Path) -> None:
     swarm, world = load(drawn_clusters(tmp_path)), World()
-    list(explore(Arm(GUIDED, Source(swarm, swarm.cells[0], 1)), 32, world.make, known={}, kept={}))
+    list(explore(Arm(GUIDED, ExploredCell(swarm, swarm.cells[0], 1)), 32, world.make, known={}, kept={}))
     varied = [task for task in world.asked if task.parent >= 0]
     assert varied
     assert {task.text for task in world.asked if task.parent < 0} == {swarm.text}
@@ -183,7 +193,8 @@ def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_writte
     path = drawn_clusters(tmp_path)
     run = simulate(path, tmp_path, seeds=[6])
     assert (
-        attempt(Task(0, RANDOM, path.read_text(), str(path), "main", 6), tmp_path / "x").digest == run.summary["digest"]
+        attempt(ExplorationTask(0, RANDOM, path.read_text(), str(path), "main", 6), tmp_path / "x").digest
+        == run.summary["digest"]
     )
     assert main(["replay", str(run.path), "--store", str(tmp_path), "--quiet"]) == 0
     directory = RunDirectory(run.path)
@@ -242,10 +253,12 @@ def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -
         pytest.skip("no Java runtime: install openjdk-17-jre-headless")
     handle = SparkHandle.start_in_background(tmp_path / "spark", master="local-cluster[1,1,1024]")
     try:
-        (there,) = spread(handle.session(600), tmp_path / "there", [Task(0, RANDOM, SHORT, str(short), "fixed", 1)])
+        (there,) = spread(
+            handle.session(600), tmp_path / "there", [ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1)]
+        )
     finally:
         handle.stop()
-    here = attempt(Task(0, RANDOM, SHORT, str(short), "fixed", 1), tmp_path / "here")
+    here = attempt(ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1), tmp_path / "here")
     assert (there.digest, there.states, there.reason) == (here.digest, here.states, here.reason)
     assert there.digest
 
@@ -287,7 +300,7 @@ def test_a_run_that_shows_several_anomalies_is_kept_once(
 ) -> None:
     remade: list[int] = []
 
-    def both(task: Task, *_: object) -> Attempted:
+    def both(task: ExplorationTask, *_: object) -> Attempted:
         made = World().make([task])[0]
         return structs.replace(made, anomalies=("stale-read", *made.anomalies) if made.anomalies else ())
 
@@ -307,7 +320,7 @@ def test_a_kept_variation_takes_the_place_of_no_other(
 ) -> None:
     """What two schedules came to is proven twice: a pass of one, once its bug is mended, says nothing of the other."""
 
-    def failing(task: Task, *_: object) -> Attempted:
+    def failing(task: ExplorationTask, *_: object) -> Attempted:
         made = World().make([task])[0]
         anomalies = (("stale-read", "lost-acknowledged-write")[task.number % 2],) if task.parent >= 0 else ()
         return structs.replace(made, anomalies=anomalies)
@@ -344,7 +357,7 @@ def test_a_variation_is_named_by_all_that_its_runs_follow_from(short: Path) -> N
 def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(task: Task, *_: object) -> Attempted:
+    def unknown(task: ExplorationTask, *_: object) -> Attempted:
         return structs.replace(World().make([task])[0], verdict="unknown" if task.seed != known else "pass")
 
     known = -1
@@ -365,7 +378,7 @@ def test_what_is_made_on_the_way_lies_where_leftovers_are_removed(
         raise Interrupted
 
     monkeypatch.setattr("orchestrator.command.explore.attempt", tell_place)
-    monkeypatch.setattr("analysis.spark.SparkHandle.start_in_background", tell_place)
+    monkeypatch.setattr("analysis.engines.spark.SparkHandle.start_in_background", tell_place)
     assert run_explore(short, tmp_path, "--engine", engine) == 130
     (place,) = places
     assert place.parent == tmp_path / (".spark" if engine == "spark" else LABS)
@@ -379,7 +392,7 @@ def test_without_spark_the_reason_is_told(
     def unavailable(*_: object) -> None:
         raise SparkUnavailableError("Spark did not start: all masters are unresponsive")
 
-    monkeypatch.setattr("analysis.spark.SparkHandle.start_in_background", lambda *_, **__: SimpleNamespace(
+    monkeypatch.setattr("analysis.engines.spark.SparkHandle.start_in_background", lambda *_, **__: SimpleNamespace(
         session=unavailable, stop=lambda: None
     ))  # fmt: skip
     assert run_explore(short, tmp_path, "--engine", "spark", "--master", "spark://127.0.0.1:1") == 64

@@ -13,7 +13,7 @@ from orchestrator.campaign.store import RunDirectory
 from orchestrator.command.line import main
 from orchestrator.command.replay import compare
 from orchestrator.errors import Interrupted
-from orchestrator.search.making import Made
+from orchestrator.search.run_maker import Made
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 BOUNCE = campaign("bounce-unseen")
@@ -34,7 +34,7 @@ def copied(made: SimulatedRun, tmp_path: Path) -> SimulatedRun:
 @pytest.fixture
 def stored(copied: SimulatedRun, monkeypatch: pytest.MonkeyPatch) -> SimulatedRun:
     """For who does not look at the pictures: to draw them takes longer than to make the run again."""
-    monkeypatch.setattr("analysis.gallery.draw", lambda *_: [])
+    monkeypatch.setattr("analysis.plots.render.draw", lambda *_: [])
     return copied
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.campaign.store import Store
 from orchestrator.errors import Interrupted, UsageError
-from orchestrator.search.attempt import Attempted, Task
+from orchestrator.search.exploration_store import Exploration, Head
 from orchestrator.search.exploring import GUIDED, explore
-from orchestrator.search.record import Exploration, Head
+from orchestrator.search.task import Attempted, ExplorationTask
 from tests.search.imagined import SHORT, World, arm, run_explore
 
 
@@ -21,7 +21,7 @@ def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
 ) -> None:
     world, rounds = World(), iter(range(10))
 
-    def make(task: Task, *_: object) -> Attempted:
+    def make(task: ExplorationTask, *_: object) -> Attempted:
         if len(world.asked) == 11 and next(rounds) == 0:
             raise Interrupted
         return world.make([task])[0]
@@ -69,7 +69,7 @@ def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
 ) -> None:
     world = World()
 
-    def make(task: Task, *_: object) -> Attempted:
+    def make(task: ExplorationTask, *_: object) -> Attempted:
         if len(world.asked) == 10:
             raise Interrupted
         return world.make([task])[0]
@@ -107,7 +107,7 @@ def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
 ) -> None:
     world, interruptions = World(), [5, 7]  # before its first new run, and later
 
-    def make(task: Task, *_: object) -> Attempted:
+    def make(task: ExplorationTask, *_: object) -> Attempted:
         if len(world.asked) in interruptions:
             interruptions.remove(len(world.asked))
             raise Interrupted
@@ -165,7 +165,7 @@ def test_one_process_at_a_time_goes_on_with_an_exploration(
     """Two would each make all that is left, and what one writes the other would take for torn."""
     world, beside = World(), list[int]()
 
-    def make(task: Task, *_: object) -> Attempted:
+    def make(task: ExplorationTask, *_: object) -> Attempted:
         beside.append(run_explore(short, tmp_path, "--resume"))
         return world.make([task])[0]
 
@@ -203,7 +203,7 @@ def test_what_is_kept_of_one_may_be_damaged(
 
 
 def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
-    kept = {0: World().make([Task(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
+    kept = {0: World().make([ExplorationTask(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
     with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
         list(explore(arm(GUIDED, short), 8, World().make, known={}, kept=kept))
 
@@ -211,7 +211,7 @@ def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> Non
 def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
     head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True)
     exploration = Exploration.begin(Store(tmp_path), head)
-    made = World().make([Task(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
+    made = World().make([ExplorationTask(n, GUIDED, SHORT, str(short), "fixed", n + 1) for n in range(2)])
     for attempted in made:
         exploration.add(attempted)
     runs = exploration.path / "runs.jsonl"

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import LABS
 from orchestrator.command.line import main
 from orchestrator.errors import Interrupted, UsageError
-from orchestrator.search.document import Document
-from orchestrator.search.script import Inflicted, Inflictions, inflictions_of, steps_of
+from orchestrator.search.campaign_document import Document
 from orchestrator.search.shrinking import ddmin, pairs, shrink
+from orchestrator.search.steps_of_run import Inflicted, Inflictions, inflictions_of, steps_of
 from orchestrator.search.trials import Budget, SpentError
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 

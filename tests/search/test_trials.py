@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import UsageError
-from orchestrator.search.document import Document, document_of
+from orchestrator.search.campaign_document import Document, document_of
 from orchestrator.search.trials import Budget, SpentError, Trials
 from tests.worlds.simulated import campaign
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from orchestrator.search.coverage import Stay
-from orchestrator.search.script import Inflicted, Inflictions, asked_for, steps_of
+from orchestrator.search.steps_of_run import Inflicted, Inflictions, asked_for, steps_of
 from orchestrator.search.variation import Chance, possible, vary
 
 KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")

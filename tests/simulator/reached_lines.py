@@ -80,9 +80,9 @@ class Run:
 
 def runs() -> Iterator[Run]:
     """A run of each campaign, then clusters that are drawn, for ever."""
-    from orchestrator.campaign.file import load
+    from orchestrator.campaign.parser import load
     from orchestrator.errors import UsageError
-    from orchestrator.search.making import require_simulation
+    from orchestrator.search.run_maker import require_simulation
 
     for path in sorted(CAMPAIGNS.glob("*.toml")):
         campaign = load(path)
@@ -102,14 +102,14 @@ def make(recorder: Slipcover, seeds: int, jobs: int, part: int, directory: Path)
     """Make this part's share of the runs in this process, but those that were made, with the lines of the broker kept
     in `directory` run by run."""
     from analysis.verdict import FAIL
-    from orchestrator.campaign.file import load
+    from orchestrator.campaign.parser import load
     from orchestrator.campaign.plan import PlannedRun, run_id
     from orchestrator.campaign.store import Store
     from orchestrator.campaign.swarm import draw
     from orchestrator.machine import syscalls
     from orchestrator.running.interrupts import Interrupts
     from orchestrator.running.progress import Progress
-    from orchestrator.search.making import WHERE, Maker
+    from orchestrator.search.run_maker import WHERE, Maker
 
     syscalls.die_with_parent(signal.SIGKILL)
     for run in islice(runs(), part, seeds, jobs):

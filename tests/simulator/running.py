@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from simulator.conditions import Conditions
-from simulator.host import Host
+from simulator.host import HostContext
 from simulator.loop import new_loop
 from simulator.network import SimulatedNetwork
 
@@ -23,7 +23,7 @@ class World:
         self.loop = new_loop()
         self.seen: list[bytes] = []
         self.network = SimulatedNetwork(self.loop, random.Random(seed), conditions, self.seen.append)
-        self.hosts = {name: Host(name, name) for name in "abc"}
+        self.hosts = {name: HostContext(name, name) for name in "abc"}
 
     def run(self, host: str, body: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine that runs on a host."""
@@ -34,4 +34,4 @@ class World:
         return self.loop.create_task(body, context=self.hosts[host].context.copy())
 
     def restart(self, host: str) -> None:
-        self.hosts[host] = Host(host, host)
+        self.hosts[host] = HostContext(host, host)

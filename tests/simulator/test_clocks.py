@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from simulator.clock import MachineClock
-from simulator.host import Host
+from simulator.host import HostContext
 from simulator.loop import DeadlockError, VirtualLoop, new_loop
 
 
@@ -18,7 +18,7 @@ def run_on(
 ) -> tuple[float, float]:
     """When, in the world's and in the machine's own time, a sleep of so long on a machine ends; `meanwhile` is called
     after the sleep has begun."""
-    host, ended = Host("n1", "n1", clock), list[tuple[float, float]]()
+    host, ended = HostContext("n1", "n1", clock), list[tuple[float, float]]()
 
     async def sleep() -> None:
         await asyncio.sleep(seconds)
@@ -63,7 +63,7 @@ def test_a_frozen_machine_loses_the_time() -> None:
 
 def test_a_world_of_which_everything_is_frozen_never_goes_on() -> None:
     loop, clock = new_loop(), MachineClock()
-    host = Host("n1", "n1", clock)
+    host = HostContext("n1", "n1", clock)
     clock.run(loop.now, frozen=True)
     loop.clocks_changed()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.watch import DeathWatch
+from broker.server.failure_detector import DeathWatch
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem

@@ -9,7 +9,7 @@ import pytest
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.replica.leader import IsrProposal
 from simulator.oracles.controller_rules import ControllerRules
-from simulator.oracles.findings import Findings
+from simulator.oracles.findings import OracleFindings
 
 TOPIC_ID = b"t" * 16
 FIRST = PartitionImage(leader=1, leader_epoch=4, partition_epoch=9, isr=(1, 2), replicas=(1, 2, 3))
@@ -18,7 +18,7 @@ EPOCHS = {1: 10, 2: 20, 3: 30}
 
 def judged(*states: PartitionImage, asked: IsrProposal | None = None, fenced: tuple[int, ...] = ()) -> set[str]:
     """The oracles that fail when a partition goes through these states, each the next one's predecessor."""
-    findings = Findings(lambda: 0.0)
+    findings = OracleFindings(lambda: 0.0)
     rules, image = ControllerRules(findings), MetadataImage()
     for broker, epoch in EPOCHS.items():
         image.brokers[broker] = BrokerImage(broker, epoch, b"", (), broker in fenced)

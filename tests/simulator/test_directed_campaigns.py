@@ -10,11 +10,11 @@ import pytest
 
 from analysis.verdict import Expectation
 from broker.mutants import BENIGN, MUTANTS
-from orchestrator.campaign.file import load
-from orchestrator.campaign.finding import find
+from orchestrator.campaign.lookup import find
 from orchestrator.campaign.model import Cell
+from orchestrator.campaign.parser import load
 from orchestrator.running.interrupts import Interrupts
-from orchestrator.search.mutation import Measured, Schedule, measure, schedules
+from orchestrator.search.mutation_score import MutantResult, MutantSchedule, measure, schedules
 
 CASES = [
     pytest.param("fenced_in_isr", "fenced-follower", "isr-not-granted", marks=pytest.mark.kills("fenced_in_isr")),
@@ -112,9 +112,9 @@ UNHARMED = (
 SEED = 1
 
 
-def tried(wanted: Sequence[Schedule], scratch: Path, seed: int = SEED) -> Measured:
+def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int = SEED) -> MutantResult:
     """The result of the only schedule, with one seed."""
-    results: list[Measured] = []
+    results: list[MutantResult] = []
     measure(wanted, [seed], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
     (result,) = results
     return result
@@ -128,7 +128,7 @@ def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle
     loaded = load(find(campaign))
     cell = Cell("mutated", (mutant,), expect=Expectation("fail", oracle))
     named = tuple(part.strip() for part in MUTANTS[mutant].anomaly.split(","))
-    result = tried([Schedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)], tmp_path)
+    result = tried([MutantSchedule(mutant, MUTANTS[mutant].rule, named, loaded, cell)], tmp_path)
     assert oracle in result.trials[0].killed_by
 
 
@@ -137,7 +137,7 @@ def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle
 def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
     (fixed,) = [cell for cell in loaded.cells if not cell.mutants]
-    result = tried([Schedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)], tmp_path)
+    result = tried([MutantSchedule("none", "", (), replace(loaded, cells=(fixed,)), fixed)], tmp_path)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
@@ -145,7 +145,7 @@ def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path)
     """With this seed one is cut off for a while, and asks for a replica that has what its successor committed."""
     loaded = load(find("demo"))
     (only,) = loaded.cells
-    result = tried([Schedule("none", "", (), loaded, only)], tmp_path, seed=5)
+    result = tried([MutantSchedule("none", "", (), loaded, only)], tmp_path, seed=5)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 

@@ -9,7 +9,7 @@ import pytest
 from broker.log.log import PartitionLog
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
-from simulator.oracles.copied_log import CopiedLog
+from simulator.oracles.log_copy import CopiedLog
 from tests.broker.log.making import SMALL, write
 from tests.simulator.storm import storm
 

@@ -15,8 +15,8 @@ from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
-from simulator.oracles.copied_log import CopiedLog
-from simulator.oracles.findings import Findings
+from simulator.oracles.findings import OracleFindings
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from tests.broker.log.making import SMALL, batch, write
@@ -164,7 +164,7 @@ def test_what_recovery_has_lost_in_front_of_a_log_nobody_had_deleted(
 def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: bool) -> None:
     """Asked for an epoch in front of its log, a leader answers with where that begins (K101-7)."""
     loop = new_loop()
-    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
     views = {name: MachineView(name, int(name[1:]), disk, "", {}) for name in copies}
 
@@ -186,7 +186,7 @@ def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: b
 @pytest.mark.parametrize("lacks", [True, False])
 def test_what_is_missing_where_a_log_was_gone_on_with_is_found(lacks: bool) -> None:
     loop = new_loop()
-    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
     views = {name: MachineView(name, int(name[1:]), disk, "", {}) for name in copies}
 

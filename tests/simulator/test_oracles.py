@@ -20,7 +20,7 @@ from broker.replica.partition import Partition
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.oracles import ORACLES
-from simulator.oracles.copied_log import Batch
+from simulator.oracles.log_copy import CopiedBatch
 from simulator.oracles.log_rules import Committed
 from tests.simulator.storm import QUICK, TOPIC, storm, write
 
@@ -532,13 +532,13 @@ def test_what_a_leader_has_committed_is_known_though_it_leads_no_more_when_its_m
 def test_a_leader_has_what_was_committed_up_to_its_epoch() -> None:
     """One that hears of its election when others have led, and committed, since lacks nothing that it should have."""
     committed = Committed()
-    one, two, three = (Batch(base, base + 5, epoch, 0) for base, epoch in ((0, 1), (5, 1), (10, 3)))
+    one, two, three = (CopiedBatch(base, base + 5, epoch, 0) for base, epoch in ((0, 1), (5, 1), (10, 3)))
     committed.add([one], 5, epoch=1)
     committed.add([two], 10, epoch=1)
     committed.add([three], 15, epoch=3)
     assert [committed.end_in(epoch) for epoch in (0, 1, 2, 3, 4)] == [0, 10, 10, 15, 15]
     committed.cut(10, epoch=4)
-    committed.add([Batch(10, 15, 4, 1)], 15, epoch=4)
+    committed.add([CopiedBatch(10, 15, 4, 1)], 15, epoch=4)
     assert [committed.end_in(epoch) for epoch in (1, 3, 4)] == [10, 10, 15]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.guard import NondeterminismError
-from simulator.ordering import CHECK, checked_code, in_seeded_order, install
+from simulator.determinism import NondeterminismError
+from simulator.set_order import CHECK, checked_code, in_seeded_order, install
 
 NAMES = frozenset({"b", "a"})
 

@@ -7,7 +7,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from tests.simulator.reached_lines import (
     DRAWN,
     LEAST,

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
-from broker.groups.outbox import Effect
+from broker.groups.group_effects import Effect
 from broker.groups.shard import Shard
 from broker.log.log import PartitionLog
 from broker.protocol.messages.group_records import (
@@ -27,7 +27,7 @@ from broker.replica.partition import Partition
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
-from simulator.oracles.findings import Findings
+from simulator.oracles.findings import OracleFindings
 from simulator.oracles.group_rules import GroupRules
 from simulator.oracles.machine_view import MachineView
 from tests.broker.log.making import SMALL
@@ -80,7 +80,7 @@ def test_who_would_take_a_commit_of_another_generation_is_seen(monkeypatch: pyte
 def test_what_has_rotted_in_the_log_of_groups_is_not_served_because_it_was_looked_at() -> None:
     """It is looked at as it was written, and the leader reads it as it is."""
     loop = new_loop()
-    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     said = GroupMetadataValue("consumer", 7, "range", "m", members=[MemberMetadata("m", session_timeout=10_000)])
     key, value = record(GroupMetadataKey("g"), said)
 

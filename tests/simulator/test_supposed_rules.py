@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol.messages.elect_leaders import UNCLEAN
-from simulator.oracles.findings import WOULD_GRANT, Findings
-from simulator.oracles.supposed_rules import would_grant
+from simulator.oracles.findings import WOULD_GRANT, OracleFindings
+from simulator.oracles.hypothetical_requests import would_grant
 from tests.broker.controller.world import World
 
 
@@ -33,7 +33,7 @@ def recovering(*mutants: str) -> World:
 
 def asked(world: World) -> tuple[int, list[str]]:
     """How often the controller was asked of the partition, and what it would have granted."""
-    findings, topic = Findings(lambda: 0.0), world.image.topics["t"]
+    findings, topic = OracleFindings(lambda: 0.0), world.image.topics["t"]
     would_grant(findings, world.rules, world.image, topic, 0, topic.partitions[0])
     return findings.checks[WOULD_GRANT], [finding.sentence for finding in findings.found]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.config import BrokerConfig
-from broker.log import intake
+from broker.log import append_validation
 from broker.log.log import PartitionLog
 from broker.producers import producer_state
 from broker.producers.producer_state import ProducerState
@@ -26,8 +26,8 @@ from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
-from simulator.oracles.copied_log import CopiedLog
-from simulator.oracles.findings import Findings
+from simulator.oracles.findings import OracleFindings
+from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import DEFAULTS
@@ -59,7 +59,7 @@ ASKED = {
     "broker.controller.image_records": {"records_of"},
     "broker.errors": {"ErrorCode", "ProtocolError", "StartupError"},
     "broker.groups.group_settings": {"GroupSettings"},
-    "broker.groups.outbox": {"Append"},
+    "broker.groups.group_effects": {"Append"},
     "broker.protocol.messages.alter_partition": {"AlterPartitionRequest", "BrokerState", "PartitionData", "TopicData"},
     "broker.protocol.messages.offset_commit": {
         "OffsetCommitRequest",
@@ -73,7 +73,7 @@ ASKED = {
     "broker.quorum.snapshots": {"Snapshots"},
     "broker.replica.queries": {"EARLIEST", "epoch_end", "list_offset"},
     "broker.replica.reads": {"CONSUMER", "FetchLimits", "FetchPosition", "PartitionReader"},
-    "broker.replica.views": {"UNDEFINED"},
+    "broker.replica.log_view": {"UNDEFINED"},
 }
 NAMES_AND_FORMATS = {
     # Names of topics and directories; the codecs of libraries; the schema of the records of groups.
@@ -275,10 +275,10 @@ def test_who_is_wrong_about_the_voters_is_found(lies: bool, monkeypatch: pytest.
 @pytest.mark.parametrize("accepts", [True, False])
 def test_a_log_that_lets_in_a_batch_that_is_not_whole_is_found(accepts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = new_loop()
-    disk, findings = SimulatedDisk(loop, random.Random(0)), Findings(loop.time)
+    disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copy = LogRules(TOPIC, 0, findings), CopiedLog("n1")
     if accepts:
-        monkeypatch.setattr(intake, "validate_batch", parse_header)
+        monkeypatch.setattr(append_validation, "validate_batch", parse_header)
 
     async def life() -> None:
         log = await PartitionLog.open(disk, "n1", SMALL, clean_shutdown=False)

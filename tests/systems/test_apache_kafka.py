@@ -18,7 +18,7 @@ from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, class_archive, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
 from systems.catalog import find_system
-from systems.class_archive import Root
+from systems.class_archive import ProgramRoot
 from systems.description import Description, read
 from systems.files import CACHE, FileCache
 from systems.java import Java, find_java
@@ -133,7 +133,7 @@ def test_machines_get_a_class_archive_of_their_own_java_or_start_slower(
         raise OSError("overlay cannot be mounted")
 
     def make(_deployed: Deployed, archive: Path, **given: object) -> None:
-        assert given == {"root": Root(tmp_path), "files_dir": "/opt/files"}
+        assert given == {"root": ProgramRoot(tmp_path), "files_dir": "/opt/files"}
         archive.write_text("classes")
 
     root = MachineRoot("one image", "/opt/files", refuse)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from systems import class_archive
-from systems.class_archive import ArchiveError, Root
+from systems.class_archive import ArchiveError, ProgramRoot
 from systems.service import Place, Service
 
 # Stands in for a Java: listens on its port until SIGTERM, and then writes the archive, if it is to.
@@ -72,8 +72,12 @@ def test_nothing_is_left_where_none_is_made(node: OneNode, words: str, tmp_path:
 
 
 def test_programs_of_another_root_see_their_own_paths(tmp_path: Path) -> None:
-    root = Root(tmp_path)
+    root = ProgramRoot(tmp_path)
     assert root.seen(str(tmp_path / "tmp" / "x")) == "/tmp/x"
     assert root.own("/tmp/x") == tmp_path / "tmp" / "x"
     assert root.command(["java", "-version"]) == ["chroot", str(tmp_path), "java", "-version"]
-    assert (Root().seen("/a"), Root().own("/a"), Root().command(["b"])) == ("/a", Path("/a"), ["b"])
+    assert (ProgramRoot().seen("/a"), ProgramRoot().own("/a"), ProgramRoot().command(["b"])) == (
+        "/a",
+        Path("/a"),
+        ["b"],
+    )

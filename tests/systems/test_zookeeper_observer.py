@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from systems import Elector, Member, PartitionState
-from systems.apache_kafka_zk.observer import Told, ZooKeeperObserver
+from systems.apache_kafka_zk.observer import BrokerReport, ZooKeeperObserver
 from systems.apache_kafka_zk.znodes import ZooKeeperClient
 from tests.systems.fake_znodes import FakeZnodes, as_json
 
@@ -16,7 +16,7 @@ MEMBERS = [
     Member("n2", 2, "10.0.0.2", 9092, "broker"),
     Member("n3", 3, "10.0.0.3", 2181, "zookeeper"),
 ]
-SETTLED = Told(2, {0: 1})
+SETTLED = BrokerReport(2, {0: 1})
 STATE = "/brokers/topics/log/partitions/0/state"
 REASSIGNMENT, ELECTION = "/admin/reassign_partitions", "/admin/preferred_replica_election"
 
@@ -38,7 +38,7 @@ def cluster(**changes: Any) -> FakeZnodes:
     return FakeZnodes({path: value for path, value in content.items() if value is not None})
 
 
-def observer(znodes: FakeZnodes, told: Told = SETTLED) -> ZooKeeperObserver:
+def observer(znodes: FakeZnodes, told: BrokerReport = SETTLED) -> ZooKeeperObserver:
     return ZooKeeperObserver(MEMBERS, "log", znodes, ask=lambda *_: told)
 
 
@@ -104,7 +104,7 @@ def test_a_controller_is_relieved_until_the_right_one_has_won() -> None:
     assert found.elect("n1", None) == "nobody controls"
     znodes.content["/controller"] = as_json({"brokerid": 1})
     assert found.elect("n1", None) == "n1 was elected controller, and does not yet tell clients so"
-    assert observer(znodes, Told(1)).elect("n1", None) is None
+    assert observer(znodes, BrokerReport(1)).elect("n1", None) is None
     assert znodes.json("/controller") == {"brokerid": 1}
 
 
@@ -123,8 +123,10 @@ def test_a_leader_is_put_first_then_elected_then_asked() -> None:
 
     znodes.delete(ELECTION)
     znodes.content[STATE] = as_json({"leader": 2, "leader_epoch": 6, "isr": [1, 2]})
-    assert observer(znodes, Told(2, {0: 1})).elect("n2", 0) == "n2 was elected, and does not yet tell clients so"
-    assert observer(znodes, Told(2, {0: 2})).elect("n2", 0) is None
+    assert (
+        observer(znodes, BrokerReport(2, {0: 1})).elect("n2", 0) == "n2 was elected, and does not yet tell clients so"
+    )
+    assert observer(znodes, BrokerReport(2, {0: 2})).elect("n2", 0) is None
 
 
 @pytest.mark.parametrize(("node", "partition"), [("n3", 0), ("n1", 1)])

@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from history import (
-    APPEND,
-    END,
-    INFO,
-    NOT_A_VALUE,
-    OK,
-    READ,
-    History,
-    decode_value,
-    encode_value,
-    read_run,
-    record_bytes,
-)
+from history.reader import History, read_run
+from history.record_payload import record_bytes
+from history.schemas import APPEND, END, INFO, OK, READ
+from history.values import NOT_A_VALUE, decode_value, encode_value
 from workloads.process import ClientError, ClientProcess
 from workloads.settings import ClientSettings
 

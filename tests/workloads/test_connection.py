@@ -13,8 +13,8 @@ import pytest
 
 from tests.workloads.own_clients import Registers
 from workloads.api import Refused
-from workloads.connection import MOST_REFUSALS, Connection
-from workloads.loading import ClientClassError
+from workloads.connection import MOST_REFUSALS, ClientConnection
+from workloads.user_module import ClientClassError
 
 
 class Scripted(Registers):
@@ -46,7 +46,7 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
 
 
 def test_a_result_is_ok_and_a_refusal_keeps_the_object(make: Callable[[], Scripted]) -> None:
-    connection = Connection(make, 5.0)
+    connection = ClientConnection(make, 5.0)
     assert connection.open() is None
     assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
     refused = connection.call(raising(Refused("the queue is full")))
@@ -58,7 +58,7 @@ def test_a_result_is_ok_and_a_refusal_keeps_the_object(make: Callable[[], Script
 
 def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -> None:
     """It may be bound to a node that is dead, or that will never take an operation."""
-    connection = Connection(make, 5.0)
+    connection = ClientConnection(make, 5.0)
     for number in range(1, 2 * MOST_REFUSALS + 1):
         assert connection.open() is None
         assert connection.call(raising(Refused("nobody listens"))).outcome == "refused"
@@ -73,7 +73,7 @@ def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -
 
 
 def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[], Scripted]) -> None:
-    connection = Connection(make, 5.0)
+    connection = ClientConnection(make, 5.0)
     connection.open()
     lost = connection.call(raising(ConnectionResetError("gone")))
     assert (lost.outcome, lost.error, lost.mistake) == ("unknown", "ConnectionResetError: gone", False)
@@ -83,7 +83,7 @@ def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[
 
 
 def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], Scripted]) -> None:
-    connection = Connection(make, 5.0)
+    connection = ClientConnection(make, 5.0)
     connection.open()
     called = connection.call(lambda client: client.no_such_method())  # type: ignore[attr-defined]
     assert called.mistake
@@ -91,7 +91,7 @@ def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], 
 
 
 def test_what_would_end_a_program_is_told_as_any_other_way_of_ending(make: Callable[[], Scripted]) -> None:
-    connection = Connection(make, 20.0)
+    connection = ClientConnection(make, 20.0)
     connection.open()
     ended = connection.call(raising(SystemExit(0)))
     assert (ended.outcome, ended.mistake) == ("unknown", True)
@@ -103,7 +103,7 @@ def test_what_would_end_a_program_is_told_as_any_other_way_of_ending(make: Calla
 
 def test_a_call_that_does_not_return_is_given_up(make: Callable[[], Scripted]) -> None:
     held = threading.Event()
-    connection = Connection(make, 0.05)
+    connection = ClientConnection(make, 0.05)
     connection.open()
     called = connection.call(lambda _: held.wait())
     assert (called.outcome, called.error) == ("unknown", "TimeoutError: the client did not return within 0.05 s")
@@ -116,10 +116,10 @@ def test_a_constructor_that_cannot_connect_is_tried_again_but_not_for_ever() -> 
     def refuse() -> Registers:
         raise ConnectionRefusedError("nobody there")
 
-    patient = Connection(refuse, 1.0, make_s=3600.0)
+    patient = ClientConnection(refuse, 1.0, make_s=3600.0)
     assert "ConnectionRefusedError: nobody there" in str(patient.open())
     with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: ConnectionRefusedError: nobody there"):
-        Connection(refuse, 1.0, make_s=-1.0).open()
+        ClientConnection(refuse, 1.0, make_s=-1.0).open()
 
 
 @pytest.mark.parametrize("mistake", [TypeError("no such option"), SystemExit("no such option")])
@@ -129,4 +129,4 @@ def test_a_constructor_with_a_mistake_is_not_tried_again(mistake: BaseException)
 
     named = type(mistake).__name__
     with pytest.raises(ClientClassError, match=rf"test_connection\.py:\d+: {named}: no such option"):
-        Connection(wrong, 20.0).open()
+        ClientConnection(wrong, 20.0).open()

@@ -20,9 +20,9 @@ from workloads.control import (
     Probe,
     ReadAll,
     ReadDone,
-    Refused,
+    RefusedCommand,
     SetPhase,
-    Start,
+    StartLoad,
     Trouble,
     decode_command,
     decode_event,
@@ -31,7 +31,7 @@ from workloads.control import (
 
 
 @pytest.mark.parametrize(
-    "message", [Start(), SetPhase("final"), Append(1, 2, -1, 3, 0.5), Probe(1, 2, 3.0), ReadAll(1, 2, 3.0), Close()]
+    "message", [StartLoad(), SetPhase("final"), Append(1, 2, -1, 3, 0.5), Probe(1, 2, 3.0), ReadAll(1, 2, 3.0), Close()]
 )
 def test_a_command_comes_back_as_it_went(message: Command) -> None:
     assert "\n" not in encode(message)
@@ -58,12 +58,12 @@ def test_a_line_that_is_no_command_is_named(line: str) -> None:
 
 def test_a_command_is_no_event() -> None:
     with pytest.raises(MessageError, match=r"not an event of a client: .*start"):
-        decode_event(encode(Start()))
+        decode_event(encode(StartLoad()))
 
 
 def test_a_client_hears_its_commands_and_then_the_end() -> None:
-    heard = Control(io.StringIO(encode(Start()) + "\n"), io.StringIO())
-    assert [heard.next(5.0), heard.next(5.0)] == [Start(), Close()]
+    heard = Control(io.StringIO(encode(StartLoad()) + "\n"), io.StringIO())
+    assert [heard.next(5.0), heard.next(5.0)] == [StartLoad(), Close()]
     assert heard.next() is None
 
 
@@ -76,9 +76,9 @@ def test_a_request_that_a_client_has_no_use_for_is_answered() -> None:
     events = io.StringIO()
     client = Control(io.StringIO(), events)
     client.decline("reader", Probe(7, 0, 1.0))
-    client.decline("reader", Start())
+    client.decline("reader", StartLoad())
     assert [decode_event(line) for line in events.getvalue().splitlines()] == [
-        Refused(7, "a reader does not know the command 'probe'"),
+        RefusedCommand(7, "a reader does not know the command 'probe'"),
         Trouble("a reader does not know the command 'start'"),
     ]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from history import OperationWriter
 from history.groups import GroupWriter
+from history.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer, member
 from workloads.control import Close, Command, ReadAll, ReadDone

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workloads.documentation import table
-from workloads.kind import KindError, Load, Parameter
+from workloads.kind import KindError, Load, WorkloadParameter
 from workloads.kinds import KINDS, registry
 from workloads.kinds import log as log_kind
 
@@ -46,10 +46,13 @@ def test_a_file_without_a_kind_and_a_name_given_twice_are_refused() -> None:
         ({"reader": "nobody"}, "its reader 'nobody' is none of its roles"),
         ({"read_means": ""}, "it does not say what"),
         ({"steps": frozenset({"dance"})}, "no other steps than produce, consume"),
-        ({"parameters": (Parameter("rate", 1, "x"),)}, "rate belongs to every kind"),
-        ({"parameters": (Parameter("a", 1, "x"), Parameter("a", 1, "x"))}, "a parameter is there twice"),
-        ({"parameters": (Parameter("a", 1, ""),)}, "a parameter without a meaning"),
-        ({"parameters": (Parameter("a", 1, "x", minimum=2),)}, "the default of a is out of its bounds"),
+        ({"parameters": (WorkloadParameter("rate", 1, "x"),)}, "rate belongs to every kind"),
+        (
+            {"parameters": (WorkloadParameter("a", 1, "x"), WorkloadParameter("a", 1, "x"))},
+            "a parameter is there twice",
+        ),
+        ({"parameters": (WorkloadParameter("a", 1, ""),)}, "a parameter without a meaning"),
+        ({"parameters": (WorkloadParameter("a", 1, "x", minimum=2),)}, "the default of a is out of its bounds"),
         ({"problem": lambda _: "never"}, "its defaults do not go together"),
     ],
 )

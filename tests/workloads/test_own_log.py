@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from analysis.core.logcheck import check
-from history import APPEND, FAIL, INFO, NOT_A_VALUE, OK, READ, decode_value, read_run
-from history.clients import read_log_client
+from history.client_reader import read_log_client
+from history.reader import read_run
+from history.schemas import APPEND, FAIL, INFO, OK, READ
+from history.values import NOT_A_VALUE, decode_value
 from tests.workloads.running import own, settings, start
 from workloads.process import ClientError
 

@@ -13,12 +13,14 @@ from typing import Any, Self, cast
 import pytest
 
 from analysis.core.registers import check
-from history import NOT_A_VALUE, READ, RegisterWriter
-from history.clients import read_register_client
+from history.client_reader import read_register_client
+from history.registers import RegisterWriter
+from history.schemas import READ
+from history.values import NOT_A_VALUE
 from tests.workloads.running import own, settings
 from workloads.control import Control
 from workloads.kinds.register import KIND, RegisterProcess
-from workloads.loading import ClientClassError
+from workloads.user_module import ClientClassError
 
 ANSWERS = '''
 from workloads.api import Refused, RegisterClient

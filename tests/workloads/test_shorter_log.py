@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from history import FAIL, OK, OperationWriter, read_run
+from history.reader import read_run
+from history.schemas import FAIL, OK
+from history.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer
 from workloads.consumer import Reader

@@ -20,13 +20,13 @@ from typing import Any
 from nemeses import Fault, Nemesis
 from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError, WorldError
-from orchestrator.worlds.inventory.checks import Checked, check_all
-from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.checks import CheckedHost, check_all
+from orchestrator.worlds.inventory.host_lock import HostLocks
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.inventory.network import HostsNetwork
-from orchestrator.worlds.inventory.reach import require_ways
-from orchestrator.worlds.inventory.reading import read
+from orchestrator.worlds.inventory.parser import read
+from orchestrator.worlds.inventory.reachability import require_ways
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Software
@@ -167,7 +167,7 @@ def refusals(directory: str) -> Any:
         }
 
 
-def checked_hosts(hosts: Hosts) -> list[Checked]:
+def checked_hosts(hosts: Hosts) -> list[CheckedHost]:
     path = hosts.inventory()
     return check_all(path, chosen(read(path, ANSIBLE_VARIABLES), 3), hosts.directory)
 
@@ -178,9 +178,9 @@ def claims(directory: str) -> Any:
         checked = checked_hosts(hosts)
         known_hosts = hosts.directory / "known_hosts"
 
-        def claim() -> Claims:
+        def claim() -> HostLocks:
             connections = {each.host.node: each.connection(known_hosts) for each in checked}
-            return Claims(connections, {each.host.node: each.host.title for each in checked})
+            return HostLocks(connections, {each.host.node: each.host.title for each in checked})
 
         ours, theirs = claim(), claim()
         ours.take(["n1", "n2"])

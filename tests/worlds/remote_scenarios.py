@@ -22,11 +22,11 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress
-from orchestrator.worlds.collect import copy_data
 from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.node_collection import copy_data
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.collecting import Collected
-from orchestrator.worlds.remote.world import Endpoint, RemoteWorld
+from orchestrator.worlds.remote.collection import Collected
+from orchestrator.worlds.remote.world import RemoteEndpoint, RemoteWorld
 from systems.service import Place, Service
 from tests.worlds.support import StandIns, send, specification
 
@@ -84,9 +84,9 @@ class Lent:
             host.put(paths.LAUNCHER, launcher)
             assert host.run(f"chmod +x {paths.LAUNCHER}").ok
 
-    def endpoint(self, name: str) -> Endpoint:
+    def endpoint(self, name: str) -> RemoteEndpoint:
         node = next(node for node in self._lender.nodes if node.name == name)
-        return Endpoint(node.id, node.address)
+        return RemoteEndpoint(node.id, node.address)
 
     def refuse(self, trouble: str | None) -> None:
         self._trouble = trouble

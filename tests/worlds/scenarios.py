@@ -25,9 +25,9 @@ from nemeses import Fault, HostError, Nemesis
 from orchestrator.errors import Interrupted, WorldError
 from orchestrator.machine import cgroups
 from orchestrator.machine.cgroups import Cgroup
-from orchestrator.worlds import collect
+from orchestrator.worlds import node_collection
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces import machine, roots
+from orchestrator.worlds.namespaces import machine, root_filesystem
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import BridgeNetwork
@@ -300,11 +300,11 @@ def heal_everything(run_dir: str) -> Any:
 def failures(run_dir: str) -> Any:
     """Worlds that cannot come up; each must leave room for the next, in the same directory."""
     said = []
-    keep = collect.keep_configuration
+    keep = node_collection.keep_configuration
     for disk_bytes, keeping in ((4096, keep), ((128 << 20), _no_space), ((128 << 20), keep)):
         spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
         setattr(namespaces, "keep_configuration", keeping)  # noqa: B010 - as above
-        setattr(roots, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
+        setattr(root_filesystem, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
         machine._SSH_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()

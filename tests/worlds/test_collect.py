@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
-from orchestrator.worlds.collect import EARLIER, copy_data, has_data
+from orchestrator.worlds.node_collection import EARLIER, copy_data, has_data
 
 COLLECTED = ("*/*.log", "meta.properties")
 

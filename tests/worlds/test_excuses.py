@@ -12,7 +12,7 @@ from broker.replica import fetcher
 from broker.replica.leader import PartitionLeader
 from history.damage import Damage
 from nemeses import KINDS, Fault
-from nemeses.kind import Lot
+from nemeses.kind import RandomDraw
 from orchestrator.worlds.simulation.disks import SimulatedDisks
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
@@ -49,7 +49,7 @@ def test_an_oracle_is_excused_by_what_the_kind_declares_on_its_target_alone(
         excused[view.name] = excused.get(view.name, set()) | found
 
     monkeypatch.setattr(MachineView, "damaged", note)
-    fault = Fault(name, (TARGET,), parameters=kind.draw(Lot(0.5, "both", None)))
+    fault = Fault(name, (TARGET,), parameters=kind.draw(RandomDraw(0.5, "both", None)))
     with SimulatedCluster(1, properties=QUICK) as cluster:
         nemesis = running(cluster)
         client = SimulatedClient(cluster.addresses)
@@ -126,12 +126,12 @@ def test_what_a_disk_held_before_it_was_replaced_is_held_against_it(
 
 @pytest.mark.parametrize("campaign_seed", [4, 8])
 def test_a_wiped_voter_is_no_fault_of_the_broker(campaign_seed: int, tmp_path: Any) -> None:
-    from orchestrator.campaign.file import load
-    from orchestrator.campaign.finding import find
-    from orchestrator.search.mutation import Schedule
+    from orchestrator.campaign.lookup import find
+    from orchestrator.campaign.parser import load
+    from orchestrator.search.mutation_score import MutantSchedule
     from tests.simulator.test_directed_campaigns import tried
 
     loaded = load(find("wiped-voter"))
     (cell,) = loaded.cells
-    result = tried([Schedule("none", "", (), loaded, cell)], tmp_path, seed=campaign_seed)
+    result = tried([MutantSchedule("none", "", (), loaded, cell)], tmp_path, seed=campaign_seed)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]

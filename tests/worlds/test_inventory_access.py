@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.worlds.inventory.access import find_access
 from orchestrator.worlds.inventory.hosts import chosen
-from orchestrator.worlds.inventory.reading import Inventory, Listed
+from orchestrator.worlds.inventory.parser import Inventory, Listed
 
 
 def test_a_slow_host_has_the_time_to_show_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

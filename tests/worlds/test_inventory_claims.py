@@ -12,7 +12,7 @@ import pytest
 from nemeses import Need
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.errors import WorldError
-from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.host_lock import HostLocks
 from orchestrator.worlds.inventory.machines import HostMachines
 
 
@@ -91,8 +91,8 @@ def machines(hosts: dict[str, Cut], offers: set[Need], directory: Path) -> HostM
     return HostMachines(each, frozenset(offers), {}, directory, directory / "known")
 
 
-def claims(host: Any, time_scale: float = 1.0) -> Claims:
-    return Claims({"n1": host}, {"n1": "n1 (web)"}, time_scale)
+def claims(host: Any, time_scale: float = 1.0) -> HostLocks:
+    return HostLocks({"n1": host}, {"n1": "n1 (web)"}, time_scale)
 
 
 def test_a_host_that_has_just_booted_is_asked_again() -> None:

@@ -11,8 +11,8 @@ from orchestrator.errors import UsageError, WorldError
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, PASSED_ON, VARIABLES, InventoryHost, chosen
 from orchestrator.worlds.inventory.lab import InventoryLab
+from orchestrator.worlds.inventory.parser import Inventory, Listed, read
 from orchestrator.worlds.inventory.power import is_on, run_command
-from orchestrator.worlds.inventory.reading import Inventory, Listed, read
 from orchestrator.worlds.lab import LabSpec
 from tests.orchestrator.campaigns import campaign
 

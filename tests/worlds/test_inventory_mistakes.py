@@ -15,7 +15,7 @@ from orchestrator.command.line import main
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.worlds.inventory import checks
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
-from orchestrator.worlds.inventory.reading import Inventory, Listed, read
+from orchestrator.worlds.inventory.parser import Inventory, Listed, read
 
 CAMPAIGN = """
 name = "few"
@@ -109,7 +109,7 @@ def examined(variables: dict[str, Any], tmp_path: Path) -> checks._UnfitError:
     (host,) = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 1)
     access: Any = SimpleNamespace(user="ann")
     with pytest.raises(checks._UnfitError) as raised:
-        checks.examine(Sudo("right"), checks.Checked(host, access, "127.0.0.1", {}, (9092,)))  # type: ignore[arg-type]
+        checks.examine(Sudo("right"), checks.CheckedHost(host, access, "127.0.0.1", {}, (9092,)))  # type: ignore[arg-type]
     return raised.value
 
 

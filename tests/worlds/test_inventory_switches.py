@@ -11,11 +11,11 @@ import pytest
 
 from nemeses.ports import Result
 from orchestrator.errors import WorldError
-from orchestrator.worlds.inventory.access import Access
+from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.hosts import InventoryHost, chosen
+from orchestrator.worlds.inventory.parser import Inventory, Listed
 from orchestrator.worlds.inventory.power import HostsPower
-from orchestrator.worlds.inventory.reading import Inventory, Listed
-from orchestrator.worlds.inventory.suspension import HostsSuspender
+from orchestrator.worlds.inventory.suspender import HostsSuspender
 
 
 class Machine:
@@ -30,7 +30,7 @@ class Machine:
         self.boot()
         listed = Listed("web", {k: v.replace("LOG", str(self.log)) for k, v in variables.items()})
         (self.inventory,) = chosen(Inventory(Path("h.ini"), "brownout", (listed,)), 1)
-        self.access = Access("127.0.0.1", self.port, "root", None, ())
+        self.access = HostAccess("127.0.0.1", self.port, "root", None, ())
 
     def boot(self) -> None:
         self.server = socket.create_server(("127.0.0.1", self.port))

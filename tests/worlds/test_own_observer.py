@@ -14,7 +14,7 @@ from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from orchestrator.errors import RunError
 from orchestrator.running.cluster import Cluster
-from orchestrator.worlds.own_observer import observe
+from orchestrator.worlds.observer_guard import observe
 from systems import Deployed, Elector, Observer, View, load_system
 from tests.orchestrator.test_lines_that_are_no_operations import CAMPAIGN, running_below
 from tests.systems.places import place
@@ -119,7 +119,7 @@ STUCK = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from orchestrator.command.leaving import leave
+from orchestrator.command.exit import leave
 from orchestrator.errors import RunError
 from tests.worlds.test_own_observer import observer
 

@@ -13,7 +13,7 @@ from broker.replica.leader import PartitionLeader
 from nemeses import Nemesis
 from nemeses.mechanisms.clocks import read_clocks
 from nemeses.ports import HostUnreachableError
-from orchestrator.campaign.file import load
+from orchestrator.campaign.parser import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess

@@ -9,7 +9,7 @@ import pytest
 
 from broker.log.compaction import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
-from history.groups import Groups, read_groups
+from history.groups import GroupRecords, read_groups
 from simulator.group_client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
@@ -64,7 +64,7 @@ def told_of_groups(run: SimulatedRun) -> str:
 def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
-    record: Groups = read_groups(run.path)
+    record: GroupRecords = read_groups(run.path)
     assert set(record.members) == {"member-1", "member-2", "member-3", "reader-1"}
     assert sum(commit.acknowledged for commit in record.commits) > 100, "a run with few commits shows little"
     assert {delivered.partition for delivered in record.deliveries} == set(range(6))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from simulator.cluster import SimulatedCluster
-from simulator.guard import Guard, NondeterminismError
+from simulator.determinism import DeterminismGuard, NondeterminismError
 from tests.worlds.simulated import ROOT, SimulatedRun, simulate
 from tests.worlds.test_simulation_world import SHORT
 
@@ -105,7 +105,7 @@ def test_a_process_that_asks_for_what_no_seed_decides_is_stopped_there(ask: Call
         with pytest.raises(NondeterminismError, match="client asked for"):
             late()
 
-    with Guard() as guard, SimulatedCluster(1) as cluster:
+    with DeterminismGuard() as guard, SimulatedCluster(1) as cluster:
         cluster.run(body())
         assert guard.refused
         assert time.time() > 0, "whoever is no host asks as always"

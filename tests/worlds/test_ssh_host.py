@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from history import Journal, read_run
+from history.journal import Journal
+from history.reader import read_run
 from nemeses.mechanisms.shell import process_script
 from nemeses.ports import HostError
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.running.service_watch import ServiceWatch
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.mirror import MirroredFile
+from orchestrator.worlds.remote.log_stream import MirroredFile
 
 UNIT = paths.service_unit(systemd=False)
 SERVICE = {UNIT.pid_script(): (0, "42\n", ""), process_script(42): (0, "start=7\nthreads=S\n", "")}

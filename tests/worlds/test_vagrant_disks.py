@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.vagrant.disks import Disks
+from orchestrator.worlds.vagrant.disks import MachineDisks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import VirtualMachine
 from tests.worlds.test_vagrant_write_log import SECTOR, WriteLog
@@ -25,7 +25,7 @@ class Lives:
         root = directory / "root.qcow2"
         root.write_bytes(b"root")
         self.directory = directory / "n1"
-        self.disks = Disks(self.directory, root)
+        self.disks = MachineDisks(self.directory, root)
         self.disks.create(DISK_BYTES)
 
     def live(self, sector: int, letter: str) -> None:

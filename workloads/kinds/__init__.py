@@ -8,18 +8,18 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
-from workloads.kind import Kind, KindError
+from workloads.kind import KindError, WorkloadKind
 
 __all__ = ["KINDS", "registry"]
 
 
-def registry(modules: Iterable[ModuleType]) -> dict[str, Kind]:
+def registry(modules: Iterable[ModuleType]) -> dict[str, WorkloadKind]:
     """The kinds of these modules by name. Raises `KindError` for a module without one, or a name given twice."""
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, WorkloadKind] = {}
     files: dict[str, str] = {}
     for module in modules:
         kind = getattr(module, "KIND", None)
-        if not isinstance(kind, Kind):
+        if not isinstance(kind, WorkloadKind):
             raise KindError(f"{module.__file__}: defines no KIND = Kind(...)")
         if kind.name in kinds:
             raise KindError(f"{module.__file__}: the name {kind.name!r} is taken by {files[kind.name]}")
@@ -28,6 +28,6 @@ def registry(modules: Iterable[ModuleType]) -> dict[str, Kind]:
     return kinds
 
 
-KINDS: Mapping[str, Kind] = registry(
+KINDS: Mapping[str, WorkloadKind] = registry(
     importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
 )

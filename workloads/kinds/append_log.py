@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workloads import command_client
 from workloads.api import LogClient
+from workloads.contiguous_reads import contiguous_runs
 from workloads.control import AppendResult, Control
-from workloads.kind import Kind, Role
+from workloads.kind import ClientRole, WorkloadKind
 from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, mix, partitions
-from workloads.own_process import RETRY_S, OwnProcess, place_in_log, shown_value
 from workloads.pacing import END_QUERIES_SHARE
-from workloads.runs import contiguous_runs
 from workloads.settings import ClientSettings
+from workloads.user_process import RETRY_S, OwnProcess, place_in_log, shown_value
 
 if TYPE_CHECKING:
-    from history import OperationWriter
+    from history.writer import OperationWriter
 
 READ_LIMIT: Final = 500
 
@@ -141,7 +141,7 @@ def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Control], None]:
     def main(settings: ClientSettings, control: Control) -> None:
-        from history import OperationWriter
+        from history.writer import OperationWriter
 
         if settings.own.client_command:
             command_client.main(settings, control, kind.who)
@@ -154,7 +154,7 @@ def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Contr
     return main
 
 
-KIND: Final = Kind(
+KIND: Final = WorkloadKind(
     name="append-log",
     description="Producers append, consumers read and ask for ends, through a client of yours for any log.",
     judge="log",
@@ -162,8 +162,8 @@ KIND: Final = Kind(
     own_client=True,
     parameters=(PRODUCERS, CONSUMERS),
     roles={
-        "producer": Role(_main(_Producer, appends=True), changes=True),
-        "consumer": Role(_main(_Consumer, appends=False), changes=False),
+        "producer": ClientRole(_main(_Producer, appends=True), changes=True),
+        "consumer": ClientRole(_main(_Consumer, appends=False), changes=False),
     },
     clients=clients,
     mix=mix,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from workloads.control import Control
-from workloads.kind import MAX_CLIENTS, Load, Mix, Parameter, PlannedClient, Role
+from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, WorkloadParameter
 from workloads.kinds import log
 from workloads.settings import ClientSettings
 
@@ -47,13 +47,15 @@ KIND: Final = replace(
     description="Producers append to a topic, the members of a consumer group share it and commit, through librdkafka.",
     parameters=(
         *_SHARED,
-        Parameter("members", 3, "processes that are members of the group", minimum=1, maximum=MAX_CLIENTS),
-        Parameter("session_timeout_s", 6.0, "silence after which a member is gone", unit="s", minimum=0.5, maximum=60),
+        WorkloadParameter("members", 3, "processes that are members of the group", minimum=1, maximum=MAX_CLIENTS),
+        WorkloadParameter(
+            "session_timeout_s", 6.0, "silence after which a member is gone", unit="s", minimum=0.5, maximum=60
+        ),
     ),
     roles={
         "producer": log.KIND.roles["producer"],
-        "member": Role(_member, changes=False),
-        "reader": Role(_reader, changes=False),
+        "member": ClientRole(_member, changes=False),
+        "reader": ClientRole(_reader, changes=False),
     },
     clients=_clients,
     mix=_mix,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from workloads.control import Control
-from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
+from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, WorkloadKind, WorkloadParameter
 from workloads.pacing import CONSUMER_SHARE, END_QUERIES_SHARE
 from workloads.settings import ClientSettings
 
@@ -65,23 +65,23 @@ def partitions(load: Load) -> tuple[str, ...]:
     return tuple(f"partition {number}" for number in range(load.partitions))
 
 
-PRODUCERS: Final = Parameter("producers", 2, "processes that append", maximum=MAX_CLIENTS)
-PROBE_ACKS: Final = Parameter(
+PRODUCERS: Final = WorkloadParameter("producers", 2, "processes that append", maximum=MAX_CLIENTS)
+PROBE_ACKS: Final = WorkloadParameter(
     "probe_acks",
     -1,
     "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)",
     minimum=-1,
     maximum=1,
 )
-COMPRESSION: Final = Parameter(
+COMPRESSION: Final = WorkloadParameter(
     "compression",
     "none",
     "how producers compress what they send together",
     choices=("none", "gzip", "snappy", "lz4", "zstd"),
 )
-CONSUMERS: Final = Parameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
+CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
 
-KIND: Final = Kind(
+KIND: Final = WorkloadKind(
     name="log",
     description="Producers append to a topic, consumers read it and ask for its ends, through librdkafka.",
     judge="log",
@@ -89,9 +89,11 @@ KIND: Final = Kind(
     parameters=(
         PRODUCERS,
         CONSUMERS,
-        Parameter("record_bytes", 128, "size of a record's value", unit="bytes", minimum=8, maximum=MAX_RECORD_BYTES),
+        WorkloadParameter(
+            "record_bytes", 128, "size of a record's value", unit="bytes", minimum=8, maximum=MAX_RECORD_BYTES
+        ),
         PROBE_ACKS,
-        Parameter(
+        WorkloadParameter(
             "idempotent",
             False,
             "producers number what they send, send it again until it is acknowledged, and have several appends under "
@@ -100,9 +102,9 @@ KIND: Final = Kind(
         COMPRESSION,
     ),
     roles={
-        "producer": Role(_producer, changes=True),
-        "consumer": Role(_consumer, changes=False),
-        "reader": Role(_reader, changes=False),
+        "producer": ClientRole(_producer, changes=True),
+        "consumer": ClientRole(_consumer, changes=False),
+        "reader": ClientRole(_reader, changes=False),
     },
     clients=clients,
     mix=mix,

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from workloads.control import Control
-from workloads.kind import Parameter, Role
+from workloads.kind import ClientRole, WorkloadParameter
 from workloads.kinds import log
 from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
@@ -64,8 +64,8 @@ KIND: Final = replace(
     description="As log, but the producers append in bursts and let the log rest between them.",
     parameters=(
         *log.KIND.parameters,
-        Parameter("burst_s", 2.0, "length of a burst", unit="s", minimum=0.1, maximum=3600.0),
-        Parameter("rest_s", 3.0, "length of the rest after it", unit="s", minimum=0.1, maximum=3600.0),
+        WorkloadParameter("burst_s", 2.0, "length of a burst", unit="s", minimum=0.1, maximum=3600.0),
+        WorkloadParameter("rest_s", 3.0, "length of the rest after it", unit="s", minimum=0.1, maximum=3600.0),
     ),
-    roles={**log.KIND.roles, "producer": Role(_producer, changes=True)},
+    roles={**log.KIND.roles, "producer": ClientRole(_producer, changes=True)},
 )

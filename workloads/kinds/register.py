@@ -6,17 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from history.keys import key_name
+from history.register_names import key_name
 from workloads import command_client
 from workloads.api import RegisterClient
 from workloads.connection import Called
 from workloads.control import Control
-from workloads.kind import MAX_CLIENTS, Kind, Load, Mix, Parameter, PlannedClient, Role
-from workloads.own_process import RETRY_S, OwnProcess, shown_value
+from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, WorkloadKind, WorkloadParameter
 from workloads.settings import ClientSettings
+from workloads.user_process import RETRY_S, OwnProcess, shown_value
 
 if TYPE_CHECKING:
-    from history import Invocation, RegisterWriter
+    from history.registers import Invocation, RegisterWriter
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
@@ -105,7 +105,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     def _failed(self, invocation: Invocation, error: str) -> None:
         """Record what did not happen. Whoever refuses with the word by which a record knows the answer to a
         compare-and-set has refused all the same: nothing is said of what the key holds."""
-        from history import MISMATCH  # which brings Arrow: a client has it, and a run begins without
+        from history.schemas import MISMATCH
 
         self._writer.failed(invocation, f"refused: {error}" if error == MISMATCH else error)
 
@@ -154,24 +154,24 @@ def _problem(parameters: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _weight(key: str, default: int, what: str) -> Parameter:
-    return Parameter(key, default, f"weight of {what} in the mix", maximum=1000)
+def _weight(key: str, default: int, what: str) -> WorkloadParameter:
+    return WorkloadParameter(key, default, f"weight of {what} in the mix", maximum=1000)
 
 
-KIND: Final = Kind(
+KIND: Final = WorkloadKind(
     name="register",
     description="Clients read, write and compare-and-set a few keys, through a client of yours.",
     judge="register",
     partitioned=False,
     own_client=True,
     parameters=(
-        Parameter("clients", 4, "processes that put the load", minimum=1, maximum=MAX_CLIENTS),
-        Parameter("keys", 4, "keys that they share", minimum=1, maximum=MAX_KEYS),
+        WorkloadParameter("clients", 4, "processes that put the load", minimum=1, maximum=MAX_CLIENTS),
+        WorkloadParameter("keys", 4, "keys that they share", minimum=1, maximum=MAX_KEYS),
         _weight("reads", 5, "reads"),
         _weight("writes", 3, "writes"),
         _weight("cas", 2, "compare-and-sets"),
     ),
-    roles={"client": Role(_main, changes=True), "reader": Role(_main, changes=False)},
+    roles={"client": ClientRole(_main, changes=True), "reader": ClientRole(_main, changes=False)},
     clients=_clients,
     mix=_mix,
     places=_keys,
@@ -185,7 +185,7 @@ KIND: Final = Kind(
 
 def open_writer(settings: ClientSettings) -> RegisterWriter:
     """The record of one client process. Raises FileExistsError rather than mixing two recordings."""
-    from history import RegisterWriter
+    from history.registers import RegisterWriter
 
     return RegisterWriter(
         settings.directory,

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from broker.controller.access import filter_of
+from broker.controller.error_responses import refused
 from broker.controller.image import MetadataImage
-from broker.controller.refusals import refused
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_acls import CreateAclsRequest
 from broker.protocol.messages.delete_acls import DeleteAclsRequest

@@ -11,7 +11,6 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
-from broker.key_texts import OPTIONAL
 from broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,7 +19,8 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from broker.server.turns import Work
+from broker.server.work_budget import Work
+from broker.setting_descriptions import OPTIONAL
 from broker.topic_settings import CLUSTER_WIDE, FIXED, KEYS
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type

@@ -39,7 +39,7 @@ def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
     dispatcher.serve(ApiKey.FETCH, serve)
 
 
-class Reading(Protocol):
+class ReadableReplicas(Protocol):
     """The replicas, as far as Fetch is concerned."""
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
@@ -57,7 +57,7 @@ class FetchHandler:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        replicas: Reading,
+        replicas: ReadableReplicas,
         image: Callable[[], MetadataImage],
     ) -> None:
         self._dispatcher = dispatcher

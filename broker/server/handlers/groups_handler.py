@@ -11,8 +11,8 @@ from broker.coordinator.group_coordinator import GroupCoordinator, answered
 from broker.coordinator.offsets_topic import fits
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.commits import answer_to_all
-from broker.groups.group import Client
-from broker.groups.outbox import Effect
+from broker.groups.group import ConnectedClient
+from broker.groups.group_effects import Effect
 from broker.groups.rebalance import refused_join, refused_sync
 from broker.groups.shard import Shard
 from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -45,7 +45,7 @@ from broker.protocol.messages.sync_group import SyncGroupRequest
 from broker.protocol.schema import Message
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
-from broker.server.turns import Turns, Work
+from broker.server.work_budget import Turns, Work
 
 GROUP_KEY: Final = 0  # of FindCoordinator; 2 are share groups, which are not coordinated here
 CHARACTERS_PER_ENTRY: Final = 256  # of a name, whose partition is found in the time in which one is answered
@@ -102,11 +102,11 @@ class GroupsHandler:
     def join(self, call: Call) -> Outcome:
         """Needs to know who asks."""
         request = cast(JoinGroupRequest, call.request(self._dispatcher.turns))
-        client = Client(call.client_id or "", "/" + call.connection.peer.rpartition(":")[0])
+        client = ConnectedClient(call.client_id or "", "/" + call.connection.peer.rpartition(":")[0])
         answer = _joined(self._join(request, client, call.version), call.version)
         return self._dispatcher.later(call, frame_later(call, answer), blocking=True)
 
-    def _join(self, request: JoinGroupRequest, client: Client, version: int) -> Awaitable[Message]:
+    def _join(self, request: JoinGroupRequest, client: ConnectedClient, version: int) -> Awaitable[Message]:
         refuse = partial(refused_join, member_id=request.member_id)
         # A name that the record of the group cannot hold would stop every later generation of it.
         protocols = (its.name for its in request.protocols)

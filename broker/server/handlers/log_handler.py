@@ -23,7 +23,7 @@ from broker.protocol.messages.describe_log_dirs import (
 )
 
 
-class Holding(Protocol):
+class LogRanges(Protocol):
     """The replicas, as far as their logs' extent is concerned."""
 
     async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
@@ -38,7 +38,7 @@ class Holding(Protocol):
 class LogHandler:
     """Serves both APIs."""
 
-    def __init__(self, replicas: Holding, log_dir: str) -> None:
+    def __init__(self, replicas: LogRanges, log_dir: str) -> None:
         self._replicas = replicas
         self._log_dir = log_dir
 

@@ -28,7 +28,7 @@ from broker.protocol.schema import NO_ID
 from broker.security.authorizer import Caller
 from broker.server.connection import NotReady
 from broker.server.dispatch import ForCaller
-from broker.server.turns import Turns, Work
+from broker.server.work_budget import Turns, Work
 
 NOBODY = -1
 SETTLING_TIMEOUT_S = 1.0

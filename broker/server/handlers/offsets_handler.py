@@ -24,7 +24,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from broker.replica.queries import EpochEndFound, OffsetFound
-from broker.server.turns import Turns, Work, entries_examined
+from broker.server.work_budget import Turns, Work, entries_examined
 
 # The version from which on a special timestamp may be asked for (K1023-2).
 SINCE = {

@@ -22,13 +22,13 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.replica.partition import Appended
+from broker.replica.partition import PendingAppend
 from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, Dispatcher
 from broker.server.handlers.fetch_response import uvarint
 from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
 from broker.server.reply import Reply
-from broker.server.turns import ENTRIES_PER_TURN, Turns, Work, entries_examined
+from broker.server.work_budget import ENTRIES_PER_TURN, Turns, Work, entries_examined
 
 ALL, LEADER_ONLY, NOBODY = -1, 1, 0
 FIRST_FLEXIBLE = 9
@@ -44,7 +44,7 @@ class _Charged:
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
-    ) -> Appended:
+    ) -> PendingAppend:
         """See `Appending`."""
         before = entries_examined()
         try:
@@ -104,7 +104,7 @@ class ProduceHandler:
 
     def _checked_append(
         self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
-    ) -> Appended:
+    ) -> PendingAppend:
         """Check what a producer may get wrong, then append. Raises `ProtocolError`."""
         if acks not in (ALL, LEADER_ONLY, NOBODY):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")

@@ -20,7 +20,7 @@ from broker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from broker.protocol.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, MAGIC
-from broker.replica.partition import Appended
+from broker.replica.partition import PendingAppend
 from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
 from broker.server.frames import LENGTH_SIZE
@@ -43,7 +43,7 @@ class Appending(Protocol):
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
-    ) -> Appended:
+    ) -> PendingAppend:
         """Append to a partition that this broker leads; `timeout` in seconds. Raises `ProtocolError`: nothing done."""
         ...
 
@@ -205,27 +205,32 @@ class ProduceShortcut:
                 continue
 
             def settled(
-                future: asyncio.Future[ErrorCode], index: int = index, it: _Gathered = it, appended: Appended = appended
+                future: asyncio.Future[ErrorCode],
+                index: int = index,
+                it: _Gathered = it,
+                appended: PendingAppend = appended,
             ) -> None:
                 known(index, self._acknowledged(future, [it], appended))
 
             appended.done.add_done_callback(settled)
         return slot
 
-    def _answer(self, gathered: list[_Gathered], appended: Appended) -> Outcome:
+    def _answer(self, gathered: list[_Gathered], appended: PendingAppend) -> Outcome:
         if appended.done is None:
             return self._accepted(gathered, appended)
         slot = Slot(self._connection, blocking=False)
         appended.done.add_done_callback(lambda future: slot.fill([self._acknowledged(future, gathered, appended)]))
         return slot
 
-    def _acknowledged(self, future: asyncio.Future[ErrorCode], gathered: list[_Gathered], appended: Appended) -> bytes:
+    def _acknowledged(
+        self, future: asyncio.Future[ErrorCode], gathered: list[_Gathered], appended: PendingAppend
+    ) -> bytes:
         code = ErrorCode.REQUEST_TIMED_OUT if future.cancelled() else future.result()
         if code is ErrorCode.NONE:
             return self._accepted(gathered, appended)
         return b"".join([self._refused(correlation_id, code, None) for correlation_id, _, _ in gathered])
 
-    def _accepted(self, gathered: list[_Gathered], appended: Appended) -> bytes:
+    def _accepted(self, gathered: list[_Gathered], appended: PendingAppend) -> bytes:
         """The answers to requests that were appended one behind the other."""
         pack, length, head, tail = self._pack, self._frame_length, self._head, self._tail
         offset, log_start_offset = appended.base_offset, appended.log_start_offset

@@ -16,7 +16,7 @@ MAX_PARTITIONS = 1_000
 """The most partitions that one answer tells of, as in Apache Kafka."""
 
 
-class Holding(Protocol):
+class LogEnds(Protocol):
     """The replicas, as far as the ends of their logs are concerned."""
 
     @property
@@ -28,7 +28,7 @@ class Holding(Protocol):
 class ReplicaLogsHandler:
     """Answers whoever leads the partitions, or when nobody does."""
 
-    def __init__(self, replicas: Holding) -> None:
+    def __init__(self, replicas: LogEnds) -> None:
         self._replicas = replicas
 
     async def get(self, request: GetReplicaLogInfoRequest, version: int) -> GetReplicaLogInfoResponse:  # noqa: ARG002

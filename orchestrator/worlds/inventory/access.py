@@ -29,7 +29,7 @@ class InventoryMistakeError(AccessError):
 
 
 @dataclass(frozen=True)
-class Access:
+class HostAccess:
     """Everything needed to log in. `host_keys` are lines for a known_hosts file."""
 
     address: str
@@ -47,7 +47,7 @@ class Access:
         return f"ssh{key}{port} {self.user}@{self.address}"
 
 
-def find_access(host: InventoryHost) -> Access:
+def find_access(host: InventoryHost) -> HostAccess:
     """How to log in to a host whose SSH port answers. Raises `AccessError`."""
     settings = _effective(host)
     address, port = settings["hostname"][0], int(settings["port"][0])
@@ -61,7 +61,7 @@ def find_access(host: InventoryHost) -> Access:
     _require_port(address, port)
     name = address if port == 22 else f"[{address}]:{port}"
     keys, noted = _host_keys(host, settings, address, port, name)
-    return Access(address, port, settings["user"][0], key_file, tuple(keys), noted)
+    return HostAccess(address, port, settings["user"][0], key_file, tuple(keys), noted)
 
 
 def data_address(host: InventoryHost) -> str:
@@ -76,7 +76,7 @@ def data_address(host: InventoryHost) -> str:
     return str(found[0][4][0])
 
 
-def why_unreachable(error: HostUnreachableError, access: Access) -> str:
+def why_unreachable(error: HostUnreachableError, access: HostAccess) -> str:
     """What a failed login means, and what to check."""
     from paramiko import AuthenticationException, BadHostKeyException, SSHException
 
@@ -141,7 +141,7 @@ def _require_port(address: str, port: int) -> None:
         raise AccessError(f"{address} port {port} cannot be reached: {error.strerror}; {_CHECK_BY_HAND}") from None
 
 
-def is_reachable(access: Access, timeout_s: float = 0.5) -> bool:
+def is_reachable(access: HostAccess, timeout_s: float = 0.5) -> bool:
     """Whether the host's SSH port takes connections now."""
     try:
         socket.create_connection((access.address, access.port), timeout=timeout_s).close()

@@ -16,8 +16,8 @@ from nodeimage.python_packages import MACHINES, PYTHONS
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.inventory.access import (
-    Access,
     AccessError,
+    HostAccess,
     InventoryMistakeError,
     data_address,
     find_access,
@@ -25,7 +25,7 @@ from orchestrator.worlds.inventory.access import (
 )
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import is_on
-from orchestrator.worlds.remote import paths, provisions
+from orchestrator.worlds.remote import paths, playbook_variables
 from systems import Software
 
 _PROBE = Path(__file__).with_name("probe.py")
@@ -34,13 +34,13 @@ _NEEDED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedHost:
     """A host that can be a node. `facts` is what `probe` printed; `address` the IPv4 address of the data network.
 
     `ports`: what its service may listen on, that of its clients first; `software`: what it is to run."""
 
     host: InventoryHost
-    access: Access
+    access: HostAccess
     address: str
     facts: dict[str, Any]
     ports: tuple[int, ...]
@@ -88,7 +88,7 @@ class _MistakeError(_UnfitError):
 
 def check_all(
     inventory: Path, hosts: Sequence[InventoryHost], directory: Path, software: Sequence[Software] = ()
-) -> list[Checked]:
+) -> list[CheckedHost]:
     """All hosts, looked at in parallel, whether they can run this software; their keys are put into
     `directory`/known_hosts.
 
@@ -99,7 +99,7 @@ def check_all(
     with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
         entered = _apart(list(pool.map(lambda host: _enter(host, tuple(software)), hosts)))
         known_hosts.write_text(
-            "".join(f"{line}\n" for each in entered if isinstance(each, Checked) for line in each.access.host_keys),
+            "".join(f"{line}\n" for each in entered if isinstance(each, CheckedHost) for line in each.access.host_keys),
             encoding="utf-8",
         )
         looked = list(pool.map(lambda each: _look(each, known_hosts), entered))
@@ -116,14 +116,14 @@ def check_all(
             f"{len(unfit)} of {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n"
             + "\n".join(wrong)
         )
-    return [each for each in looked if isinstance(each, Checked)]
+    return [each for each in looked if isinstance(each, CheckedHost)]
 
 
-def _apart(entered: Sequence[Checked | _UnfitError]) -> list[Checked | _UnfitError]:
+def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _UnfitError]:
     """The same, with a complaint in the place of each host whose address is that of an earlier one: names differ where
     addresses do not."""
     first: dict[str, InventoryHost] = {}
-    found: list[Checked | _UnfitError] = []
+    found: list[CheckedHost | _UnfitError] = []
     for each in entered:
         if isinstance(each, _UnfitError):
             found.append(each)
@@ -134,12 +134,12 @@ def _apart(entered: Sequence[Checked | _UnfitError]) -> list[Checked | _UnfitErr
     return found
 
 
-def _enter(host: InventoryHost, software: tuple[Software, ...]) -> Checked | _UnfitError:
+def _enter(host: InventoryHost, software: tuple[Software, ...]) -> CheckedHost | _UnfitError:
     try:
-        ports = provisions.ports(software, int(host.node[1:]), host.port)
+        ports = playbook_variables.ports(software, int(host.node[1:]), host.port)
         if host.data_address != host.ssh_address:
             data_address(host)  # a mistake is said whatever becomes of the connection
-        return Checked(host, find_access(host), data_address(host), {}, ports, software)
+        return CheckedHost(host, find_access(host), data_address(host), {}, ports, software)
     except InventoryMistakeError as error:
         return _MistakeError(str(error))
     except AccessError as error:
@@ -157,7 +157,7 @@ def _power_hint(host: InventoryHost) -> str:
     return f"; brownout_power_status says that it is off, switch it on: {host.power_on}" if off else ""
 
 
-def _look(each: Checked | _UnfitError, known_hosts: Path) -> Checked | _UnfitError:
+def _look(each: CheckedHost | _UnfitError, known_hosts: Path) -> CheckedHost | _UnfitError:
     if isinstance(each, _UnfitError):
         return each
     connection = each.connection(known_hosts)
@@ -175,10 +175,10 @@ def _look(each: Checked | _UnfitError, known_hosts: Path) -> Checked | _UnfitErr
         connection.disconnect()
 
 
-def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
+def examine(connection: SshHost, each: CheckedHost) -> dict[str, Any]:
     """Run the probe on the host. Raises `HostError`, or `_UnfitError` when it cannot run there."""
     host = each.host
-    asks_java = "java" if provisions.least_java(each.software) else ""
+    asks_java = "java" if playbook_variables.least_java(each.software) else ""
     arguments = shlex.join([each.address, ",".join(map(str, each.ports)), host.data_dir, asks_java])
     # Encoded: a program travels unharmed through two shells and sudo.
     sent = base64.b64encode(_PROBE.read_bytes()).decode()
@@ -200,7 +200,7 @@ def examine(connection: SshHost, each: Checked) -> dict[str, Any]:
     return facts
 
 
-def _why_not_root(connection: SshHost, each: Checked, said: str) -> _UnfitError:
+def _why_not_root(connection: SshHost, each: CheckedHost, said: str) -> _UnfitError:
     """Why sudo refused: a password of the inventory is tried once, so that a wrong one is not taken for a missing one.
     Raises `HostError`."""
     user, password = each.access.user, each.host.become_password
@@ -218,7 +218,7 @@ def _why_not_root(connection: SshHost, each: Checked, said: str) -> _UnfitError:
     )
 
 
-def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
+def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
     """Why this host cannot be a node; empty when it can."""
     host, data = each.host, facts["data"]
     python = ".".join(map(str, facts["python"]))
@@ -263,9 +263,9 @@ def _reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
     return wrong
 
 
-def _java_reasons(each: Checked, facts: dict[str, Any]) -> list[str]:
+def _java_reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
     """Why its Java will not do; empty when it will, or none is needed."""
-    least, has = provisions.least_java(each.software), int(facts["java"])
+    least, has = playbook_variables.least_java(each.software), int(facts["java"])
     if has >= least:
         return []
     title = next(software.title for software in each.software if software.least_java == least)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
-from orchestrator.worlds.inventory.reading import Inventory, Listed
+from orchestrator.worlds.inventory.parser import Inventory, Listed
 
 # The names of the password for sudo, in the order in which Ansible looks for them. Neither runs nor faults can type
 # one: it is used only to say why a host cannot be used.

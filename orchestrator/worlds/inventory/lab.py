@@ -18,14 +18,14 @@ from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
-from orchestrator.worlds.inventory import hosts, reading
-from orchestrator.worlds.inventory.checks import Checked, check_all, examine
+from orchestrator.worlds.inventory import hosts, parser
+from orchestrator.worlds.inventory.checks import CheckedHost, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.machines import HostMachines
-from orchestrator.worlds.inventory.reach import require_ways
+from orchestrator.worlds.inventory.reachability import require_ways
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.remote import provisions
-from orchestrator.worlds.remote.provisions import Provisions
+from orchestrator.worlds.remote import playbook_variables
+from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
 
@@ -52,7 +52,7 @@ class InventoryLab:
         self._offers, self.limits = _promised(self._chosen)
         self.capabilities = inflictable(self._offers)
         self.time_scale = max(host.time_scale for host in self._chosen)
-        self._checked: list[Checked] = []
+        self._checked: list[CheckedHost] = []
         self._machines: HostMachines | None = None
         self._keep_directory = False
 
@@ -130,8 +130,8 @@ class InventoryLab:
     def _known_hosts(self) -> Path:
         return self._spec.directory / "known_hosts"
 
-    def _assemble(self, checked: Sequence[Checked], on_progress: Progress) -> HostMachines:
-        given = provisions.provisions(self._spec.software)
+    def _assemble(self, checked: Sequence[CheckedHost], on_progress: Progress) -> HostMachines:
+        given = playbook_variables.provisions(self._spec.software)
         sites: dict[tuple[str, str], PythonPackages] = {}
         for each in checked:
             kind = (each.python, each.machine)
@@ -140,7 +140,7 @@ class InventoryLab:
         targets = {each.host.node: self._target(each, given, sites[each.python, each.machine]) for each in checked}
         return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
-    def _target(self, each: Checked, given: Provisions, site: PythonPackages) -> Target:
+    def _target(self, each: CheckedHost, given: Provisions, site: PythonPackages) -> Target:
         """A host as the playbooks take it, by the inventory's name of it."""
         host = each.host
         # Whoever may not have its clock set keeps the services that set it right.
@@ -168,9 +168,9 @@ class InventoryLab:
 
     def _keep_promises(self, machines: HostMachines, on_progress: Progress) -> None:
         """Look at the hosts once more, now that everything is installed, and give up what they cannot do."""
-        found: dict[str, Checked] = {}
+        found: dict[str, CheckedHost] = {}
 
-        def look(each: Checked) -> None:
+        def look(each: CheckedHost) -> None:
             facts = examine(machines.hosts[each.host.node], each)
             found[each.host.node] = replace(each, facts=facts)
 
@@ -189,7 +189,7 @@ class InventoryLab:
 def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost, ...]]:
     if path is None:
         raise UsageError("the inventory world needs an Ansible inventory: give --inventory FILE")
-    inventory = reading.read(path, hosts.ANSIBLE_VARIABLES)
+    inventory = parser.read(path, hosts.ANSIBLE_VARIABLES)
     return path, tuple(hosts.chosen(inventory, count))
 
 
@@ -230,7 +230,7 @@ def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[st
     return frozenset(offers), limits
 
 
-def _broken_promises(checked: Sequence[Checked]) -> Iterable[tuple[Need, list[str]]]:
+def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, list[str]]]:
     """What was promised, and why these hosts do not have it."""
     ours = _BOOT_ID.read_text(encoding="ascii").strip()
 

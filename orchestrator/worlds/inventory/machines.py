@@ -10,13 +10,13 @@ from nemeses.mechanisms.shell import kill_script
 from orchestrator.cleanup import clean_up
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
-from orchestrator.worlds.inventory.checks import Checked
-from orchestrator.worlds.inventory.claims import Claims
+from orchestrator.worlds.inventory.checks import CheckedHost
+from orchestrator.worlds.inventory.host_lock import HostLocks
 from orchestrator.worlds.inventory.network import HostsNetwork
 from orchestrator.worlds.inventory.power import HostsPower
-from orchestrator.worlds.inventory.suspension import HostsSuspender
-from orchestrator.worlds.remote import collecting, paths
-from orchestrator.worlds.remote.world import Endpoint
+from orchestrator.worlds.inventory.suspender import HostsSuspender
+from orchestrator.worlds.remote import collection, paths
+from orchestrator.worlds.remote.world import RemoteEndpoint
 from orchestrator.worlds.services import in_parallel
 
 
@@ -28,7 +28,7 @@ class HostMachines:
 
     def __init__(
         self,
-        checked: Sequence[Checked],
+        checked: Sequence[CheckedHost],
         offers: frozenset[Need],
         targets: Mapping[str, playbooks.Target],
         directory: Path,
@@ -41,7 +41,7 @@ class HostMachines:
         inventory = {name: each.host for name, each in self._checked.items()}
         accesses = {name: each.access for name, each in self._checked.items()}
         scale = max(each.host.time_scale for each in checked)
-        self._claims = Claims(
+        self._claims = HostLocks(
             {name: each.connection(known_hosts) for name, each in self._checked.items()},
             {name: each.host.title for name, each in self._checked.items()},
             scale,
@@ -68,9 +68,9 @@ class HostMachines:
         if self.network is not None:
             self.network.remove(self._claims.held)  # what it cut would be taken for a firewall
 
-    def endpoint(self, name: str) -> Endpoint:
+    def endpoint(self, name: str) -> RemoteEndpoint:
         each = self._checked[name]
-        return Endpoint(int(name[1:]), each.address, each.host.port, each.host.data_dir)
+        return RemoteEndpoint(int(name[1:]), each.address, each.host.port, each.host.data_dir)
 
     def reset(self, on_progress: Progress) -> None:
         self.revive()
@@ -80,8 +80,8 @@ class HostMachines:
             self.network.build()
         in_parallel(self.hosts.values(), lambda host: host.connect())
 
-    def collect(self, destinations: Mapping[str, Path], wanted: collecting.Collected) -> None:
-        collecting.collect(self._targets, destinations, wanted, self._directory)
+    def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
+        collection.collect(self._targets, destinations, wanted, self._directory)
 
     def revive(self) -> None:
         """Let every machine go on that a fault stopped. Raises `HostError`."""

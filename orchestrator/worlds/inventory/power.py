@@ -14,7 +14,7 @@ from typing import Any
 from nemeses.ports import HostError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.inventory.access import Access, is_reachable
+from orchestrator.worlds.inventory.access import HostAccess, is_reachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
 
 COMMAND_DEADLINE_S = 120.0
@@ -38,7 +38,7 @@ class HostsPower:
         self,
         inventory: Mapping[str, InventoryHost],
         hosts: Mapping[str, SshHost],
-        accesses: Mapping[str, Access],
+        accesses: Mapping[str, HostAccess],
         on_back: Callable[[Collection[str]], None],
         time_scale: float = 1.0,
     ) -> None:

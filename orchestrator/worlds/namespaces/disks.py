@@ -30,11 +30,11 @@ _MKFS = {
 FILESYSTEMS = tuple(_MKFS)
 
 
-class DiskError(Exception):
+class DataDiskError(Exception):
     """A disk cannot be made or attached; the message says which and why."""
 
 
-class Disk:
+class DataDisk:
     """One node's data disk: `create` once, `attach` at each boot, `close` at the end."""
 
     def __init__(self, name: str, backing: Path, size: int, filesystem: str) -> None:
@@ -45,7 +45,7 @@ class Disk:
         self._file = -1
 
     def create(self) -> None:
-        """Make an empty filesystem. Raises `DiskError`."""
+        """Make an empty filesystem. Raises `DataDiskError`."""
         self._file = _nameless_file(self._backing)
         os.ftruncate(self._file, self._size)
         command = [*_MKFS[self.filesystem], f"/proc/self/fd/{self._file}"]
@@ -58,10 +58,10 @@ class Disk:
             check=False,
         )
         if made.returncode:
-            raise DiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
+            raise DataDiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
 
     def attach(self) -> Attached:
-        """Put the disk behind a free loop device. Raises `DiskError`."""
+        """Put the disk behind a free loop device. Raises `DataDiskError`."""
         for _ in range(64):
             number = _free_loop()
             device = _device_path(number)
@@ -72,8 +72,8 @@ class Disk:
             except OSError as error:
                 os.close(descriptor)
                 if error.errno != errno.EBUSY:  # somebody else took it first
-                    raise DiskError(f"{self.name}: {device} cannot be set up: {error.strerror}") from error
-        raise DiskError(f"{self.name}: no loop device stayed free long enough; see `losetup --list`")
+                    raise DataDiskError(f"{self.name}: {device} cannot be set up: {error.strerror}") from error
+        raise DataDiskError(f"{self.name}: no loop device stayed free long enough; see `losetup --list`")
 
     def close(self) -> None:
         """Give the file back to the filesystem that it is on, once the loop device is gone too."""
@@ -106,12 +106,14 @@ class Attached:
     def wait_detached(self, timeout_s: float = 60.0) -> None:
         """Wait until the device has no file: proof that nobody, anywhere, has the filesystem mounted any more.
 
-        Raises `DiskError`. The device must not be opened to find out, for that would keep it attached."""
+        Raises `DataDiskError`. The device must not be opened to find out, for that would keep it attached."""
         self.release()
         deadline = time.monotonic() + timeout_s
         while self._read_backing() == self._backing:  # another's file: the device is in use again, by somebody else
             if time.monotonic() > deadline:
-                raise DiskError(f"{self.device} is still in use {timeout_s:g} s after its node's last process ended")
+                raise DataDiskError(
+                    f"{self.device} is still in use {timeout_s:g} s after its node's last process ended"
+                )
             time.sleep(0.0005)
 
     def _read_backing(self) -> str | None:

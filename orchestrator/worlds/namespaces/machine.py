@@ -20,9 +20,9 @@ from orchestrator.machine import links, syscalls
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.namespaces.disks import Attached, Disk, DiskError
+from orchestrator.worlds.namespaces.disks import Attached, DataDisk, DataDiskError
 from orchestrator.worlds.namespaces.network import BRIDGE, PREFIX_LENGTH, node_mac
-from orchestrator.worlds.namespaces.roots import Bind, Root
+from orchestrator.worlds.namespaces.root_filesystem import Bind, RootFilesystem
 from orchestrator.worlds.namespaces.tearing import Torn, tear
 
 _BOOT_DEADLINE_S = 30.0
@@ -43,7 +43,9 @@ class Machine:
     """A node's cables, disk and processes. `scratch` is where its root filesystem's changes are kept between boots;
     `binds` is shown in it beside what every node on `root` has."""
 
-    def __init__(self, node: Node, group: Cgroup, disk: Disk, scratch: Path, root: Root, *binds: Bind) -> None:
+    def __init__(
+        self, node: Node, group: Cgroup, disk: DataDisk, scratch: Path, root: RootFilesystem, *binds: Bind
+    ) -> None:
         self.node = node
         self.link = f"veth-{node.name}"
         self.boot: Boot | None = None
@@ -73,7 +75,7 @@ class Machine:
         self._group.create()
         try:
             self._disk.create()
-        except (OSError, DiskError) as error:
+        except (OSError, DataDiskError) as error:
             raise WorldError(f"{self.node.name}: its disk cannot be made: {error}") from error
 
     def power_on(self) -> Boot:
@@ -85,7 +87,7 @@ class Machine:
             namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
             self._attached.release()
             _await_banner(self.node)
-        except (OSError, DiskError, WorldError, subprocess.TimeoutExpired) as error:
+        except (OSError, DataDiskError, WorldError, subprocess.TimeoutExpired) as error:
             clean_up(self.halt, cause=error)
             raise WorldError(f"{self.node.name} does not come up: {described(error)}") from error
         self.boot = Boot(pid, boot_id, namespace)
@@ -129,7 +131,7 @@ class Machine:
                 lambda: links.delete(self.link),
                 self._await_detached,
             )
-        except (OSError, DiskError) as error:
+        except (OSError, DataDiskError) as error:
             raise WorldError(f"{self.node.name}: {error}") from error
         self.boot = None
 

@@ -76,7 +76,7 @@ def _filesystem(filesystem: str) -> Requirement:
 
 
 def _trials() -> list[Requirement]:
-    command = program("orchestrator.worlds.namespaces.trial")
+    command = program("orchestrator.worlds.namespaces.kernel_check")
     environment = {**os.environ, "PATH": search_path()}
     done = subprocess.run(
         command, capture_output=True, encoding="utf-8", errors="backslashreplace", env=environment, check=False

@@ -17,13 +17,13 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.collect import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
 from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
 from orchestrator.worlds.namespaces.power import NamespacePower
-from orchestrator.worlds.namespaces.roots import Bind, choose_root
+from orchestrator.worlds.namespaces.root_filesystem import Bind, choose_root
+from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts, in_parallel
 from systems.service import Deployment
 
@@ -189,7 +189,9 @@ class NamespaceWorld(ServicesOnHosts):
         backing = self._disk_directory()
         for node in self._nodes:
             node.record_dir.mkdir(parents=True, exist_ok=True)
-            disk = disks.Disk(f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem)
+            disk = disks.DataDisk(
+                f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem
+            )
             records = Bind(str(node.record_dir), _VAR, read_only=False)
             scratch = self._scratch / node.name
             shown = [Bind(path, path) for path in self.service(node).shows]

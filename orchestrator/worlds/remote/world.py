@@ -16,10 +16,10 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.collect import copy_records, keep_configuration
+from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.collecting import Collected
-from orchestrator.worlds.remote.mirror import Mirror
+from orchestrator.worlds.remote.collection import Collected
+from orchestrator.worlds.remote.log_stream import Mirror
 from orchestrator.worlds.services import ServicesOnHosts, in_parallel
 from systems.service import Deployment, Service
 
@@ -32,7 +32,7 @@ LIMIT = (
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class RemoteEndpoint:
     """Where a machine's service is reached (`port`: None for the one that its role names), and where its data lies."""
 
     id: int
@@ -58,7 +58,7 @@ class Machines(Protocol):
     @property
     def suspender(self) -> Suspender | None: ...
 
-    def endpoint(self, name: str) -> Endpoint: ...
+    def endpoint(self, name: str) -> RemoteEndpoint: ...
 
     def reset(self, on_progress: Progress) -> None:
         """Bring every machine into the state after its provisioning: reachable, its data empty, its service not
@@ -66,7 +66,7 @@ class Machines(Protocol):
         ...
 
     def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
-        """Bring each machine's data (`<destination>/data`, as `orchestrator.worlds.collect` has it) and its
+        """Bring each machine's data (`<destination>/data`, as `orchestrator.worlds.node_collection` has it) and its
         `kernel.log` and `journal.log` home. Raises `WorldError`."""
         ...
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
-from systems.kafka_protocol.virtual.control import VirtualControl
-from systems.kafka_protocol.virtual.serving import serve
 from workloads.control import Close, Command, Trouble
 from workloads.process import ClientError, ClientHandle
 from workloads.settings import ClientSettings
+from workloads.virtual.clients import serve
+from workloads.virtual.pipe import VirtualControl
 
 _KILLED = -9
 

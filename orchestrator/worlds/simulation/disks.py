@@ -7,7 +7,7 @@ from random import Random
 
 from nemeses.ports import DiskCount, HostError
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from simulator.cluster import Machine, SimulatedCluster
+from simulator.cluster import SimulatedCluster, SimulatedMachine
 
 PROBE = ".brownout-probe"
 METADATA, ASIDE = "__cluster_metadata", "-aside/"
@@ -84,10 +84,10 @@ class SimulatedDisks:
         faults = self._machine(name).disk.faults
         return DiskCount(faults.failed_syncs, faults.refused_writes)
 
-    def _machine(self, name: str) -> Machine:
+    def _machine(self, name: str) -> SimulatedMachine:
         return self._cluster.machines[name]
 
-    def _stopped(self, name: str) -> Machine:
+    def _stopped(self, name: str) -> SimulatedMachine:
         machine = self._machine(name)
         if machine.running:
             raise HostError(f"{name}: its service still runs on this disk")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nemeses.mechanisms.netem import HANDLE
 from nemeses.ports import HostError, HostUnreachableError, Result
-from nemeses.questions import (
+from nemeses.probes import (
     AboutProcess,
     AwaitPort,
     DigestFiles,
@@ -21,7 +21,7 @@ from nemeses.questions import (
     EndLeft,
     FindWay,
     ForgetMove,
-    Kill,
+    KillProbe,
     LeaveMark,
     MoveClock,
     NoteMove,
@@ -45,7 +45,7 @@ from nemeses.questions import (
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.simulation.packets import asked_of_netem, disturb
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from simulator.cluster import Machine, SimulatedCluster
+from simulator.cluster import SimulatedCluster, SimulatedMachine
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PROBE_PORT = 9  # nobody needs to listen: whether packets pass is known
@@ -120,7 +120,7 @@ class SimulatedHost:
         self._cluster.start(self.name)
 
     @property
-    def _machine(self) -> Machine:
+    def _machine(self) -> SimulatedMachine:
         return self._cluster.machines[self.name]
 
     def _require_awake(self, timeout_s: float = 0.0) -> None:
@@ -149,7 +149,7 @@ class SimulatedHost:
         match question:
             case AboutProcess():
                 return {"start": self._start(question.pid), "threads": self._threads(question.pid)}
-            case Kill() | Terminate() | Signal():
+            case KillProbe() | Terminate() | Signal():
                 return self._signal(question)
             case EndLeft():
                 return {"left": "", "state": "gone"}
@@ -208,7 +208,7 @@ class SimulatedHost:
             case WasClockMoved():
                 return {"moved": "yes" if self._moved_in == self._machine.boots else "no"}
 
-    def _signal(self, question: Kill | Terminate | Signal) -> dict[str, str]:
+    def _signal(self, question: KillProbe | Terminate | Signal) -> dict[str, str]:
         start, before = self._start(question.pid), self._threads(question.pid)
         if not start:
             return {"start": "", "state": "gone", "before": "", "after": "", "port": self._port()}
@@ -217,7 +217,7 @@ class SimulatedHost:
             case Signal():
                 (self._cluster.stand_still if question.signal == "STOP" else self._cluster.go_on)(self.name)
                 return {**seen, "before": before, "after": self._threads(question.pid)}
-            case Kill():
+            case KillProbe():
                 self._cluster.kill(self.name)
             case Terminate():
                 self._cluster.terminate(self.name)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from orchestrator.errors import WorldError
-from orchestrator.worlds.per_run import PerRunLab
 from orchestrator.worlds.simulation.world import SimulationWorld
-from systems.kafka_protocol.virtual.serving import KINDS
+from orchestrator.worlds.stateless_labs import PerRunLab
+from workloads.virtual.clients import KINDS
 
 SYSTEM = "brownout"
 

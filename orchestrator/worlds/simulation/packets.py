@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nemeses.ports import Burst
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
-from simulator.outlet import Disturbance
+from simulator.network_interface import Disturbance
 
 _WORDS = re.compile(r"(delay|loss) ([\d.]+)(?:ms|%)(?: ([\d.]+)ms)?")
 

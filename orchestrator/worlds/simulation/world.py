@@ -18,7 +18,7 @@ from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.collect import DATA, EARLIER, copy_data, keep_configuration
+from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
 from orchestrator.worlds.simulation.disks import SimulatedDisks
@@ -28,12 +28,12 @@ from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
 from simulator.cluster import Program, SimulatedCluster
+from simulator.determinism import DeterminismGuard
 from simulator.disk import FileSystem
-from simulator.guard import Guard
 from simulator.messages import Recorder
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
-from systems.kafka_protocol.virtual.asking import VirtualAsking
+from systems.kafka_protocol.virtual_transport import VirtualAsking
 from systems.service import Deployment, Service
 from workloads.process import ClientHandle
 from workloads.settings import ClientSettings
@@ -89,7 +89,7 @@ class SimulationWorld(ServicesOnHosts):
         self._suspender = SimulatedSuspender(self._cluster)
         self._marks = Random(f"{spec.seed}/marks")
         self._lock = RunLock(spec.run_dir)
-        self._guard = Guard()
+        self._guard = DeterminismGuard()
         self._began_cpu_s = 0.0
         self._is_up = self._collects_garbage = False
 

@@ -10,7 +10,7 @@ from orchestrator.errors import WorldError
 from orchestrator.worlds.vagrant import write_log
 
 
-class Disks:
+class MachineDisks:
     """A data disk with a write log, and a root disk without. Only for machines that do not run.
 
     The Vagrantfile tells QEMU of `data.raw` and `writes.log` in the machine's directory; `base.raw` is the data disk as

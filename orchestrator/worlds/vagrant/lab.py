@@ -18,17 +18,17 @@ from orchestrator.machine.sandbox import current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.remote import paths, provisions
-from orchestrator.worlds.remote.provisions import Provisions
+from orchestrator.worlds.remote import paths, playbook_variables
+from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.services import in_parallel
-from orchestrator.worlds.vagrant import driver, kvm, network, place, requirements
+from orchestrator.worlds.vagrant import driver, kvm, lab_directory, network, requirements
 from orchestrator.worlds.vagrant.driver import Driver
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
 from orchestrator.worlds.vagrant.image_root import with_made_files
+from orchestrator.worlds.vagrant.lab_directory import PLACE
 from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, BootError, VirtualMachine
 from orchestrator.worlds.vagrant.machines import VirtualMachines
-from orchestrator.worlds.vagrant.place import PLACE
 from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
 
 EMULATED_TIME_SCALE = 4.0
@@ -86,7 +86,7 @@ class VagrantLab:
             raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
         try:
             image = _image_for(self._spec)
-            given = provisions.provisions(with_made_files(image, self._spec.software, on_progress))
+            given = playbook_variables.provisions(with_made_files(image, self._spec.software, on_progress))
         except ImageError as error:
             raise WorldError(str(error)) from error
         self._settle(driver.choose(image.directory))
@@ -96,7 +96,7 @@ class VagrantLab:
             words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
                 with on_failure(self.close):
-                    words = place.keep_logs(self._machines, words)
+                    words = lab_directory.keep_logs(self._machines, words)
                 clean_up(self.close, cause=error)
             raise WorldError(words) from error
         except BaseException as error:
@@ -110,7 +110,7 @@ class VagrantLab:
         except BootError as error:
             if self._driver.emulates or self._driver.is_asked:
                 raise
-            said = place.keep_logs(self._machines, str(error))
+            said = lab_directory.keep_logs(self._machines, str(error))
             on_progress(f"machines did not come up with KVM, and are now emulated: {said}")
             kvm.distrust(image.directory, "machines did not come up with it")
             self.close()
@@ -128,7 +128,7 @@ class VagrantLab:
             self._uninstall_network,
             self._stop_hypervisor,
             self._machines.clear,
-            place.remove,
+            lab_directory.remove,
         )
 
     def _uninstall_network(self) -> None:
@@ -180,11 +180,11 @@ class VagrantLab:
 
     def _make(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
         """All machines, provisioned and saved. Raises `BootError` when they do not come up, `WorldError`, `OSError`."""
-        place.make(self._spec.directory, self._spec.node_count, self._memory_mb)
+        lab_directory.make(self._spec.directory, self._spec.node_count, self._memory_mb)
         self._hypervisor = hypervisor = Hypervisor(PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
         on_progress(f"starting libvirt; machines are {'emulated' if self._driver.emulates else 'virtual (KVM)'}")
         hypervisor.start(self._numbers)
-        place.link_box(image, hypervisor.pool)
+        lab_directory.link_box(image, hypervisor.pool)
         hypervisor.virsh("pool-refresh", POOL)
         for number in self._numbers:
             self._machines[f"n{number}"] = machine = self._machine(number, hypervisor)
@@ -257,12 +257,12 @@ class VagrantLab:
 
 
 def _runs_on_java(spec: LabSpec) -> bool:
-    return provisions.least_java(spec.software) > 0 or "java" in provisions.programs(spec.software)
+    return playbook_variables.least_java(spec.software) > 0 or "java" in playbook_variables.programs(spec.software)
 
 
 def _image_for(spec: LabSpec) -> Image:
     """The image that has what the software needs. Raises `ImageError`, and `UsageError` where no image can have it."""
-    least = provisions.least_java(spec.software)
+    least = playbook_variables.least_java(spec.software)
     if least > JAVA:
         title = next(each.title for each in spec.software if each.least_java == least)
         raise UsageError(
@@ -278,7 +278,7 @@ def _image_for(spec: LabSpec) -> Image:
 
 def _require_programs(spec: LabSpec, image: Image) -> None:
     """Machines have no network to install packages from. Raises `UsageError`."""
-    for program, package in provisions.programs(spec.software).items():
+    for program, package in playbook_variables.programs(spec.software).items():
         if not any(os.path.lexists(image.rootfs / directory / program) for directory in _PROGRAM_PLACES):
             title = next(each.title for each in spec.software if program in each.programs)
             raise UsageError(

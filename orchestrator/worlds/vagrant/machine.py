@@ -15,7 +15,7 @@ from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import end_of_log
-from orchestrator.worlds.vagrant.disks import Disks
+from orchestrator.worlds.vagrant.disks import MachineDisks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 
 BOOT_DEADLINE_S = 45.0
@@ -53,7 +53,7 @@ class VirtualMachine:
         self.host = host
         self.name = host.name
         self.domain = f"brownout_{host.name}"
-        self.disks = Disks(directory, hypervisor.pool / f"{self.domain}.img")
+        self.disks = MachineDisks(directory, hypervisor.pool / f"{self.domain}.img")
         self.console = directory / "console.log"
         self._all_consoles = directory / "consoles.log"
         self._control_address = control_address

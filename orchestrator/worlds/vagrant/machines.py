@@ -10,8 +10,8 @@ from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.machine.playbooks import Played, Target, play
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress
-from orchestrator.worlds.remote import collecting
-from orchestrator.worlds.remote.world import Endpoint
+from orchestrator.worlds.remote import collection
+from orchestrator.worlds.remote.world import RemoteEndpoint
 from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
@@ -40,9 +40,9 @@ class VirtualMachines:
         self.suspender = VirtualSuspender(machines, hypervisor)
         self.network = PairFilter({name: host.address for name, host in self.hosts.items()}, BRIDGES[DATA])
 
-    def endpoint(self, name: str) -> Endpoint:
+    def endpoint(self, name: str) -> RemoteEndpoint:
         number = int(name[1:])
-        return Endpoint(number, data_address(number))
+        return RemoteEndpoint(number, data_address(number))
 
     def save(self) -> None:
         """Keep every machine as it is now, for `reset`; the machines are off afterwards. Raises `WorldError`."""
@@ -54,14 +54,14 @@ class VirtualMachines:
         in_parallel(self._machines.values(), self._restore)
         on_progress(f"{', '.join(self._machines)} are as they were after provisioning")
 
-    def collect(self, destinations: Mapping[str, Path], wanted: collecting.Collected) -> None:
+    def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
         try:
             for name, destination in destinations.items():
                 destination.mkdir(parents=True, exist_ok=True)
                 self._machines[name].write_console(destination / "console.log")
         except OSError as error:
             raise WorldError(f"what the consoles said cannot be kept: {error}") from error
-        collecting.collect(self._targets, destinations, wanted, self._directory)
+        collection.collect(self._targets, destinations, wanted, self._directory)
 
     def play(self, playbook: str, on_progress: Progress) -> Played:
         """Run a playbook on all machines. Raises `PlaybookError`."""

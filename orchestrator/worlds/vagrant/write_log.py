@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class WriteLogEntry:
     """One request of the guest: `offset` and `length` on the disk; `data` is where its bytes are in the log, or -1."""
 
     offset: int
@@ -76,7 +76,7 @@ def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
     return Replayed(writes, lost, sum(1 for entry in entries if entry.flags & FLUSH), gaps)
 
 
-def _read(log: int, disk_size: int) -> tuple[list[Entry], int]:
+def _read(log: int, disk_size: int) -> tuple[list[WriteLogEntry], int]:
     """All whole entries in order, and the number of gaps between them."""
     first = os.pread(log, _SUPERBLOCK.size, 0)
     if len(first) < _SUPERBLOCK.size:
@@ -101,7 +101,7 @@ class _Scan:
         self._disk_size = disk_size
         self.gaps = 0
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[WriteLogEntry]:
         position = self._sector
         while position + self._sector <= self._log_size:
             entry = self._entry_at(position)
@@ -118,7 +118,7 @@ class _Scan:
             yield entry
             position = end
 
-    def _entry_at(self, position: int) -> Entry | None:
+    def _entry_at(self, position: int) -> WriteLogEntry | None:
         """The entry whose header is here; None when there is none."""
         raw = os.pread(self._log, self._sector, position)
         if len(raw) < self._sector or raw.count(0, _HEADER.size) != self._sector - _HEADER.size:
@@ -128,9 +128,9 @@ class _Scan:
         if not (flags or count) or flags & ~_KNOWN_FLAGS or extra or offset + length > self._disk_size:
             return None
         has_data = count and not flags & (DISCARD | MARK)
-        return Entry(offset, length, flags, position + self._sector if has_data else -1)
+        return WriteLogEntry(offset, length, flags, position + self._sector if has_data else -1)
 
-    def _end(self, position: int, entry: Entry) -> int:
+    def _end(self, position: int, entry: WriteLogEntry) -> int:
         return position + self._sector + (entry.length if entry.data >= 0 else 0)
 
     def _next_after(self, position: int) -> int | None:
@@ -149,7 +149,7 @@ class _Scan:
         return os.pread(self._log, _HEADER.size, position)
 
 
-def _apply(entry: Entry, log: int, disk: int) -> None:
+def _apply(entry: WriteLogEntry, log: int, disk: int) -> None:
     done = 0
     while done < entry.length:
         size = min(_CHUNK, entry.length - done)

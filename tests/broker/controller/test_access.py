@@ -14,8 +14,8 @@ from broker.protocol.messages.alter_user_scram_credentials import (
 )
 from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
-from broker.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from broker.security.scram import Mechanism
+from broker.security.acls import CLUSTER_NAME, AclOperation, PatternType, Permission, ResourceType
+from broker.security.scram import ScramMechanism
 from tests.broker.controller.world import World
 
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED
@@ -29,7 +29,7 @@ def creation(
     pattern: int = LITERAL,
     principal: str = "User:alice",
     host: str = "*",
-    operation: int = Operation.READ,
+    operation: int = AclOperation.READ,
     permission: int = ALLOW,
 ) -> AclCreation:
     return AclCreation(kind, name, pattern, principal, host, operation, permission)
@@ -61,8 +61,8 @@ def test_a_rule_is_there_once_however_often_it_is_created() -> None:
         creation(kind=99),
         creation(pattern=PatternType.MATCH),
         creation(pattern=PatternType.ANY),
-        creation(operation=Operation.ANY),
-        creation(operation=Operation.CLUSTER_ACTION),
+        creation(operation=AclOperation.ANY),
+        creation(operation=AclOperation.CLUSTER_ACTION),
         creation(operation=0),
         creation(permission=Permission.ANY),
         creation(principal="alice"),
@@ -71,13 +71,13 @@ def test_a_rule_is_there_once_however_often_it_is_created() -> None:
         creation(host=""),
         creation(name=""),
         creation(name="x" * 1_001),
-        creation(kind=ResourceType.CLUSTER, name="t", operation=Operation.ALTER),
-        creation(kind=ResourceType.GROUP, operation=Operation.WRITE),
+        creation(kind=ResourceType.CLUSTER, name="t", operation=AclOperation.ALTER),
+        creation(kind=ResourceType.GROUP, operation=AclOperation.WRITE),
     ],
 )
 def test_a_rule_that_can_decide_nothing_is_refused_alone(wrong: AclCreation) -> None:
     world = World()
-    cluster = creation(ResourceType.CLUSTER, CLUSTER_NAME, operation=Operation.ALTER)
+    cluster = creation(ResourceType.CLUSTER, CLUSTER_NAME, operation=AclOperation.ALTER)
     assert created(world, wrong, cluster) == [ErrorCode.INVALID_REQUEST, 0]
     assert len(world.image.acls) == 1
 
@@ -118,7 +118,7 @@ def test_a_password_is_kept_as_what_it_can_be_checked_against() -> None:
     world = World()
     assert altered(world, upsertion(), upsertion(mechanism=1), upsertion("bob")) == {"alice": 0, "bob": 0}
     assert sorted(world.image.scram) == [("alice", 1), ("alice", 2), ("bob", 2)]
-    kept = world.image.scram["alice", Mechanism.SHA_512]
+    kept = world.image.scram["alice", ScramMechanism.SHA_512]
     assert SECRET not in (kept.stored_key, kept.server_key)
     assert altered(world, ScramCredentialDeletion("alice", 1)) == {"alice": 0}
     assert sorted(world.image.scram) == [("alice", 2), ("bob", 2)]
@@ -172,7 +172,7 @@ def test_many_users_cost_as_much_as_there_are() -> None:
     users = [Name(f"user-{number}") for number in range(500)]
     Name.comparisons = 0
     request = AlterUserScramCredentialsRequest(
-        upsertions=[ScramCredentialUpsertion(user, Mechanism.SHA_256, 4096, b"salt", SECRET) for user in users]
+        upsertions=[ScramCredentialUpsertion(user, ScramMechanism.SHA_256, 4096, b"salt", SECRET) for user in users]
     )
     records, response = alter_scram_credentials(World().image, request)
     assert len(records) == len(response.results) == 500
@@ -188,7 +188,7 @@ def test_rules_are_found_by_name_and_principal_and_what_is_looked_at_is_bounded(
     monkeypatch.setattr(access, "MOST_LOOKED_AT", 240)
 
     def wanted(name: str | None, principal: str | None, pattern: int = LITERAL) -> DeleteAclsFilter:
-        return DeleteAclsFilter(TOPIC, name, pattern, principal, None, Operation.ANY, Permission.ANY)
+        return DeleteAclsFilter(TOPIC, name, pattern, principal, None, AclOperation.ANY, Permission.ANY)
 
     filters = [wanted(f"t{number}", "User:0") for number in range(40)]  # one rule each is looked at
     filters += [wanted(None, "User:1"), wanted("t1", None, PatternType.MATCH), wanted(None, None)]

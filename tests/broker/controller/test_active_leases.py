@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.controller.image import ImageError, MetadataImage
+from broker.controller.image import MetadataImage, MetadataImageError
 from broker.controller.sessions import PACE
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition_reassignments import (
@@ -152,5 +152,5 @@ def test_a_term_that_ends_before_that_leaves_the_longer_time_to_the_next() -> No
 
 @pytest.mark.parametrize("value", [None, "", "-1", "3.5", "9" * 30])
 def test_what_is_no_time_is_no_record(value: str | None) -> None:
-    with pytest.raises(ImageError, match=r"offset 0: broker\.session\.timeout\.ms is "):
+    with pytest.raises(MetadataImageError, match=r"offset 0: broker\.session\.timeout\.ms is "):
         MetadataImage().apply(record(value), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.controller.image import Changes, ImageError, MetadataImage
+from broker.controller.image import Changes, MetadataImage, MetadataImageError
 from broker.controller.image_records import records_of
 from broker.errors import ErrorCode
 from broker.protocol.messages import alter_configs as whole
@@ -101,7 +101,7 @@ def test_a_snapshot_holds_the_number_and_ends_nothing_by_it() -> None:
 
 
 def test_what_is_not_for_all_brokers_is_no_record() -> None:
-    with pytest.raises(ImageError, match=r"offset 0: retention\.ms is not for all brokers"):
+    with pytest.raises(MetadataImageError, match=r"offset 0: retention\.ms is not for all brokers"):
         MetadataImage().apply(record("1", "retention.ms"), 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.controller.image import ImageError, MetadataImage
+from broker.controller.image import MetadataImage, MetadataImageError
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.protocol.messages.metadata_records import (
@@ -253,12 +253,12 @@ def test_the_image_says_what_a_batch_changed() -> None:
 )
 def test_a_log_that_cannot_be_is_refused(record: PartitionChangeRecord) -> None:
     image = MetadataImage()
-    with pytest.raises(ImageError, match="offset 3"):
+    with pytest.raises(MetadataImageError, match="offset 3"):
         image.apply(record, 3)
 
 
 def test_the_same_record_is_not_applied_twice() -> None:
     image = MetadataImage()
     image.apply(NoOpRecord(), 3)
-    with pytest.raises(ImageError, match="applied before"):
+    with pytest.raises(MetadataImageError, match="applied before"):
         image.apply(NoOpRecord(), 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.controller.image import ImageError, MetadataImage
+from broker.controller.image import MetadataImage, MetadataImageError
 from broker.errors import ErrorCode, ProtocolError
 from broker.producers.producer_ids import BLOCK_SIZE
 from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -43,7 +43,7 @@ def test_a_process_that_is_no_more_gets_none() -> None:
 def test_ids_never_fall() -> None:
     image = MetadataImage()
     image.apply(ProducerIdsRecord(1, 0, 2 * BLOCK_SIZE), 0)
-    with pytest.raises(ImageError):
+    with pytest.raises(MetadataImageError):
         image.apply(ProducerIdsRecord(1, 0, BLOCK_SIZE), 1)
 
 

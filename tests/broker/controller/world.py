@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from broker.config import BrokerConfig, Endpoint
-from broker.controller.controller import Controller, Decision, LogsFound
+from broker.controller.controller import Controller, ControllerDecision, LogsFound
 from broker.controller.eligibility import effective_min_insync
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage
 from broker.controller.partition_elections import LogEnd
@@ -70,7 +70,7 @@ class World:
         self.image = MetadataImage()
         self.offset = 0
 
-    def decide(self, decision: Decision[T]) -> T:
+    def decide(self, decision: ControllerDecision[T]) -> T:
         """Commit and apply, through the bytes of the log."""
         data = [encode_record(record) for record in decision.records]
         assert [decode_record(record) for record in data] == list(decision.records)

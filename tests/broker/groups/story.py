@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.groups.account import Account
-from broker.groups.group import Client
+from broker.groups.group import ConnectedClient
+from broker.groups.group_effects import Effect, GroupReply
 from broker.groups.group_settings import GroupSettings
-from broker.groups.outbox import Effect, Reply
+from broker.groups.memory_quota import Account
 from broker.groups.shard import Shard
 from broker.protocol.messages.group_records import LogRecord
 from broker.protocol.messages.heartbeat import HeartbeatRequest
@@ -109,7 +109,7 @@ class Story:
 
     def _run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Reply):
+            if isinstance(effect, GroupReply):
                 self.answers.setdefault(effect.ticket, effect.response)
             elif self.appends_fail_with is not None:
                 self._do(self.shard.refused(self.now, effect.token, self.appends_fail_with))
@@ -148,7 +148,7 @@ class Story:
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in protocols],
         )
         self._ticket += 1
-        self._do(self.shard.join(self.now, self._ticket, request, Client(client, "/h"), version))
+        self._do(self.shard.join(self.now, self._ticket, request, ConnectedClient(client, "/h"), version))
         return self._ticket
 
     def is_invited(self, **how: Any) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.errors import ErrorCode
-from broker.groups.account import (
+from broker.groups.group import Group, GroupState
+from broker.groups.memory_quota import (
     ANSWER_BYTES,
     COMMIT_BYTES,
     GROUP_BYTES,
@@ -23,9 +24,8 @@ from broker.groups.account import (
     OFFSET_LEAST,
     PROTOCOL_BYTES,
     Account,
-    Kind,
+    MemoryKind,
 )
-from broker.groups.group import Group, GroupState
 from broker.protocol.messages.leave_group import MemberIdentity
 from tests.broker.groups.story import GROUP, TOPIC, Story
 
@@ -36,11 +36,11 @@ LONG = "x" * 32_000
 
 def held(story: Story) -> dict[str, int]:
     """What the account says."""
-    return {kind.name: story.account.held(kind) for kind in Kind}
+    return {kind.name: story.account.held(kind) for kind in MemoryKind}
 
 
 def members_held(story: Story) -> int:
-    return story.account.held(Kind.NEWCOMERS) + story.account.held(Kind.MEMBERS)
+    return story.account.held(MemoryKind.NEWCOMERS) + story.account.held(MemoryKind.MEMBERS)
 
 
 def error_of(story: Story, ticket: int) -> ErrorCode:
@@ -109,7 +109,7 @@ def test_a_flood_of_newcomers_is_bounded_and_an_honest_group_rebalances_beside_i
     before = held(story)
     for number in range(1500):
         flood(story, number)
-        assert story.account.held(Kind.NEWCOMERS) <= LIMIT // 4
+        assert story.account.held(MemoryKind.NEWCOMERS) <= LIMIT // 4
         assert members_held(story) <= LIMIT // 2
     assert story.heartbeat(follower, generation) is ErrorCode.NONE
     third, ticket = story.joins()
@@ -280,7 +280,7 @@ def test_offsets_are_bounded_and_who_has_committed_goes_on() -> None:
     assert story.commits(1, leader, generation, metadata="m" * 100) is ErrorCode.NONE
     codes = [story.commits(1, metadata="x" * 4000, group=f"h{number}{LONG[:1000]}") for number in range(300)]
     assert set(codes) == {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE}
-    assert story.account.held(Kind.OFFSETS) + story.account.held(Kind.COMMITS) <= LIMIT // 2
+    assert story.account.held(MemoryKind.OFFSETS) + story.account.held(MemoryKind.COMMITS) <= LIMIT // 2
     assert len(list(story.shard.listed())) == 1 + codes.count(ErrorCode.NONE), "a name that is refused is not kept"
     assert story.commits(2, leader, generation, metadata="n" * 100) is ErrorCode.NONE
     assert story.committed() == 2
@@ -296,12 +296,12 @@ def test_commits_that_are_on_their_way_are_bounded() -> None:
     before = held(story)
     story.slow_log = True
     tickets = [story.asks_to_commit(number, metadata="x" * 4000) for number in range(1, 100)]
-    assert story.account.held(Kind.COMMITS) <= LIMIT // 8
+    assert story.account.held(MemoryKind.COMMITS) <= LIMIT // 8
     taken = [ticket for ticket in tickets if not story.is_answered(ticket)]
     assert 10 < len(taken) < 90
     assert {story.commit_answer(it) for it in tickets if story.is_answered(it)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     story.log_is_late()
-    assert story.account.held(Kind.COMMITS) > 0, "they may be committed yet"
+    assert story.account.held(MemoryKind.COMMITS) > 0, "they may be committed yet"
     story.log_catches_up()
     assert (held(story), story.committed()) == (before, len(taken))
 
@@ -342,7 +342,7 @@ def test_shards_of_one_broker_share_one_bound() -> None:
     ticket = one.asks_to_join(version=3, metadata=bytes(50_000))
     for number in range(20):
         huge_metadata(other, number)
-    assert account.held(Kind.NEWCOMERS) <= LIMIT // 4
+    assert account.held(MemoryKind.NEWCOMERS) <= LIMIT // 4
     assert error_of(one, ticket) is ErrorCode.COORDINATOR_NOT_AVAILABLE, "the oldest is in another shard"
     other.shard.holdings.close()
     assert held(one) == dict.fromkeys(held(one), 0)
@@ -356,8 +356,8 @@ def test_a_new_coordinator_has_all_of_the_log_however_much_it_is_and_takes_no_mo
         assert story.commits(7, group=f"c{number}") is ErrorCode.NONE
     story.account = Account(LIMIT)
     story.take_over()
-    assert story.account.held(Kind.MEMBERS) > LIMIT
-    assert story.account.held(Kind.OFFSETS) > LIMIT
+    assert story.account.held(MemoryKind.MEMBERS) > LIMIT
+    assert story.account.held(MemoryKind.OFFSETS) > LIMIT
     before = held(story)
     assert error_of(story, story.asks_to_join(group="new")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert error_of(story, story.asks_to_join(version=3)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -382,21 +382,21 @@ def text(value: str | None) -> int:
 
 def recounted(story: Story, commits: dict[int, int]) -> dict[str, int]:
     """What there is, looked at one by one; `commits`: the sizes of those on their way."""
-    sums = dict.fromkeys(Kind, 0)
+    sums = dict.fromkeys(MemoryKind, 0)
     groups: dict[str, Group] = story.shard._groups._groups
     for group in groups.values():
         names = 2 * text(group.id) + text(group.protocol_type) + text(group.protocol)
         sums[group.kind] += max(GROUP_LEAST, GROUP_BYTES + names)
         for invited in group.invited:
-            sums[Kind.NEWCOMERS] += INVITATION_BYTES + text(invited)
+            sums[MemoryKind.NEWCOMERS] += INVITATION_BYTES + text(invited)
         for member in group.members.values():
             said = sum(text(name) + PROTOCOL_BYTES + len(data) for name, data in member.protocols.items())
             ids = text(member.id) + text(member.instance_id) + text(member.client.id) + text(member.client.host)
             sums[member.kind] += max(MEMBER_LEAST, MEMBER_BYTES + ids + said + len(member.assignment))
     for offsets in story.shard._offsets._committed.values():
         for (topic, _), offset in offsets.items():
-            sums[Kind.OFFSETS] += max(OFFSET_LEAST, OFFSET_BYTES + text(topic) + text(offset.metadata))
-    sums[Kind.COMMITS] = sum(commits.values())
+            sums[MemoryKind.OFFSETS] += max(OFFSET_LEAST, OFFSET_BYTES + text(topic) + text(offset.metadata))
+    sums[MemoryKind.COMMITS] = sum(commits.values())
     return {kind.name: size for kind, size in sums.items()}
 
 
@@ -545,7 +545,7 @@ def test_the_account_equals_what_is_held_whatever_clients_do(seed: int) -> None:
         step = clients.rng.choices(steps, weights)[0]
         step(clients)
         assert held(story) == recounted(story, clients.on_their_way()), f"step {number}: {step.__name__}"
-        assert story.account.held(Kind.NEWCOMERS) <= story.account.newcomers_at_most
+        assert story.account.held(MemoryKind.NEWCOMERS) <= story.account.newcomers_at_most
         assert members_held(story) <= story.account.members_at_most
         reached |= {group.state for group in story.shard._groups}
     assert reached >= {GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.STABLE}

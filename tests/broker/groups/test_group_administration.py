@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
-from broker.groups.account import Account, Holdings
-from broker.groups.group import Member
+from broker.groups.group import GroupMember
+from broker.groups.memory_quota import Account, Holdings
 from broker.groups.offsets import Changes, Offsets
 from broker.protocol.messages.leave_group import MemberIdentity
 from broker.protocol.messages.offset_delete import (
@@ -86,9 +86,9 @@ def test_what_members_read_is_looked_at_once_for_all_offsets_and_only_for_old_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    metadata = Member.metadata
+    metadata = GroupMember.metadata
 
-    def counted(member: Member, protocol: str | None) -> bytes:
+    def counted(member: GroupMember, protocol: str | None) -> bytes:
         asked.append(member.id)
         return metadata(member, protocol)
 
@@ -96,7 +96,7 @@ def test_what_members_read_is_looked_at_once_for_all_offsets_and_only_for_old_on
     leader, follower, generation = story.stable_pair(metadata=SUBSCRIBED)
     for partition in range(4):
         story.commits(5, leader, generation, partition=partition)
-    monkeypatch.setattr(Member, "metadata", counted)
+    monkeypatch.setattr(GroupMember, "metadata", counted)
     story.wait(5)
     assert asked == [], "no offset is old enough"
     story.wait(4)

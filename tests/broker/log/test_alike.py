@@ -9,9 +9,9 @@ import pytest
 from crc32c import crc32c
 
 from broker.errors import ProtocolError
-from broker.log.alike import FEWEST, MOST, LetIn
-from broker.log.intake import Admit, Batch, fetched_alike, is_plain_single, stamp_batches
-from broker.log.validation import Claims, admit, admit_keyed, bytes_examined
+from broker.log.append_validation import Admit, Batch, fetched_alike, is_plain_single, stamp_batches
+from broker.log.identical_batches import FEWEST, MOST, LetIn
+from broker.log.validation import BatchClaims, admit, admit_keyed, bytes_examined
 from broker.protocol.records import CorruptBatch, Record, build_batch, parse_header, stamp, validate_batch
 
 BROKEN = 12
@@ -116,7 +116,7 @@ def test_what_one_kind_of_topic_takes_is_not_known_to_be_right_for_another() -> 
 def test_of_those_that_come_alone_the_second_is_remembered_and_the_third_not_looked_into() -> None:
     looked_into: list[int] = []
 
-    def counted(claims: Claims, payload: memoryview) -> int:
+    def counted(claims: BatchClaims, payload: memoryview) -> int:
         looked_into.append(claims.base_timestamp - NOW_MS)
         return admit(claims, payload)
 

@@ -21,8 +21,8 @@ from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.segment import Segment
-from broker.log.swaps import CLEANED, SWAP, swap_in
-from broker.log.validation import Claims, admit_keyed
+from broker.log.segment_swap import CLEANED, SWAP, swap_in
+from broker.log.validation import BatchClaims, admit_keyed
 from broker.protocol.compression import open_records
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,
@@ -221,8 +221,8 @@ def test_a_compressed_batch_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert opened == [1]
 
 
-def _claims(header: BatchHeader) -> Claims:
-    return Claims(header.base_offset, *header[5:])
+def _claims(header: BatchHeader) -> BatchClaims:
+    return BatchClaims(header.base_offset, *header[5:])
 
 
 # --- tombstones

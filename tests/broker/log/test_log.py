@@ -11,7 +11,7 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log import segment
-from broker.log.intake import OutOfOrderError, UnpreparedEpochError
+from broker.log.append_validation import OutOfOrderError, UnpreparedEpochError
 from broker.log.log import OffsetOutOfRangeError, PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.intake import AppendInfo
+from broker.log.append_validation import AppendInfo
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.producer_snapshots import ProducerSnapshots
@@ -58,7 +58,7 @@ def snapshots_of(disk: SimulatedDisk) -> list[int]:
 
 def written_anew(log: PartitionLog) -> ProducerState:
     """What the batches of a log say, read from its start."""
-    from broker.log.intake import Batch
+    from broker.log.append_validation import Batch
     from broker.protocol.records import iter_batches
 
     state = ProducerState()

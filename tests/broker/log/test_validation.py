@@ -6,7 +6,7 @@ import cramjam
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.validation import BYTES_PER_RECORD, Claims, admit, bytes_examined
+from broker.log.validation import BYTES_PER_RECORD, BatchClaims, admit, bytes_examined
 from broker.protocol.compression import MOST_BLOCKS, MOST_OPENED_BYTES
 from tests.broker.clients.poison import record
 
@@ -20,7 +20,7 @@ def examined(codec: int, data: bytes) -> tuple[int, ErrorCode]:
     """How many bytes a batch of one record counts for, and how it is refused, if it is."""
     before, code = bytes_examined(), ErrorCode.NONE
     try:
-        admit(Claims(0, codec, 0, 0, 0, -1, -1, -1, 1), memoryview(data))
+        admit(BatchClaims(0, codec, 0, 0, 0, -1, -1, -1, 1), memoryview(data))
     except ProtocolError as refused:
         code = refused.code
     return bytes_examined() - before, code

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import ProtocolError
+from broker.log.append_validation import stamp_batches
 from broker.log.checkpoint import CorruptCheckpointError, parse_lines
-from broker.log.intake import stamp_batches
 from broker.log.validation import MOST_RECORDS, admit, require_one_batch
 from broker.protocol.api import APIS, Api, decode_request_header, decode_response_header, encode_request
 from broker.protocol.codec import decode, decode_exactly, encoded

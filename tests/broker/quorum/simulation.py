@@ -230,11 +230,11 @@ class Simulation:
                 member.waiting[ticket] = (epoch, member.log.log_end_offset - 1)
             case do.AppendAsFollower(_, records):
                 self._append(member, unpack(records))
-            case do.Truncate(offset):
+            case do.TruncateEffect(offset):
                 member.log.truncate_to(offset)
             case do.Flush():
                 self._flush(node, member)
-            case do.Commit(high_watermark):
+            case do.CommitEffect(high_watermark):
                 self._commit(member, high_watermark)
             case do.LeadershipLost():
                 member.waiting.clear()

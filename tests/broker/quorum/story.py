@@ -321,7 +321,7 @@ class Story:
                 self.log.append([(epoch, int.from_bytes(record, "big")) for record in records])
             case do.AppendAsFollower(_, records):
                 self.log.append(unpack(records))
-            case do.Truncate(offset):
+            case do.TruncateEffect(offset):
                 self.log.truncate_to(offset)
                 self.history.truncated(offset)
             case do.InstallSnapshot(snapshot):

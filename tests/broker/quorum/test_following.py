@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.quorum.effects import AppendAsFollower, Commit, Fail, Persist, Send, Truncate
+from broker.quorum.effects import AppendAsFollower, CommitEffect, Fail, Persist, Send, TruncateEffect
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, FetchRequest, OffsetAndEpoch, VoteRequest
 from broker.quorum.roles import Candidate, Follower, Prospective, Unattached, Voted
@@ -177,9 +177,9 @@ def test_a_follower_commits_what_the_leader_has_committed_as_far_as_its_own_disk
     story.fetched([1, 1, 1], high_watermark=2)
     assert story.node.high_watermark == 0
     story.disk_catches_up()
-    assert story.done(Commit) == [Commit(2, 1)]
+    assert story.done(CommitEffect) == [CommitEffect(2, 1)]
     story.fetched(high_watermark=9)
-    assert story.done(Commit) == [Commit(2, 1), Commit(3, 1)]
+    assert story.done(CommitEffect) == [CommitEffect(2, 1), CommitEffect(3, 1)]
     story.fetched(high_watermark=-1)
     assert story.node.high_watermark == 3
 
@@ -268,7 +268,7 @@ def test_a_truncation_below_the_high_watermark_is_refused() -> None:
     story.fetched([1, 1, 1], high_watermark=2)
     story.follow(3, epoch=2)
     story.fetched(diverging=(1, 1))
-    assert story.done(Truncate) == []
+    assert story.done(TruncateEffect) == []
     assert len(story.done(Fail)) == 1
     assert story.epochs_in_log == [1, 1, 1]
 

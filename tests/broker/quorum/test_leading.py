@@ -6,7 +6,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.quorum.describe import status_response
-from broker.quorum.effects import AppendAsLeader, Commit, LeadershipEstablished, LeadershipLost, RefuseAppend
+from broker.quorum.effects import AppendAsLeader, CommitEffect, LeadershipEstablished, LeadershipLost, RefuseAppend
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, BeginResponse, EndRequest, EndResponse, OffsetAndEpoch
 from broker.quorum.roles import Follower, Leader, Resigned, Unattached
@@ -175,11 +175,11 @@ def test_nothing_is_committed_before_an_entry_of_the_epoch_is_on_a_majority() ->
     for voter in (2, 3, 4, 5):
         story.fetch(voter, epoch, 2, 2)
     assert story.node.high_watermark == 0
-    assert story.done(Commit, LeadershipEstablished) == []
+    assert story.done(CommitEffect, LeadershipEstablished) == []
     story.fetch(2, epoch, 3, epoch)
-    assert story.done(Commit) == []
+    assert story.done(CommitEffect) == []
     story.fetch(3, epoch, 3, epoch)
-    assert story.done(Commit, LeadershipEstablished) == [Commit(3, epoch), LeadershipEstablished(epoch)]
+    assert story.done(CommitEffect, LeadershipEstablished) == [CommitEffect(3, epoch), LeadershipEstablished(epoch)]
 
 
 @pytest.mark.conforms("K595-36")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.quorum.measures import SPAN_S, QuorumMeasures, Window
+from broker.quorum.quorum_metrics import SPAN_S, QuorumMeasures, Window
 
 
 def test_a_window_forgets_what_is_older_than_its_span() -> None:

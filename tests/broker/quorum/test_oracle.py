@@ -16,7 +16,7 @@ from broker.quorum.core import Core
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading
 from broker.quorum.messages import OffsetAndEpoch
-from broker.quorum.outreach import Outreach
+from broker.quorum.request_pacing import Outreach
 from broker.quorum.roles import Ballot, Follower, Leader, ReplicaProgress, Role
 from tests.broker.quorum.memory import MemoryDisk, MemoryLog
 from tests.broker.quorum.simulation import BrokenPromiseError, Chaos, Simulation

@@ -26,8 +26,8 @@ from broker.protocol.messages.metadata_records import encode_record
 from broker.quorum.committed import data_batch
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
-from broker.security.acls import Operation, PatternType, Permission, ResourceType
-from broker.security.scram import Mechanism
+from broker.security.acls import AclOperation, PatternType, Permission, ResourceType
+from broker.security.scram import ScramMechanism
 from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
@@ -145,9 +145,9 @@ def test_an_image_is_made_again_of_its_records() -> None:
     for broker_id in (1, 2):
         epoch = world.image.brokers[broker_id].epoch
         world.decide(world.rules.allocate_producer_ids(world.image, AllocateProducerIdsRequest(broker_id, epoch)))
-    acl = AclCreation(ResourceType.TOPIC, "t", PatternType.PREFIXED, "User:a", "*", Operation.READ, Permission.DENY)
+    acl = AclCreation(ResourceType.TOPIC, "t", PatternType.PREFIXED, "User:a", "*", AclOperation.READ, Permission.DENY)
     world.decide(world.rules.create_acls(world.image, CreateAclsRequest([acl])))
-    password = ScramCredentialUpsertion("a", Mechanism.SHA_512, 4096, b"salt", b"salted")
+    password = ScramCredentialUpsertion("a", ScramMechanism.SHA_512, 4096, b"salt", b"salted")
     changed = AlterUserScramCredentialsRequest(upsertions=[password])
     world.decide(world.rules.alter_scram_credentials(world.image, changed))
     records = [encode_record(record) for record in records_of(world.image)]

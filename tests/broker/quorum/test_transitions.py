@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from broker.quorum.outreach import FetchLoop, Outreach
+from broker.quorum.request_pacing import FetchLoop, Outreach
 from broker.quorum.roles import (
     Ballot,
     Candidate,

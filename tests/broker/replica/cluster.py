@@ -43,7 +43,7 @@ from broker.replica.manager import ProduceResult, ReplicaManager
 from broker.replica.partition import Partition
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.server.handlers.offsets_handler import OffsetsHandler
-from broker.server.turns import Turns
+from broker.server.work_budget import Turns
 from broker.trace import Tracer
 
 TOPIC = "log"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from broker.mutants import Mutants
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.leader import IsrProposal, PartitionLeader
-from broker.replica.views import divergence
+from broker.replica.log_view import divergence
 from tests.broker.replica.story import MemoryLog
 
 LAG_TIME_MAX = 5.0

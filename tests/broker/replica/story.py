@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from broker.mutants import Mutants
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
 from broker.replica.leader import PartitionLeader
-from broker.replica.views import divergence
+from broker.replica.log_view import divergence
 
 LAG_TIME_MAX = 10.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replica.answer_size import LEAST_BYTES, MOST_BYTES, AnswerSize
+from broker.replica.fetch_size import LEAST_BYTES, MOST_BYTES, AnswerSize
 
 
 def test_long_answers_shrink_it_and_quick_ones_let_it_grow_again() -> None:

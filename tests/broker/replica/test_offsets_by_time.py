@@ -19,7 +19,7 @@ from broker.protocol.messages.list_offsets import (
 from broker.protocol.records import Record, build_batch, parse_header
 from broker.replica.queries import OffsetFound
 from broker.server.handlers.offsets_handler import SINCE, OffsetsHandler
-from broker.server.turns import Turns
+from broker.server.work_budget import Turns
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell
 
 CODECS = pytest.mark.parametrize("codec", [0, *NAMES], ids=["none", *NAMES.values()])

@@ -11,7 +11,7 @@ from broker.security.acls import (
     CLUSTER_NAME,
     Acl,
     AclFilter,
-    Operation,
+    AclOperation,
     PatternType,
     Permission,
     ResourceType,
@@ -25,7 +25,7 @@ TOPIC = ResourceType.TOPIC
 
 def acl(
     name: str,
-    operation: Operation,
+    operation: AclOperation,
     permission: Permission = Permission.ALLOW,
     *,
     pattern: PatternType = PatternType.LITERAL,
@@ -44,7 +44,7 @@ def authorizer(*acls: Acl, open_otherwise: bool = False) -> Authorizer:
 
 DENY = Permission.DENY
 PREFIXED = PatternType.PREFIXED
-READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
 
 
 @pytest.mark.conforms("SEC-5")
@@ -80,8 +80,8 @@ def test_what_a_peer_makes_up_costs_no_memory() -> None:
         ([acl("t", READ, host="10.0.0.2")], READ, "t", False),
         ([acl("t", READ)], DESCRIBE, "t", True),
         ([acl("t", WRITE)], DESCRIBE, "t", True),
-        ([acl("t", Operation.CREATE)], DESCRIBE, "t", False),
-        ([acl("t", Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS, "t", True),
+        ([acl("t", AclOperation.CREATE)], DESCRIBE, "t", False),
+        ([acl("t", AclOperation.ALTER_CONFIGS)], AclOperation.DESCRIBE_CONFIGS, "t", True),
         ([acl("t", READ), acl("t", READ, DENY)], READ, "t", False),
         ([acl("t", READ), acl("*", READ, DENY, principal="User:*")], READ, "t", False),
         ([acl("t-1", READ), acl("t-", READ, DENY, pattern=PREFIXED)], READ, "t-1", False),
@@ -91,7 +91,7 @@ def test_what_a_peer_makes_up_costs_no_memory() -> None:
         ([acl("t", READ, kind=ResourceType.GROUP)], READ, "t", False),
     ],
 )
-def test_rules(acls: list[Acl], operation: Operation, name: str, allowed: bool) -> None:
+def test_rules(acls: list[Acl], operation: AclOperation, name: str, allowed: bool) -> None:
     assert authorizer(*acls).allows(ALICE, operation, TOPIC, name) is allowed
     assert authorizer(*acls).allows(Caller("User:root", "h"), operation, TOPIC, name)
 
@@ -102,7 +102,7 @@ def test_what_no_rule_is_about_is_open_only_where_it_is_said() -> None:
     for name, allowed in (("t", False), ("p-1", False), ("other", True)):
         assert authorizer(*rules, open_otherwise=True).allows(BOB, READ, TOPIC, name) is allowed
         assert not authorizer(*rules).allows(BOB, READ, TOPIC, name)
-    assert authorizer(open_otherwise=True).allows_cluster(BOB, Operation.ALTER)
+    assert authorizer(open_otherwise=True).allows_cluster(BOB, AclOperation.ALTER)
 
 
 @pytest.mark.conforms("SEC-5")
@@ -146,7 +146,7 @@ def test_filters() -> None:
         acl("*", READ, DENY),
         acl("g", READ, kind=ResourceType.GROUP),
     ]
-    any_type, any_operation, any_permission = ResourceType.ANY, Operation.ANY, Permission.ANY
+    any_type, any_operation, any_permission = ResourceType.ANY, AclOperation.ANY, Permission.ANY
 
     def found(name: str | None, pattern: PatternType, kind: ResourceType = TOPIC) -> list[str]:
         wanted = AclFilter(kind, name, pattern, None, None, any_operation, any_permission)

@@ -16,7 +16,7 @@ from broker.protocol.messages.alter_user_scram_credentials import (
 from broker.protocol.messages.metadata_records import UserScramCredentialRecord
 from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.security.passwords import Password, read_passwords
-from broker.security.scram import Mechanism, credential_of
+from broker.security.scram import ScramMechanism, credential_of
 from tests.broker.clients.secured import write_private
 
 SECRET = "correct-horse"
@@ -66,7 +66,7 @@ def test_a_file_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
         ScramCredentialUpsertion("alice", 1, 4096, b"salt", SECRET.encode()),
         AlterUserScramCredentialsRequest(upsertions=[ScramCredentialUpsertion("alice", 1, 1, b"s", SECRET.encode())]),
         UserScramCredentialRecord("alice", 1, b"salt", SECRET.encode(), SECRET.encode(), 4096),
-        credential_of(SECRET.encode(), SECRET.encode(), 4096, Mechanism.SHA_256),
+        credential_of(SECRET.encode(), SECRET.encode(), 4096, ScramMechanism.SHA_256),
     ],
     ids=lambda holder: type(holder).__name__,
 )

@@ -9,10 +9,10 @@ import pytest
 from broker.security.passwords import Password
 from broker.security.sasl import Accounts, AuthenticationError, PlainExchange, begin
 from broker.security.scram import (
-    Mechanism,
     ScramClient,
     ScramCredential,
     ScramError,
+    ScramMechanism,
     ScramServer,
     credential_of,
     parse_client_first,
@@ -29,17 +29,17 @@ FINAL = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapW
 VERIFIER = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def credential(password: bytes = PASSWORD, mechanism: Mechanism = Mechanism.SHA_256) -> ScramCredential:
+def credential(password: bytes = PASSWORD, mechanism: ScramMechanism = ScramMechanism.SHA_256) -> ScramCredential:
     return credential_of(salted(password, SALT, 4096, mechanism), SALT, 4096, mechanism)
 
 
 def server(known: ScramCredential | None = None) -> ScramServer:
-    return ScramServer(FIRST, known or credential(), SERVER_NONCE, Mechanism.SHA_256)
+    return ScramServer(FIRST, known or credential(), SERVER_NONCE, ScramMechanism.SHA_256)
 
 
 @pytest.mark.conforms("SEC-4")
 def test_both_sides_say_what_the_rfc_says() -> None:
-    client = ScramClient(USER, PASSWORD, CLIENT_NONCE, Mechanism.SHA_256)
+    client = ScramClient(USER, PASSWORD, CLIENT_NONCE, ScramMechanism.SHA_256)
     assert client.first == FIRST
     assert server().challenge == CHALLENGE
     assert client.answer(CHALLENGE) == FINAL
@@ -48,9 +48,9 @@ def test_both_sides_say_what_the_rfc_says() -> None:
 
 
 @pytest.mark.conforms("SEC-4")
-@pytest.mark.parametrize("mechanism", Mechanism)
+@pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", ["alice", "a,b=c", "größe"])
-def test_a_user_that_knows_the_password_is_let_in_and_no_other(mechanism: Mechanism, user: str) -> None:
+def test_a_user_that_knows_the_password_is_let_in_and_no_other(mechanism: ScramMechanism, user: str) -> None:
     def run(password: bytes) -> None:
         client = ScramClient(user, password, "0123456789", mechanism)
         _, name, _, _ = parse_client_first(client.first)
@@ -98,12 +98,12 @@ def test_a_server_takes_no_proof_but_that_of_this_exchange(final: bytes) -> None
 )
 def test_a_client_answers_no_challenge_that_is_not_one(challenge: bytes) -> None:
     with pytest.raises(ScramError):
-        ScramClient(USER, PASSWORD, CLIENT_NONCE, Mechanism.SHA_256).answer(challenge)
+        ScramClient(USER, PASSWORD, CLIENT_NONCE, ScramMechanism.SHA_256).answer(challenge)
 
 
 @pytest.mark.conforms("SEC-4")
 def test_a_client_believes_no_server_that_does_not_know_the_password() -> None:
-    client = ScramClient(USER, PASSWORD, CLIENT_NONCE, Mechanism.SHA_256)
+    client = ScramClient(USER, PASSWORD, CLIENT_NONCE, ScramMechanism.SHA_256)
     with pytest.raises(ScramError):
         client.check(b"v=")
     client.answer(CHALLENGE)
@@ -122,11 +122,11 @@ def test_first_messages_that_are_none(first: bytes) -> None:
 
 
 def accounts() -> Accounts:
-    stored = {("stored", Mechanism.SHA_256): credential()}
+    stored = {("stored", ScramMechanism.SHA_256): credential()}
     return Accounts({"filed": Password("pencil")}, lambda: stored, b"secret of this process")
 
 
-def log_in(user: str, password: bytes, mechanism: Mechanism = Mechanism.SHA_256) -> str | None:
+def log_in(user: str, password: bytes, mechanism: ScramMechanism = ScramMechanism.SHA_256) -> str | None:
     exchange = begin(mechanism.title, accounts())
     client = ScramClient(user, password, "0123456789", mechanism)
     challenge, nobody = exchange.step(client.first)
@@ -139,13 +139,13 @@ def log_in(user: str, password: bytes, mechanism: Mechanism = Mechanism.SHA_256)
 @pytest.mark.conforms("SEC-4")
 def test_users_are_in_the_file_or_in_the_metadata() -> None:
     assert log_in("filed", PASSWORD) == "filed"
-    assert log_in("filed", PASSWORD, Mechanism.SHA_512) == "filed"
+    assert log_in("filed", PASSWORD, ScramMechanism.SHA_512) == "filed"
     assert log_in("stored", PASSWORD) == "stored"
     for user, password, mechanism in (
-        ("filed", b"wrong", Mechanism.SHA_256),
-        ("stored", b"wrong", Mechanism.SHA_256),
-        ("stored", PASSWORD, Mechanism.SHA_512),
-        ("nobody", PASSWORD, Mechanism.SHA_256),
+        ("filed", b"wrong", ScramMechanism.SHA_256),
+        ("stored", b"wrong", ScramMechanism.SHA_256),
+        ("stored", PASSWORD, ScramMechanism.SHA_512),
+        ("nobody", PASSWORD, ScramMechanism.SHA_256),
     ):
         with pytest.raises(AuthenticationError, match="password is wrong"):  # not: there is no such user
             log_in(user, password, mechanism)
@@ -154,19 +154,19 @@ def test_users_are_in_the_file_or_in_the_metadata() -> None:
 def of_kafkas_tools(user: str) -> ScramCredential:
     """As `kafka-configs` makes them, but for the iterations."""
     salt = {"alice": b"1wx2p5ffb8nhk0g7c1j9r1x6zu", "bob": b"q03vv2ad81h7xh6w1cp5m5k2ge"}[user]
-    return credential_of(salted(PASSWORD, salt, 8192, Mechanism.SHA_256), salt, 8192, Mechanism.SHA_256)
+    return credential_of(salted(PASSWORD, salt, 8192, ScramMechanism.SHA_256), salt, 8192, ScramMechanism.SHA_256)
 
 
 @pytest.mark.conforms("SEC-4")
 def test_who_exists_is_not_told() -> None:
     """Two brokers, or one before and after its restart: what they say of a user that is stored is the same, and so is
     what they say of others."""
-    stored = {(user, Mechanism.SHA_256): of_kafkas_tools(user) for user in ("alice", "bob")}
+    stored = {(user, ScramMechanism.SHA_256): of_kafkas_tools(user) for user in ("alice", "bob")}
     shared = Password("of all brokers")
     one, other = (Accounts({"filed": Password("pencil")}, lambda: stored, key, shared) for key in (b"1", b"2"))
 
     def told(accounts: Accounts, user: str) -> tuple[bytes, int]:
-        its = accounts.credential(user, Mechanism.SHA_256)
+        its = accounts.credential(user, ScramMechanism.SHA_256)
         return its.salt, its.iterations
 
     for user in ("alice", "filed", "nobody"):
@@ -182,13 +182,13 @@ def test_who_exists_is_not_told() -> None:
 
 @pytest.mark.conforms("SEC-4")
 def test_a_password_of_the_file_is_right_whatever_is_stored() -> None:
-    stored: dict[tuple[str, Mechanism], ScramCredential] = {}
+    stored: dict[tuple[str, ScramMechanism], ScramCredential] = {}
     its = Accounts({"filed": Password("pencil")}, lambda: stored, b"1", Password("of all brokers"))
     for _ in range(2):
-        credential_ = its.credential("filed", Mechanism.SHA_256)
-        secret = salted(PASSWORD, credential_.salt, credential_.iterations, Mechanism.SHA_256)
-        assert credential_ == credential_of(secret, credential_.salt, credential_.iterations, Mechanism.SHA_256)
-        stored["alice", Mechanism.SHA_256] = of_kafkas_tools("alice")
+        credential_ = its.credential("filed", ScramMechanism.SHA_256)
+        secret = salted(PASSWORD, credential_.salt, credential_.iterations, ScramMechanism.SHA_256)
+        assert credential_ == credential_of(secret, credential_.salt, credential_.iterations, ScramMechanism.SHA_256)
+        stored["alice", ScramMechanism.SHA_256] = of_kafkas_tools("alice")
 
 
 @pytest.mark.conforms("SEC-4")

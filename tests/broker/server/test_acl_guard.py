@@ -37,11 +37,11 @@ from broker.protocol.messages.offset_fetch import (
 )
 from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.protocol.schema import NO_ID, Message
-from broker.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.acl_guard import OPEN_TO_ALL, RULES, AclGuard
+from broker.server.authorization.acl_guard import OPEN_TO_ALL, RULES, AclGuard
 from broker.server.connection import Rejected
-from broker.server.dispatch import Permit, Refused
+from broker.server.dispatch import Permit, RefusedRequest
 from tests.broker.protocol.samples import sample
 
 TOPIC_ID = b"t" * 16
@@ -56,7 +56,7 @@ DENIED = {
 ALICE = Caller("User:alice", "10.0.0.1")
 
 
-def check(request: Message, version: int, *rules: tuple[ResourceType, str, Operation]) -> Permit:
+def check(request: Message, version: int, *rules: tuple[ResourceType, str, AclOperation]) -> Permit:
     image = MetadataImage()
     for name, topic_id in (("mine", TOPIC_ID), ("theirs", b"u" * 16)):
         image.topics[name] = TopicImage(name, topic_id)
@@ -69,15 +69,15 @@ def check(request: Message, version: int, *rules: tuple[ResourceType, str, Opera
     return AclGuard(authorizer, lambda: image).check(request, version, ALICE)
 
 
-def topic(name: str, operation: Operation) -> tuple[ResourceType, str, Operation]:
+def topic(name: str, operation: AclOperation) -> tuple[ResourceType, str, AclOperation]:
     return ResourceType.TOPIC, name, operation
 
 
-def group(name: str, operation: Operation) -> tuple[ResourceType, str, Operation]:
+def group(name: str, operation: AclOperation) -> tuple[ResourceType, str, AclOperation]:
     return ResourceType.GROUP, name, operation
 
 
-def on_cluster(operation: Operation) -> tuple[ResourceType, str, Operation]:
+def on_cluster(operation: AclOperation) -> tuple[ResourceType, str, AclOperation]:
     return ResourceType.CLUSTER, CLUSTER_NAME, operation
 
 
@@ -111,7 +111,7 @@ def test_who_has_no_rights_gets_nothing_of_any_api_but_a_refusal(key: ApiKey) ->
             request = sample(api.request, version, rng)
             try:
                 permit = check(request, version)
-            except Refused as refused:
+            except RefusedRequest as refused:
                 answer = refused.response
                 assert codes(answer) <= DENIED | {ErrorCode.NONE}
             except Rejected:
@@ -148,13 +148,13 @@ def test_produce_is_done_for_what_may_be_written() -> None:
             TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0)]) for name in ("mine", "theirs")
         ],
     )
-    permit = check(request, 9, topic("mine", Operation.WRITE))
+    permit = check(request, 9, topic("mine", AclOperation.WRITE))
     assert [it.name for it in permit.request.topic_data] == ["mine"]  # type: ignore[attr-defined]
     assert permit.amend is not None
     (refused,) = permit.amend(APIS[ApiKey.PRODUCE].response()).responses
     assert (refused.name, refused.partition_responses[0].error_code) == ("theirs", 29)
     with pytest.raises(Rejected, match="theirs"):
-        check(ProduceRequest(acks=0, topic_data=request.topic_data), 9, topic("mine", Operation.WRITE))
+        check(ProduceRequest(acks=0, topic_data=request.topic_data), 9, topic("mine", AclOperation.WRITE))
 
 
 @pytest.mark.conforms("SEC-5")
@@ -165,7 +165,7 @@ def test_fetch_is_for_readers_and_what_replicas_fetch_for_brokers(version: int) 
         FetchTopic("mine" if by_name else "", TOPIC_ID if not by_name else bytes(16), [FetchPartition(0)]),
         FetchTopic("theirs" if by_name else "", b"u" * 16 if not by_name else bytes(16), [FetchPartition(1)]),
     ]
-    permit = check(FetchRequest(max_wait_ms=500, topics=topics), version, topic("mine", Operation.READ))
+    permit = check(FetchRequest(max_wait_ms=500, topics=topics), version, topic("mine", AclOperation.READ))
     assert permit.request.topics == topics[:1]  # type: ignore[attr-defined]
     assert permit.amend is not None
     (answer,) = permit.amend([])
@@ -175,16 +175,16 @@ def test_fetch_is_for_readers_and_what_replicas_fetch_for_brokers(version: int) 
         if by_name
         else FetchRequest(topics=topics, replica_state=ReplicaState(2, 7))
     )
-    assert check(replica, version, on_cluster(Operation.CLUSTER_ACTION)).amend is None
-    forged = check(replica, version, topic("mine", Operation.READ), topic("theirs", Operation.READ))
+    assert check(replica, version, on_cluster(AclOperation.CLUSTER_ACTION)).amend is None
+    forged = check(replica, version, topic("mine", AclOperation.READ), topic("theirs", AclOperation.READ))
     assert forged.request.topics == []  # type: ignore[attr-defined]
 
 
 @pytest.mark.conforms("SEC-5", "SEC-6")
 def test_the_metadata_log_is_not_read_as_a_topic() -> None:
     request = FetchRequest(topics=[FetchTopic("__cluster_metadata", partitions=[FetchPartition(0)])])
-    assert check(request, 12, topic("*", Operation.ALL)).request.topics == []  # type: ignore[attr-defined]
-    assert check(request, 12, on_cluster(Operation.CLUSTER_ACTION)).amend is None
+    assert check(request, 12, topic("*", AclOperation.ALL)).request.topics == []  # type: ignore[attr-defined]
+    assert check(request, 12, on_cluster(AclOperation.CLUSTER_ACTION)).amend is None
 
 
 @pytest.mark.conforms("SEC-5")
@@ -192,11 +192,11 @@ def test_the_metadata_log_is_not_read_as_a_topic() -> None:
 def test_metadata_hides_what_may_not_be_described(version: int) -> None:
     known = [MetadataResponseTopic(name=name) for name in ("mine", "theirs")]
     everything = MetadataRequest(topics=[] if version == 0 else None)
-    permit = check(everything, version, topic("mine", Operation.READ))
+    permit = check(everything, version, topic("mine", AclOperation.READ))
     assert permit.amend is not None
     assert [it.name for it in permit.amend(MetadataResponse(topics=list(known))).topics] == ["mine"]
     named = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
-    permit = check(named, version, topic("mine", Operation.READ))
+    permit = check(named, version, topic("mine", AclOperation.READ))
     assert permit.amend is not None
     # A request of version 0 of which nothing is left asks for all topics.
     told = permit.amend(MetadataResponse(topics=list(known) if version == 0 else [])).topics
@@ -206,9 +206,9 @@ def test_metadata_hides_what_may_not_be_described(version: int) -> None:
 @pytest.mark.conforms("SEC-5")
 def test_a_topic_is_not_created_by_asking_for_it_without_the_right_to() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name="mine")])
-    rules = topic("*", Operation.DESCRIBE)
+    rules = topic("*", AclOperation.DESCRIBE)
     assert [it.name for it in check(request, 12, rules).request.topics] == ["mine"]  # type: ignore[attr-defined]
-    assert check(request, 12, rules, topic("new", Operation.CREATE)).amend is None
+    assert check(request, 12, rules, topic("new", AclOperation.CREATE)).amend is None
     request.allow_auto_topic_creation = False
     assert check(request, 12, rules).amend is None
 
@@ -216,16 +216,16 @@ def test_a_topic_is_not_created_by_asking_for_it_without_the_right_to() -> None:
 @pytest.mark.conforms("SEC-5")
 def test_topics_are_created_and_deleted_one_by_one() -> None:
     creation = CreateTopicsRequest([CreatableTopic("new", 1, 1), CreatableTopic("other", 1, 1)])
-    permit = check(creation, 7, topic("new", Operation.CREATE))
+    permit = check(creation, 7, topic("new", AclOperation.CREATE))
     assert [it.name for it in permit.request.topics] == ["new"]  # type: ignore[attr-defined]
     assert permit.amend is not None
     assert [(it.name, it.error_code) for it in permit.amend(CreateTopicsResponse()).topics] == [("other", 29)]
-    assert check(creation, 7, on_cluster(Operation.CREATE)).amend is None
+    assert check(creation, 7, on_cluster(AclOperation.CREATE)).amend is None
     for request, version in (
         (DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=TOPIC_ID), DeleteTopicState("theirs")]), 6),
         (DeleteTopicsRequest(topic_names=["mine", "theirs"]), 5),
     ):
-        permit = check(request, version, topic("mine", Operation.DELETE))
+        permit = check(request, version, topic("mine", AclOperation.DELETE))
         assert permit.amend is not None
         (refused,) = permit.amend(DeleteTopicsResponse()).responses
         assert (refused.name, refused.error_code) == ("theirs", 29)
@@ -235,7 +235,7 @@ def test_topics_are_created_and_deleted_one_by_one() -> None:
 def test_a_topic_whose_id_is_not_known_here_is_not_deleted_elsewhere_without_the_right_to() -> None:
     """The controller may know it already: what the broker hands on, it hands on in its own name."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"n" * 16), DeleteTopicState(topic_id=TOPIC_ID)])
-    for rules, left in (((), []), ((topic("mine", Operation.DELETE),), [TOPIC_ID])):
+    for rules, left in (((), []), ((topic("mine", AclOperation.DELETE),), [TOPIC_ID])):
         permit = check(request, 6, *rules)
         assert [it.topic_id for it in permit.request.topics] == left  # type: ignore[attr-defined]
         assert permit.amend is not None
@@ -248,10 +248,10 @@ def test_a_topic_whose_id_is_not_known_here_is_not_deleted_elsewhere_without_the
 @pytest.mark.conforms("SEC-5")
 def test_configurations_of_brokers_are_the_clusters() -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(2, "mine"), DescribeConfigsResource(4, "1")])
-    permit = check(request, 4, topic("mine", Operation.ALTER_CONFIGS))
+    permit = check(request, 4, topic("mine", AclOperation.ALTER_CONFIGS))
     assert permit.amend is not None
     assert codes(permit.amend(APIS[ApiKey.DESCRIBE_CONFIGS].response())) == {31}
-    permit = check(request, 4, on_cluster(Operation.DESCRIBE_CONFIGS))
+    permit = check(request, 4, on_cluster(AclOperation.DESCRIBE_CONFIGS))
     assert permit.amend is not None
     assert codes(permit.amend(APIS[ApiKey.DESCRIBE_CONFIGS].response())) == {29}
 
@@ -260,11 +260,11 @@ def test_configurations_of_brokers_are_the_clusters() -> None:
 def test_offsets_need_rights_on_the_group_and_on_the_topics() -> None:
     topics = [OffsetCommitRequestTopic(name, [OffsetCommitRequestPartition(0)]) for name in ("mine", "theirs")]
     commit = OffsetCommitRequest("g", topics=topics)
-    permit = check(commit, 8, group("g", Operation.READ), topic("mine", Operation.READ))
+    permit = check(commit, 8, group("g", AclOperation.READ), topic("mine", AclOperation.READ))
     assert permit.amend is not None
     assert [it.name for it in permit.amend(OffsetCommitResponse()).topics] == ["theirs"]
-    with pytest.raises(Refused) as refused:
-        check(commit, 8, topic("*", Operation.ALL))
+    with pytest.raises(RefusedRequest) as refused:
+        check(commit, 8, topic("*", AclOperation.ALL))
     assert codes(refused.value.response) == {30}
 
 
@@ -274,7 +274,7 @@ def test_offsets_of_several_groups() -> None:
         return OffsetFetchRequestGroup(name, topics=[OffsetFetchRequestTopics(it, [0]) for it in topics] or None)
 
     request = OffsetFetchRequest(groups=[asked("g", "mine", "theirs"), asked("other", "mine"), asked("all")])
-    rules = group("g", Operation.READ), group("all", Operation.DESCRIBE), topic("mine", Operation.READ)
+    rules = group("g", AclOperation.READ), group("all", AclOperation.DESCRIBE), topic("mine", AclOperation.READ)
     permit = check(request, 8, *rules)
     left = [(it.group_id, it.topics and [its.name for its in it.topics]) for it in permit.request.groups]  # type: ignore[attr-defined]
     assert left == [("g", ["mine"]), ("all", None)]
@@ -290,8 +290,8 @@ def test_offsets_of_several_groups() -> None:
 
 @pytest.mark.conforms("SEC-5")
 def test_groups_that_may_not_be_described_are_not_listed() -> None:
-    permit = check(ListGroupsRequest(), 4, group("g", Operation.DESCRIBE))
+    permit = check(ListGroupsRequest(), 4, group("g", AclOperation.DESCRIBE))
     assert permit.amend is not None
     response = ListGroupsResponse(groups=[ListedGroup(group_id=name) for name in ("g", "other")])
     assert [it.group_id for it in permit.amend(response).groups] == ["g"]
-    assert check(ListGroupsRequest(), 4, on_cluster(Operation.DESCRIBE)).amend is None
+    assert check(ListGroupsRequest(), 4, on_cluster(AclOperation.DESCRIBE)).amend is None

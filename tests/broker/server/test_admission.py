@@ -6,10 +6,10 @@ import pytest
 
 from broker.protocol.api import ApiKey, encode_request
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.server.admission import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.connection import Connection, Outcome, Rejected
+from broker.server.connection_limits import KEPT_FOR_BROKERS, Admission, Doorway
 from broker.server.listener import Listener
-from broker.server.turns import MOST_ENTRIES
+from broker.server.work_budget import MOST_ENTRIES
 from broker.trace import Tracer
 from tests.broker.server.test_connection import Echo
 

@@ -14,8 +14,8 @@ from broker.ports import Buffer
 from broker.protocol.api import APIS, ApiKey, decode_response_header
 from broker.protocol.codec import decode_exactly
 from broker.protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
+from broker.replica.log_view import EpochEnd
 from broker.replica.reads import PartitionRead
-from broker.replica.views import EpochEnd
 from broker.server.handlers.fetch_response import READ_BELOW, TopicAnswer, fetch_reply
 from broker.server.reply import Reply
 

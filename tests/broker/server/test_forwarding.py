@@ -18,7 +18,7 @@ from broker.protocol.messages.describe_quorum import (
 )
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.messages.vote import VoteRequest
-from broker.server.turns import MOST_ENTRIES_ELSEWHERE
+from broker.server.work_budget import MOST_ENTRIES_ELSEWHERE
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import ready
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.errors import ErrorCode
-from broker.groups.account import Kind
+from broker.groups.memory_quota import MemoryKind
 from broker.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -27,9 +27,9 @@ LONG_SESSION_MS = 1_800_000
 JOIN, OLDER_JOIN = 9, 3
 
 
-def held(cluster: SimulatedCluster, broker: int) -> dict[Kind, int]:
+def held(cluster: SimulatedCluster, broker: int) -> dict[MemoryKind, int]:
     account = cluster.node(f"n{broker}").groups.account
-    return {kind: account.held(kind) for kind in Kind}
+    return {kind: account.held(kind) for kind in MemoryKind}
 
 
 class Client(Asking):
@@ -101,9 +101,9 @@ def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalance
             for number in range(500):
                 await client.joins(f"h{number}", version=version, size=size)
                 now = held(cluster, client.broker)
-                assert now[Kind.NEWCOMERS] <= LIMIT // 4
-                assert now[Kind.NEWCOMERS] + now[Kind.MEMBERS] <= LIMIT // 2
-            assert now[Kind.NEWCOMERS] > LIMIT // 8
+                assert now[MemoryKind.NEWCOMERS] <= LIMIT // 4
+                assert now[MemoryKind.NEWCOMERS] + now[MemoryKind.MEMBERS] <= LIMIT // 2
+            assert now[MemoryKind.NEWCOMERS] > LIMIT // 8
             other = Client(cluster)
             other.broker = client.broker
             second = (await other.joins("honest")).member_id
@@ -120,7 +120,7 @@ def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalance
             await client.syncs("honest", await client.joins("honest", first))
             page = metrics_of(cluster.node(f"n{client.broker}"), cluster.loop.time())
             shown = {it.labels["kind"]: it.value for it in page if it.name == "broker_group_bytes"}
-            assert shown["newcomers"] == held(cluster, client.broker)[Kind.NEWCOMERS] > 0
+            assert shown["newcomers"] == held(cluster, client.broker)[MemoryKind.NEWCOMERS] > 0
             for _ in range(40):  # until none of the others has a session any more
                 await asyncio.sleep(60)
                 assert await client.heartbeat("honest", first, 3) is ErrorCode.NONE
@@ -138,12 +138,12 @@ def test_a_coordinator_that_is_deposed_holds_nothing_any_more() -> None:
             for number in range(30):
                 await client.joins("honest" if number % 2 else f"h{number}")
             old, others = client.broker, [f"n{node}" for node in cluster.addresses if node != client.broker]
-            assert held(cluster, old)[Kind.NEWCOMERS] > 0
+            assert held(cluster, old)[MemoryKind.NEWCOMERS] > 0
             cluster.partition([f"n{old}"], others)
             await asyncio.sleep(20)
             cluster.heal()
             await cluster.until(lambda: sum(held(cluster, old).values()) == 0)
-            new = next(node for node in cluster.addresses if held(cluster, node)[Kind.MEMBERS])
-            assert held(cluster, new)[Kind.NEWCOMERS] == 0, "nobody has told it of who had not come yet"
+            new = next(node for node in cluster.addresses if held(cluster, node)[MemoryKind.MEMBERS])
+            assert held(cluster, new)[MemoryKind.NEWCOMERS] == 0, "nobody has told it of who had not come yet"
 
         cluster.run(story())

@@ -16,7 +16,7 @@ from broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from broker.server.handlers.groups_handler import GroupsHandler
-from broker.server.turns import Work
+from broker.server.work_budget import Work
 
 A = TypeVar("A")
 

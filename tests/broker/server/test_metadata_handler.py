@@ -13,7 +13,7 @@ from broker.protocol.messages.metadata import MetadataRequest
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
 from broker.server.handlers.metadata_handler import NOBODY, MetadataHandler
-from broker.server.turns import Turns
+from broker.server.work_budget import Turns
 
 VERSION = 12
 

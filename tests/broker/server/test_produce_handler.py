@@ -18,7 +18,7 @@ from broker.protocol.messages.produce import (
     TopicProduceData,
 )
 from broker.protocol.records import BATCH_HEADER_SIZE, CorruptBatch, Record, build_batch, validate_batches
-from broker.replica.partition import Appended
+from broker.replica.partition import PendingAppend
 from broker.server.connection import Connection, Slot
 from broker.server.dispatch import Call, Dispatcher
 from broker.server.handlers.fetch_response import uvarint
@@ -47,7 +47,7 @@ class Replicas:
         records: bytearray | memoryview,
         acks: int,
         timeout: float,  # noqa: ARG002 - the signature of the replicas
-    ) -> Appended:
+    ) -> PendingAppend:
         if topic == "missing":
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
         if self.refuse is not None:
@@ -63,7 +63,7 @@ class Replicas:
         if acks == -1:
             done = asyncio.get_running_loop().create_future()
             self.waiting.append(done)
-        return Appended(base, 0, done)
+        return PendingAppend(base, 0, done)
 
     def commit(self, code: ErrorCode = ErrorCode.NONE) -> None:
         for future in self.waiting:

@@ -18,9 +18,9 @@ from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Caller
-from broker.server.original_caller import address_bytes, caller_of, principal_bytes
+from broker.server.envelope_principal import address_bytes, caller_of, principal_bytes
 from broker.server.security import AUTHORIZER
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private
@@ -49,7 +49,7 @@ def elsewhere(cluster: SimulatedCluster) -> int:
     return min(it.node_id for it in cluster.machines.values() if it.name != cluster.controller())
 
 
-def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, str, Operation]) -> None:
+def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, str, AclOperation]) -> None:
     """Have one broker know rules that the others do not: it lags behind, or it lies."""
     authorizer = cluster.node(f"n{broker}")._security.authorizer
     assert authorizer is not None
@@ -70,12 +70,14 @@ def test_what_the_broker_on_the_way_allows_the_controller_may_refuse(cluster: Si
         assert isinstance(created, CreateTopicsResponse)
         assert [it.error_code for it in created.topics] == [ErrorCode.NONE] * 2
         kind = ResourceType.TOPIC
-        rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", Operation.DELETE, Permission.ALLOW)
+        rule = AclCreation(kind, "mine", PatternType.LITERAL, "User:alice", "*", AclOperation.DELETE, Permission.ALLOW)
         ruled = await root.request(asked, CreateAclsRequest([rule]), 3, 10.0)
         assert isinstance(ruled, CreateAclsResponse)
         await cluster.until(lambda: all(len(cluster.node(name).image.acls) == 1 for name in cluster.machines))
         await cluster.until(lambda: "theirs" in cluster.node(f"n{asked}").image.topics)
-        believe(cluster, asked, (kind, "*", Operation.ALL), (ResourceType.CLUSTER, "kafka-cluster", Operation.ALL))
+        believe(
+            cluster, asked, (kind, "*", AclOperation.ALL), (ResourceType.CLUSTER, "kafka-cluster", AclOperation.ALL)
+        )
         deletion = DeleteTopicsRequest([DeleteTopicState(name) for name in ("theirs", "mine")], timeout_ms=5_000)
         deleted = await alice.request(asked, deletion, 6, 10.0)
         assert isinstance(deleted, DeleteTopicsResponse)
@@ -95,7 +97,7 @@ def test_who_has_a_topic_made_by_asking_for_it_is_known_to_the_controller(cluste
         await started(cluster)
         alice = client(cluster, as_user("alice", ALICES))
         asked = elsewhere(cluster)
-        believe(cluster, asked, (ResourceType.TOPIC, "*", Operation.ALL))
+        believe(cluster, asked, (ResourceType.TOPIC, "*", AclOperation.ALL))
         request = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
         answer = await alice.request(asked, request, 12, 10.0)
         assert isinstance(answer, MetadataResponse)

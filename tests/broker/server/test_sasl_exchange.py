@@ -17,14 +17,14 @@ from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from broker.protocol.schema import Message
 from broker.security.passwords import Password
 from broker.security.sasl import PLAIN, Accounts
-from broker.security.scram import Mechanism, ScramClient
+from broker.security.scram import ScramClient, ScramMechanism
 from broker.server import sasl_gate
 from broker.server.connection import ConnectionHost
-from broker.server.sasl_gate import Entry, SaslGate
+from broker.server.sasl_gate import ListenerAuthentication, SaslGate
 from tests.broker.server.test_connection import Echo, answer, framed, serve
 
 PASSWORD = b"pencil"
-SCRAM = Mechanism.SHA_512
+SCRAM = ScramMechanism.SHA_512
 
 
 class Client:
@@ -54,7 +54,7 @@ class Client:
             assert await self.reader.read(1) == b""
 
     async def log_in(
-        self, user: str = "user", mechanism: Mechanism = SCRAM, password: bytes = PASSWORD
+        self, user: str = "user", mechanism: ScramMechanism = SCRAM, password: bytes = PASSWORD
     ) -> SaslAuthenticateResponse:
         """The last answer."""
         shaken: SaslHandshakeResponse = await self.ask(SaslHandshakeRequest(mechanism.title), 1)
@@ -69,7 +69,7 @@ class Client:
 
 def story(tell: Callable[[Client, Echo], Awaitable[None]], max_reauth_ms: int = 0) -> None:
     accounts = Accounts({name: Password("pencil") for name in ("user", "other")}, dict, b"secret")
-    entry = Entry((PLAIN, *(each.title for each in Mechanism)), accounts, 10_000, max_reauth_ms)
+    entry = ListenerAuthentication((PLAIN, *(each.title for each in ScramMechanism)), accounts, 10_000, max_reauth_ms)
 
     def entrance(inside: ConnectionHost) -> ConnectionHost:
         return SaslGate(inside, entry)
@@ -198,7 +198,7 @@ def test_nobody_becomes_another_on_the_way(how: str, monkeypatch: pytest.MonkeyP
         if how == "another user":
             assert (await client.log_in("other")).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         elif how == "another mechanism":
-            shaken = await client.ask(SaslHandshakeRequest(Mechanism.SHA_256.title), 1)
+            shaken = await client.ask(SaslHandshakeRequest(ScramMechanism.SHA_256.title), 1)
             assert shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE
         elif how == "a wrong password":
             await client.ask(SHAKE, 1)

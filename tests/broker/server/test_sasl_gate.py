@@ -22,9 +22,9 @@ from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.protocol.messages.vote import VoteRequest
 from broker.security.passwords import Password
-from broker.security.scram import Mechanism, salted
-from broker.server.approach import Approach, log_in
+from broker.security.scram import ScramMechanism, salted
 from broker.server.client import PeerConnector
+from broker.server.peer_security import Approach, log_in
 from broker.server.security import Security
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private
@@ -174,9 +174,9 @@ def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> N
         return [result.error_code for result in response.results]
 
     def upserted(password: str) -> AlterUserScramCredentialsRequest:
-        secret = salted(password.encode(), b"salt", 4096, Mechanism.SHA_512)
+        secret = salted(password.encode(), b"salt", 4096, ScramMechanism.SHA_512)
         return AlterUserScramCredentialsRequest(
-            upsertions=[ScramCredentialUpsertion("alice", Mechanism.SHA_512, 4096, b"salt", secret)]
+            upsertions=[ScramCredentialUpsertion("alice", ScramMechanism.SHA_512, 4096, b"salt", secret)]
         )
 
     async def lets_in(password: str) -> bool:

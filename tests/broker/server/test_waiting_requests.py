@@ -16,7 +16,7 @@ from broker.protocol.messages.join_group import JoinGroupRequest
 from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from broker.protocol.schema import Message
 from broker.security.authorizer import Caller
-from broker.server.dispatch import Dispatcher, Guard, Permit
+from broker.server.dispatch import Dispatcher, Permit, RequestGuard
 from broker.server.handlers.groups_handler import GroupsHandler
 
 LARGE = 1 << 20
@@ -51,7 +51,7 @@ class Coordinator:
 
 
 @pytest.mark.parametrize("guard", [None, Everybody()], ids=["without rules", "with rules"])
-def test_neither_the_frame_nor_the_request_is_kept_while_it_waits(guard: Guard | None) -> None:
+def test_neither_the_frame_nor_the_request_is_kept_while_it_waits(guard: RequestGuard | None) -> None:
     answers: list[Any] = []
 
     async def story() -> None:

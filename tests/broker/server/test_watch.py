@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from broker.server.watch import DeathWatch
+from broker.server.failure_detector import DeathWatch
 from broker.trace import Tracer, Value
 
 

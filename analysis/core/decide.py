@@ -1,0 +1,249 @@
+"""From a partition's summary and facts to what is wrong with it: the theorem's last step.
+
+Here the values that only reads showed meet the appends they may be, and the gaps meet the appends that may fill them.
+Every finding names offsets, values and times, which single out the operations that contradict each other; `explain`
+fetches those and tells the story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from analysis.core.aggregates import Facts, FinalEnd, Offenders
+from analysis.core.log_finding import LogFinding
+from analysis.core.lost_values import LOSSES, losses
+from analysis.core.rows import I64
+from analysis.core.scans import APPENDS, QUERIES, KeyedScan, Pair
+from analysis.core.summary import LISTED, PRODUCER_SHIFT, SEQUENCE_MASK, Located, Summary
+from history.schemas import FAIL, INF, INFO, OK
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where loose appends ended up: `offset`, `value`, release and deadline. Ordered by offset."""
+
+    offset: I64
+    value: I64
+    release: I64
+    deadline: I64
+
+    @classmethod
+    def nothing(cls) -> Placement:
+        return cls(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The state of one partition: linearizable iff `findings` is empty."""
+
+    findings: tuple[LogFinding, ...]
+    placed: Placement
+    length: int
+    final_end: FinalEnd | None
+    stats: dict[str, int] = field(default_factory=dict)
+
+
+def conclude(summary: Summary, facts: Facts) -> Conclusion:
+    """Decides one partition."""
+    final_end = facts.final_end()
+    hits = _look_up(summary.located, facts)
+    findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end)]
+    first = _first_damage(findings)
+    found, placed = _placements(summary, facts, hits, first)
+    findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
+    findings += _offences(facts)
+    stats = {
+        "gaps_filled": len(placed.offset) - int((hits >= 0).sum()),
+        "located_by_reads": int((hits >= 0).sum()),
+        "unlocated_acknowledged": int((facts.loose.type == OK).sum() - (facts.loose.type[hits[hits >= 0]] == OK).sum()),
+    }
+    return Conclusion(tuple(_joined(findings)), placed, summary.stop, final_end, {**facts.counts, **stats})
+
+
+def _look_up(located: Located, facts: Facts) -> I64:
+    """The index of the loose append that each located value is, or -1."""
+    if not len(located.value) or not len(facts.loose.value):
+        return np.full(len(located.value), -1, np.int64)
+    order = np.argsort(facts.loose.value, kind="stable")
+    values = facts.loose.value[order]
+    at = np.minimum(np.searchsorted(values, located.value), len(values) - 1)
+    return np.where(values[at] == located.value, order[at], -1)
+
+
+def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
+    """C1 and C2: a value at two offsets, never produced, or produced by an append that failed."""
+    located = summary.located
+    unknown = np.flatnonzero(hits < 0)
+    if len(unknown):
+        # Not a loose append: either nobody's, or a bound append's that was acknowledged elsewhere.
+        last = min(len(unknown), LISTED) - 1
+        for place, at in enumerate(unknown[: last + 1].tolist()):
+            count = len(unknown) - last if place == last else 1
+            yield LogFinding("phantom", "unknown-value", count, (int(located.offset[at]),), (int(located.value[at]),))
+    known = np.flatnonzero(hits >= 0)
+    failed = known[facts.loose.type[hits[known]] == FAIL]
+    if len(failed):
+        at = int(failed[0])
+        yield LogFinding(
+            "aborted-read", "failed-value", len(failed), (int(located.offset[at]),), (int(located.value[at]),)
+        )
+    order = known[np.lexsort((located.offset[known], hits[known]))]
+    again = np.flatnonzero(hits[order][1:] == hits[order][:-1]) + 1
+    if len(again):
+        at = again[np.argmin(located.offset[order[again]])]
+        where = (int(located.offset[order[at - 1]]), int(located.offset[order[at]]))
+        yield LogFinding("duplicate", "value-twice", len(again), where, (int(located.value[order[at]]),))
+
+
+def _first_damage(findings: list[LogFinding]) -> int:
+    """The first offset from which values were lost or replaced; order contradictions beyond it are consequences."""
+    damage = {*LOSSES, "offset-mismatch"}
+    return min((offset for each in findings if each.name in damage for offset in each.offsets), default=INF)
+
+
+def _placements(summary: Summary, facts: Facts, hits: I64, first_damage: int) -> tuple[list[LogFinding], Placement]:
+    """C3 and the real-time bounds of loose appends: those that reads located, and those that must fill gaps."""
+    located = summary.located
+    known = np.flatnonzero((hits >= 0) & (facts.loose.type[hits] != FAIL)) if len(facts.loose.type) else hits[:0]
+    index = hits[known]
+    sure = facts.loose.type[index] == OK
+    release, deadline = facts.loose.inv[index], np.where(sure, facts.loose.ret[index], INF)
+    offset = located.offset[known]
+    findings = []
+    late = np.flatnonzero((release > located.latest[known]) & (offset < first_damage))
+    if len(late):
+        at = int(late[0])
+        findings.append(_pair("located-late", int(offset[at]), int(release[at]), int(located.latest[known[at]]), 0, -1))
+    early = np.flatnonzero((located.earliest[known] > deadline) & (offset < first_damage))
+    if len(early):
+        at = int(early[0])
+        bounds = int(located.earliest[known[at]]), int(deadline[at])
+        findings.append(_pair("located-early", int(offset[at]), *bounds, -1, 0))
+    if sure.any():
+        behind = np.maximum.accumulate(release)
+        crossed = np.flatnonzero((behind > deadline) & (offset < first_damage))
+        if len(crossed):
+            at = int(crossed[0])
+            findings.append(_pair("located-crossed", int(offset[at]), int(behind[at]), int(deadline[at]), 0, 0))
+    placed = Placement(offset, located.value[known], release, deadline)
+    free = (facts.loose.type == INFO) | (facts.loose.type == OK)
+    free[index] = False
+    unfilled, filled = _fill(summary, facts, np.flatnonzero(free), placed)
+    return findings + unfilled, filled
+
+
+def _pair(rule: str, offset: int, inv: int, ret: int, release_kind: int, deadline_kind: int) -> LogFinding:
+    return LogFinding("append-reorder", rule, 1, (offset,), (), inv, ret, (release_kind, deadline_kind))
+
+
+def _fill(summary: Summary, facts: Facts, free: I64, placed: Placement) -> tuple[list[LogFinding], Placement]:
+    """Gaps in ascending order take the unused loose appends in order of invocation.
+
+    Since no gap's `latest` is before an earlier gap's, an append too late for one gap may fit the next, and an append
+    that fits is never needed more by a later gap: this fills as many gaps as can be filled.
+    """
+    gaps = summary.gaps
+    if not gaps.count:
+        return [], placed
+    latest = gaps.latest
+    if len(placed.deadline) and placed.deadline.min() < INF:
+        behind = np.append(np.minimum.accumulate(placed.deadline[::-1])[::-1], INF)
+        latest = np.minimum(latest, behind[np.searchsorted(placed.offset, gaps.start)])
+    free = free[np.lexsort((facts.loose.value[free], facts.loose.inv[free]))]
+    inv = facts.loose.inv[free].tolist()
+    taken, where, next_free, unfilled = [], [], 0, 0
+    findings: list[LogFinding] = []
+    for start, stop, limit in zip(gaps.start.tolist(), gaps.stop.tolist(), latest.tolist(), strict=True):
+        for offset in range(start, stop):
+            if next_free == len(inv) or inv[next_free] > limit:
+                if not unfilled:
+                    candidate = int(facts.loose.value[free[next_free]]) if next_free < len(inv) else -1
+                    findings.append(LogFinding("gap", "unfilled-offset", 1, (offset,), (candidate,), ret=limit))
+                unfilled += stop - offset
+                break
+            taken.append(next_free)
+            where.append(offset)
+            next_free += 1
+    findings = [replace(each, count=unfilled) for each in findings]
+    return findings, _with_filled(placed, facts, free, taken, where)
+
+
+def _with_filled(placed: Placement, facts: Facts, free: I64, taken: list[int], where: list[int]) -> Placement:
+    index = free[taken] if taken else free[:0]
+    offset = np.concatenate((placed.offset, np.array(where, np.int64)))
+    order = np.argsort(offset, kind="stable")
+    return Placement(
+        offset[order],
+        np.concatenate((placed.value, facts.loose.value[index]))[order],
+        np.concatenate((placed.release, facts.loose.inv[index]))[order],
+        np.concatenate((placed.deadline, np.full(len(index), INF, np.int64)))[order],
+    )
+
+
+NAMES = {
+    (APPENDS, APPENDS): "append-reorder",
+    (APPENDS, QUERIES): "future-read",
+    (QUERIES, APPENDS): "stale-read",
+    (QUERIES, QUERIES): "non-monotonic-high-watermark",
+}
+
+
+def _realtime(summary: Summary, first_damage: int) -> Iterator[LogFinding]:
+    """The theorem's condition, by kind of release and deadline."""
+    for index, pair in enumerate(summary.realtime.worst):
+        kinds = (index // 2, index % 2)
+        if pair is None or (pair.later >= first_damage and kinds != (QUERIES, QUERIES)):
+            continue
+        yield _from_pair(NAMES[kinds], "real-time", pair, kinds)
+
+
+def _from_pair(name: str, rule: str, pair: Pair, kinds: tuple[int, int], session: int = -1) -> LogFinding:
+    offsets = (pair.earlier, pair.later)
+    return LogFinding(name, rule, 1, offsets, (), pair.release, pair.deadline, kinds, session=session)
+
+
+def _sessions(summary: Summary) -> Iterator[LogFinding]:
+    for session, pair in sorted(summary.sessions.worst.items()):
+        yield _from_pair("session-violation", "session", pair, (QUERIES, -1), session)
+
+
+def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
+    """Acknowledged appends of one producer, pipelined, keep the order of their sequences: those that were told their
+    offset among each other, and those of which reads alone tell it."""
+    located, known = summary.located, np.flatnonzero(hits >= 0)
+    sure = known[facts.loose.type[hits[known]] == OK]
+    sure = sure[np.unique(hits[sure], return_index=True)[1]]  # one that was shown twice is a duplicate
+    sure.sort()
+    value = located.value[sure]
+    shown = KeyedScan.of_sequences(value >> PRODUCER_SHIFT, value & SEQUENCE_MASK, located.offset[sure])
+    for producer, pair in sorted({**shown.worst, **summary.producers.worst}.items()):
+        values = (producer << 32 | pair.release, producer << 32 | pair.deadline)
+        name = "duplicate" if pair.release == pair.deadline else "producer-order"
+        yield LogFinding(name, "sequence-falls", 1, (pair.earlier, pair.later), values)
+
+
+def _offences(facts: Facts) -> Iterator[LogFinding]:
+    def finding(name: str, rule: str, each: Offenders) -> LogFinding:
+        return LogFinding(name, rule, each.count, (each.offset,), (), each.inv, process=each.process)
+
+    if facts.skips.count:
+        yield finding("poll-skip", "not-contiguous", facts.skips)
+    if facts.regressions.count:
+        yield finding("poll-regression", "goes-back", facts.regressions)
+    if facts.overruns.count:
+        yield finding("future-read", "past-own-bound", facts.overruns)
+
+
+def _joined(findings: list[LogFinding]) -> Iterator[LogFinding]:
+    """One finding per name and rule, the first stands for all; unknown values may yet turn out to differ in kind."""
+    joined: dict[tuple[object, ...], LogFinding] = {}
+    for each in findings:
+        key = (each.name, each.rule, each.offsets if each.rule == "unknown-value" else ())
+        known = joined.setdefault(key, each)
+        if known is not each:
+            also = (*known.also, *each.values[:1], *each.also) if each.name in LOSSES else ()
+            joined[key] = replace(known, count=known.count + each.count, also=also[:LISTED])
+    return iter(joined.values())

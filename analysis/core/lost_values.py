@@ -1,0 +1,132 @@
+"""Which values are gone: what values at one offset, the final reads and the final ends prove of each.
+
+A complete final read decides: an acknowledged value that it lacks, wherever it may have looked for it, is lost. Without
+one, a value is lost when another one was seen in its place, when another one was acknowledged there too, or when the
+log was shown to end before it. Each lost value is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.core.aggregates import Facts, FinalEnd, FinalReads
+from analysis.core.evidence import ACK, FINAL, SEEN
+from analysis.core.log_finding import LogFinding
+from analysis.core.rows import I64, Bools
+from analysis.core.summary import LISTED, Summary
+from history.schemas import OK
+
+LOST: Final = "lost-acknowledged-write"
+TRUNCATED: Final = "committed-then-truncated"
+LOSSES: Final = (TRUNCATED, LOST)
+
+
+def losses(summary: Summary, facts: Facts, hits: I64, end: FinalEnd | None) -> Iterator[LogFinding]:
+    """The lost and truncated values of a partition, and offsets whose values differ though none is known to be gone.
+
+    `hits`: the loose append that each located value is, or -1; `end`: what a complete final read showed.
+    """
+    if end is None and not len(facts.finals.end) and not len(summary.extras):
+        return
+    away = _seen_away(summary, final=end is not None)
+    for offset, claims in _conflicts(summary, away):
+        yield from _at_one_offset(offset, claims, facts.finals, end)
+    if end is None:
+        yield from _beyond_the_end(summary, facts.finals, away)
+    else:
+        yield from _not_in_the_end(summary, facts, hits, end, away)
+
+
+class _Claim(NamedTuple):
+    """A value claimed for an offset. `ret`: when it was acknowledged; `away`: it was seen at another offset."""
+
+    value: int
+    flags: int
+    ret: int
+    canonical: bool
+    away: bool
+
+
+def _seen_away(summary: Summary, *, final: bool) -> I64:
+    """Values that reads (only final ones) showed where they were not acknowledged: they are not lost but misplaced."""
+    wanted = FINAL if final else SEEN
+    places = (summary.located, summary.extras, summary.conflicts)
+    return np.concatenate([each.value[((each.flags & ACK) == 0) & ((each.flags & wanted) != 0)] for each in places])
+
+
+def _conflicts(summary: Summary, away: I64) -> Iterator[tuple[int, list[_Claim]]]:
+    """The offsets for which several values are claimed, ascending."""
+    at: dict[int, list[_Claim]] = {}
+    for canonical, each in ((True, summary.conflicts), (False, summary.extras)):
+        columns = (each.offset, each.value, each.flags, each.deadline, np.isin(each.value, away))
+        for offset, value, flags, ret, gone in zip(*(column.tolist() for column in columns), strict=True):
+            at.setdefault(offset, []).append(_Claim(value, flags, ret, canonical, gone))
+    return iter(sorted(at.items()))
+
+
+def _at_one_offset(offset: int, claims: list[_Claim], finals: FinalReads, end: FinalEnd | None) -> Iterator[LogFinding]:
+    """C1: several values for one offset. Which of them is gone, if that can be told?"""
+    values = tuple(each.value for each in claims)
+    doubtful = [each for each in claims if not each.flags & FINAL and not each.away]
+    told = False
+    for each in doubtful:
+        others = [other for other in claims if other.value != each.value]
+        replaced = any(other.flags & SEEN for other in others)
+        ended = end is not None or bool(_excluded(finals, np.array([offset]), np.array([each.ret])).any())
+        if each.flags & ACK and (replaced or ended):
+            told = True
+            if end is None or not each.canonical:  # else `missing` has it
+                rule = "offset-holds-another" if replaced else "not-in-final-read"
+                yield LogFinding(LOST, rule, 1, (offset,), (each.value, *values))
+        if each.flags & SEEN and (end is not None or any(other.flags & FINAL for other in others)):
+            told = True
+            yield LogFinding(TRUNCATED, "seen-then-replaced", 1, (offset,), (each.value, *values))
+    if told:
+        return
+    rivals = sorted((each for each in doubtful if each.flags & ACK), key=lambda each: (each.ret, each.value))
+    for each in rivals[:-1]:
+        yield LogFinding(LOST, "acknowledged-at-one-offset", 1, (offset,), (each.value, rivals[-1].value))
+    yield LogFinding("offset-mismatch", "two-values", 1, (offset,), values)
+
+
+def _beyond_the_end(summary: Summary, finals: FinalReads, away: I64) -> Iterator[LogFinding]:
+    """Without a complete final read: values acknowledged before the log was shown to end where they should be."""
+    missing = summary.missing
+    lost = _excluded(finals, missing.offset, missing.ret)
+    lost &= ~np.isin(missing.value, away) & ~np.isin(missing.offset, summary.conflicts.offset)
+    if lost.any():
+        yield _listed("not-in-final-read", int(lost.sum()), missing.offset[lost], missing.value[lost])
+
+
+def _excluded(finals: FinalReads, offset: I64, ret: I64) -> Bools:
+    """Whether the longest end that was finally asked for after `ret` lies at or before each offset."""
+    since = finals.end_inv[None, :] > ret[:, None]
+    longest = np.where(since, finals.end[None, :], -1).max(axis=1, initial=-1)
+    return np.asarray(since.any(axis=1) & (longest <= offset))
+
+
+def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, away: I64) -> Iterator[LogFinding]:
+    """A complete final read decides: what it lacks, and was there before its end was asked, is gone."""
+    missing, located, loose = summary.missing, summary.located, facts.loose
+    lost = ~np.isin(missing.value, away)
+    if lost.any():
+        count = missing.count - int((~lost).sum())
+        yield _listed("not-in-final-read", count, missing.offset[lost], missing.value[lost])
+    kept = (located.flags & FINAL) != 0
+    found = np.zeros(len(loose.value), np.bool_)
+    found[hits[kept & (hits >= 0)]] = True
+    for value in loose.value[(loose.type == OK) & ~found & ~np.isin(loose.value, away)].tolist():
+        yield LogFinding(LOST, "not-in-final-read", 1, (), (value,))
+    gone = ~kept & (hits >= 0) & (located.latest < end.inv) & ~np.isin(located.offset, summary.conflicts.offset)
+    gone &= ~np.isin(located.value, located.value[kept])
+    if gone.any():
+        at = np.flatnonzero(gone)
+        where, also = (int(located.offset[at[0]]),), tuple(located.value[at[1:LISTED]].tolist())
+        yield LogFinding(TRUNCATED, "seen-not-in-final-read", len(at), where, (int(located.value[at[0]]),), also=also)
+
+
+def _listed(rule: str, count: int, offset: I64, value: I64) -> LogFinding:
+    return LogFinding(LOST, rule, count, (int(offset[0]),), (int(value[0]),), also=tuple(value[1:].tolist()))

@@ -1,0 +1,1 @@
+"""Engines: the same checks in this process or as Spark jobs."""

@@ -1,0 +1,52 @@
+"""The register check over a run's Parquet files: in process, or with a task for each file on Spark's workers.
+
+A file holds whole keys, and keys are independent, so that only reports travel and both ways give the same one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.core.registers import RegisterReport, check
+from analysis.engines.log import numbered
+from history.regular_files import require_regular
+from history.schemas import REGISTERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register_files(tables: Path) -> list[Path]:
+    """The compacted register files below `tables/`, in order."""
+    return sorted((tables / "registers").glob("part-*.parquet"))
+
+
+def check_registers(files: Sequence[Path], session: SparkSession | None) -> RegisterReport:
+    """Judge all keys; with a session on its workers, which must see the files under the same paths."""
+    paths = [str(path.resolve()) for path in files]
+    if session is None or not paths:
+        reports = [_judge(path) for path in paths]
+    else:
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    report = pickle.dumps(_judge(paths[number]), protocol=5)
+                    yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], ["payload"])
+
+        rows = numbered(session, len(paths)).mapInArrow(work, "payload binary").collect()
+        reports = [pickle.loads(bytes(row.payload)) for row in rows]
+    merged = RegisterReport()
+    for report in sorted(reports, key=lambda each: sorted(each.keys)):
+        merged = merged.merge(report)
+    return merged
+
+
+def _judge(path: str) -> RegisterReport:
+    return check(pq.ParquetFile(require_regular(path)).read().cast(REGISTERS))

@@ -1,0 +1,215 @@
+"""The replica check over a run's collected files: one task per partition, in process or on Spark's workers.
+
+Each task reads the files of every node, writes them as tables (`tables/replicas/`, one row per record in each
+replica's files, and `tables/epochs/`), and judges them; only the report travels.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.core.explain import Key
+from analysis.core.replica_evidence import (
+    Circumstances,
+    ReplicaReport,
+    acknowledged_before,
+    appends_of,
+    client_orders,
+)
+from analysis.core.replicas import check_partition, missing_below
+from analysis.earlier import Demanded
+from analysis.engines.log import numbered, read
+from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles.log import ReplicaLog
+from history.topic_folders import folder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DATA: Final = "data"
+EARLIER: Final = "earlier"
+"""Where the directories of a node have its files: as collected at the end, and as they were before that."""
+
+REPLICAS: Final = pa.schema(
+    [
+        pa.field("node", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("offset", pa.int64()),
+        pa.field("epoch", pa.int64()),
+        pa.field("value", pa.int64()),
+        pa.field("digest", pa.uint64()),
+    ]
+)
+EPOCHS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("start_offset", pa.int64())])
+
+NO_DUMPS: Final = Demanded()
+
+
+@dataclass(frozen=True)
+class ReplicaTask:
+    """One partition: in which format and where its replicas' files lie, and what its clients recorded.
+
+    `replicas`, `earlier`: by node, its data directory as it was collected, and as it was dumped before. `missing`: the
+    nodes that should have a replica and have none; `strays`: those that should not and have one. `undumped`: the nodes
+    in whose earlier dump a replica is missing. `dumps`: what is demanded of earlier dumps.
+    """
+
+    key: Key
+    format: str
+    replicas: tuple[tuple[str, str], ...]
+    earlier: tuple[tuple[str, str], ...]
+    missing: tuple[str, ...]
+    strays: tuple[str, ...]
+    undumped: tuple[str, ...]
+    dumps: Demanded
+    operations: tuple[str, ...]
+    tables: str
+    around: Circumstances
+    preallocates: bool
+
+
+def tasks_of(
+    run_dir: Path,
+    operations: Mapping[Key, Sequence[Path]],
+    assigned: Mapping[Key, Sequence[str]],
+    around: Circumstances,
+    dumps: Demanded = NO_DUMPS,
+    *,
+    format: str,
+    preallocates: bool = False,
+) -> list[ReplicaTask]:
+    """A task for every partition that is assigned to nodes or has files on some. Raises KeyError for a format without a
+    reader."""
+    found, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
+    tables = str((run_dir / "tables").resolve())
+    tasks = []
+    for key in sorted({*found, *assigned}):
+        nodes, here, before = assigned.get(key, ()), found.get(key, {}), earlier.get(key, {})
+        task = ReplicaTask(
+            key,
+            format,
+            replicas=tuple((node, data) for node, data in here.items() if node in nodes),
+            earlier=tuple((node, data) for node, data in before.items() if node in nodes),
+            missing=tuple(node for node in nodes if node not in here),
+            strays=tuple(node for node in here if node not in nodes),
+            undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*before, *dumps.lost}),
+            dumps=dumps,
+            operations=tuple(str(path.resolve()) for path in operations.get(key, ())),
+            tables=tables,
+            around=around,
+            preallocates=preallocates,
+        )
+        tasks.append(task)
+    return tasks
+
+
+def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]]:
+    """By partition, the nodes that hold a replica, and their data directories."""
+    found: dict[Key, dict[str, str]] = {}
+    for data in sorted((run_dir / "nodes").glob(f"*/{name}")):
+        for key in FORMATS[format].partitions(data):
+            found.setdefault(key, {})[data.parent.name] = str(data.resolve())
+    return found
+
+
+def judge(task: ReplicaTask) -> ReplicaReport:
+    """Read, tabulate and judge one partition. What cannot be judged is undecided; nothing is raised."""
+    name = f"{task.key[0]}-{task.key[1]}"
+    undecided = [f"{node} holds no replica of {name}, which was assigned to it" for node in task.missing]
+    undecided += [f"{node} holds a replica of {name}, which was not assigned to it" for node in task.strays]
+    undecided += [
+        f"the earlier dump of {node} has no replica of {name}, which was assigned to it" for node in task.undumped
+    ]
+    report = ReplicaReport(undecided=tuple(undecided))
+    if not task.replicas:
+        return report
+    try:
+        return report.merge(_compare(task))
+    except Exception as error:  # what the other partitions show must not be lost with this one
+        crashed = f"the replicas of {name} could not be judged: {type(error).__name__}: {error}"
+        return report.merge(ReplicaReport(undecided=(crashed,)))
+
+
+def _compare(task: ReplicaTask) -> ReplicaReport:
+    logs, earlier = (_read(task, replicas) for replicas in (task.replicas, task.earlier))
+    _write_tables(Path(task.tables), task.key, logs)
+    operations = read(task.operations)
+    order, appends = client_orders(operations).get(task.key), appends_of(operations).get(task.key)
+    report = check_partition(logs, order, appends, task.around, earlier)
+    return report.merge(ReplicaReport(undecided=tuple(_undumped(task, earlier, operations))))
+
+
+def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
+    """What of this partition is missing from its earlier dumps."""
+    around = replace(task.around, quiet=False)
+    for log in earlier:
+        if log.node not in task.dumps.lost:
+            yield from missing_below(
+                log, around, may_be_short=log.node in task.dumps.shortened, marked=task.dumps.marked
+            )
+    may_be_gone = task.dumps.lost | task.dumps.shortened
+    whole = set(task.dumps.nodes) - may_be_gone
+    if task.replicas and {node for node, _ in task.replicas} <= whole and not around.deletes:
+        known = acknowledged_before(operations, task.dumps.at)
+        longest = max((log.end for log in earlier), default=0)
+        if known >= longest:
+            name = f"{task.key[0]}-{task.key[1]}"
+            yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
+
+
+def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:
+    read, compacted = FORMATS[task.format].read, task.around.compacts
+    logs = [read(node, task.key, Path(data), compacted=compacted) for node, data in replicas]
+    return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
+
+
+def check_replicas(tasks: Sequence[ReplicaTask], session: SparkSession | None) -> ReplicaReport:
+    """Judge all partitions; with a session on its workers, which must see the files under the same paths."""
+    if session is None or not tasks:
+        reports = [judge(task) for task in tasks]
+    else:
+        numbers = numbered(session, len(tasks)).mapInArrow(_judge_all(list(tasks)), "number long, payload binary")
+        found = {row.number: pickle.loads(bytes(row.payload)) for row in numbers.collect()}
+        reports = [found[number] for number in range(len(tasks))]
+    merged = ReplicaReport()
+    for report in reports:
+        merged = merged.merge(report)
+    return merged
+
+
+def _judge_all(tasks: list[ReplicaTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                report = pickle.dumps(judge(tasks[number]), protocol=5)
+                columns = [pa.array([number], pa.int64()), pa.array([report], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["number", "payload"])
+
+    return work
+
+
+def _write_tables(tables: Path, key: Key, logs: Sequence[ReplicaLog]) -> None:
+    topic, partition = key
+    for name, schema, make in (("replicas", REPLICAS, _records), ("epochs", EPOCHS, _epochs)):
+        folder = folder_of(tables / name, topic, partition)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = pa.concat_tables([schema.empty_table(), *(make(log) for log in logs)]).unify_dictionaries()
+        pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
+
+
+def _records(log: ReplicaLog) -> pa.Table:
+    node = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(log.offset), np.int32)), pa.array([log.node]))
+    columns = [node, *(pa.array(column) for column in (log.offset, log.epoch, log.value, log.digest))]
+    return pa.Table.from_arrays(columns, schema=REPLICAS)
+
+
+def _epochs(log: ReplicaLog) -> pa.Table:
+    entries = log.epochs or ()
+    return pa.Table.from_pylist([{"node": log.node, "epoch": e, "start_offset": s} for e, s in entries], EPOCHS)

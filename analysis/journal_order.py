@@ -1,0 +1,154 @@
+"""Whether what a run's journal tells came when a run does it, and what clients did came while they lived.
+
+Each thing has its phases, its order and its number; the final reads come after the last heal, or they show nothing of
+it. A record that tells otherwise is not of a run that went as planned, whatever each of its lines says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, NOT_CONVERGED
+from history.service_events import RUNNING, STARTED, STOPPED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from analysis.checker import CheckedRun
+
+Line = Mapping[str, Any]
+
+_WHEN: Final[Mapping[str, tuple[str, ...]]] = {
+    STARTED: ("setup",),
+    ASSIGNMENT: ("setup",),
+    "fault_invoked": ("main",),
+    "fault_injected": ("main",),
+    "fault_healed": ("main", "heal"),
+    "step_done": ("main",),
+    "heal_all": ("heal",),
+    CONVERGED: ("quiesce",),
+    NOT_CONVERGED: ("quiesce",),
+    RUNNING: ("collect",),
+    STOPPED: ("collect",),
+}
+"""The phases in which a run that comes to its end does what its journal tells: of nodes by what is told, of all else by
+the event. Faults meet the load, whoever is stopped was running, and what is healed stays so."""
+_ONCE: Final = (ASSIGNMENT, "heal_all", STARTED, RUNNING, STOPPED)
+_BEFORE: Final = (
+    ("fault_injected", "fault_healed"),
+    ("fault_healed", "heal_all"),
+    (RUNNING, STOPPED),
+    (CLIENT, CLIENT_ENDED),
+)
+"""What may not stand behind what: the first behind the second."""
+LAG_S: Final = 5.0
+"""By how much longer the way back to service may have taken by the journal's times than by what it says of it, for the
+machine may be busy between the two."""
+
+
+def out_of_order(journal: Sequence[Line]) -> Iterator[str]:
+    """What of a journal came at another time than a run does it, each in a sentence. It has all phases, in order."""
+    phase = ""
+    seen: Counter[tuple[str, str]] = Counter()
+    for line in journal:
+        if line["event"] == "phase":
+            phase = line["name"]
+            continue
+        what, who = _what(line), _who(line)
+        told = f"{what} of {who}" if who else what
+        if what in _WHEN and phase not in _WHEN[what]:
+            yield f"the journal has {told} in the phase {phase or '?'}, not in {' or '.join(_WHEN[what])}"
+        seen[what, who] += 1
+        if what in _ONCE and seen[what, who] == 2:
+            yield f"the journal has {told} more than once"
+        for first, behind in _BEFORE:
+            if what == first and (seen[behind, who] or seen[behind, ""]):
+                yield f"the journal has {told} behind {behind}"
+    yield from _steps(journal)
+    yield from _recovery(journal)
+
+
+def _what(line: Line) -> str:
+    return str(line["what"] if line["event"] == "node" else line["event"])
+
+
+def _who(line: Line) -> str:
+    """Of what a line tells: a node, a fault, a client; empty where it is of the run."""
+    return str(line.get("node") or line.get("id") or line.get("client") or "")
+
+
+def _steps(journal: Sequence[Line]) -> Iterator[str]:
+    """A script's steps were done one after the other."""
+    done = [line["step"] for line in journal if line["event"] == "step_done"]
+    if done != list(range(1, len(done) + 1)):
+        yield f"the steps of the script were not done in their order: {', '.join(map(str, done))}"
+
+
+def _recovery(journal: Sequence[Line]) -> Iterator[str]:
+    """The cluster's way back began with its phase, and ended when the journal says so, once."""
+    told = [line for line in journal if line["event"] in (CONVERGED, NOT_CONVERGED)]
+    if len(told) > 1:
+        yield f"the journal says {len(told)} times whether the cluster had recovered"
+    began = began_at(journal, "quiesce")
+    for line in told:
+        took_s = (line["t"] - (began or 0)) / 1e9
+        if line["event"] == CONVERGED and not took_s - LAG_S <= line["seconds"] <= took_s + 0.001:
+            yield f"the journal says that the cluster took {line['seconds']:g} s to recover, and has {took_s:.3f} s"
+
+
+def out_of_life(run: CheckedRun) -> Iterator[str]:
+    """Operations that cannot have been when their client lived, and reads that are called final and had ended before
+    the final reads began. Of a clock that is not the run's own, intervals are as wide as it may be wrong."""
+    began = began_at(run.history.journal, "final")
+    lives = lives_of(run.history.journal)
+    for table in (run.history.operations, run.history.registers):
+        if not table.num_rows:
+            continue
+        for client, count in _strangers(table, lives):
+            yield f"{count} operations of client {client} were before it began or after it had ended, by their times"
+        if began is not None and (early := _early(table, began)):
+            yield f"{early} operations of the final reads were over before these began, by their times"
+
+
+def began_at(journal: Sequence[Line], phase: str) -> int | None:
+    """When a phase began, None where the journal does not have it."""
+    return next((line["t"] for line in journal if line["event"] == "phase" and line["name"] == phase), None)
+
+
+def lives_of(journal: Sequence[Line]) -> dict[str, tuple[int, int]]:
+    """From when until when each client was there, of those of which the journal says both."""
+    began = {line["client"]: line["t"] for line in journal if line["event"] == CLIENT}
+    ended = {line["client"]: line["t"] for line in journal if line["event"] == CLIENT_ENDED}
+    return {client: (began[client], ended[client]) for client in began.keys() & ended.keys()}
+
+
+def _strangers(table: pa.Table, lives: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int]]:
+    """How many operations of each client were wholly outside of its life."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    extent = (
+        table.select(["inv", "ret"])
+        .append_column("client", table["client"].cast(pa.string()))
+        .group_by("client", use_threads=False)
+        .aggregate([("ret", "min"), ("inv", "max")])
+    )
+    for each in extent.sort_by("client").to_pylist():
+        began, ended = lives.get(each["client"], (each["ret_min"], each["inv_max"]))
+        if each["ret_min"] >= began and each["inv_max"] <= ended:
+            continue
+        mine = table.filter(pc.equal(table["client"].cast(pa.string()), each["client"]))
+        outside = pc.or_(pc.less(mine["ret"], began), pc.greater(mine["inv"], ended))
+        yield each["client"], int(pc.sum(outside).as_py())
+
+
+def _early(table: pa.Table, began: int) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from history.schemas import PHASE_FINAL
+
+    is_final = pc.equal(table["phase"].cast(pa.string()), PHASE_FINAL)
+    return int(pc.sum(pc.and_(is_final, pc.less(table["ret"], began))).as_py() or 0)

@@ -1,0 +1,81 @@
+"""The verdict of a run whose analysis has not come to its end: unknown, with the reason."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.doubt import ANALYSIS_NOT_FINISHED, Reason
+from analysis.run_directory import RunDirectoryError
+from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
+from history.regular_files import read_text, remove
+from installation.commands import command
+
+NOT_FINISHED: Final = "the analysis has not finished"
+
+
+def begin(run_dir: Path) -> None:
+    """Put *unknown* in the place of whatever was said of the run before. Raises `RunDirectoryError` when it is no run.
+
+    When even that cannot be written, such as on a full disk, the older verdict is gone all the same."""
+    if not (run_dir / "run.toml").exists():
+        if (run_dir / "history").is_dir():  # it was one
+            remove(run_dir / VERDICT_FILE)
+        raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>")
+    again = command("analyze", str(run_dir))
+    for name in (VERDICT_FILE, "verdict.tmp"):
+        if (run_dir / name).is_dir():  # no file can take its place
+            remove(run_dir / name)
+    for name in ("tables", "certificate"):  # made anew, whatever is there
+        remove(run_dir / name)
+    if not (run_dir / "plots").is_dir():
+        remove(run_dir / "plots")
+    try:
+        undecided(run_dir, f"{NOT_FINISHED}: it is under way, or was ended before; judge again with: {again}")
+    except OSError:
+        remove(run_dir / VERDICT_FILE)
+        raise
+    remove(run_dir / "report.html")  # of the older verdict
+
+
+def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) -> Verdict:
+    """Write and return a verdict that says only why there is none. `kind`: which of docs/anomalies.md it is."""
+    said = _said(run_dir)
+    verdict = Verdict(
+        run=run_dir.name,
+        campaign=_text(said, "campaign", run_dir.parent.name),
+        cell=_text(said, "cell"),
+        seed=said["seed"] if type(said.get("seed")) is int else -1,
+        verdict=UNKNOWN,
+        expected=Expectation(),
+        met=False,
+        reasons=(reason,),
+        anomalies=(),
+        checks=(),
+        faults=(),
+        never_seen=(),
+        stats={},
+        upper_bound="",
+        world=_text(said, "world", "unknown"),
+        limits=(),
+        replay=_text(said, "replay"),
+        doubts=(reason,),
+        codes=(kind.code,),
+        unmet=(reason,),
+    )
+    verdict.write(run_dir / VERDICT_FILE)
+    return verdict
+
+
+def _said(run_dir: Path) -> dict[str, Any]:
+    """What run.toml says, nothing where it is damaged."""
+    try:
+        return tomllib.loads(read_text(run_dir / "run.toml"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _text(said: dict[str, Any], key: str, otherwise: str = "") -> str:
+    value = said.get(key)
+    return value if isinstance(value, str) else otherwise

@@ -1,0 +1,43 @@
+"""The records around the offsets at which replicas differ, as the picture of diverging logs shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from analysis.plots.replicas import LaneCell
+from analysis.replicafiles.log import NO_VALUE
+from history.regular_files import require_regular
+from history.topic_folders import folder_of
+from history.values import decode_value
+
+AROUND: Final = 40
+
+
+def logs_around(
+    run_dir: Path, topic: str, partition: int, offsets: Sequence[int]
+) -> tuple[dict[str, dict[int, LaneCell]], list[int]]:
+    """Node -> offset -> cell near `offsets`, and the offsets there at which the replicas' records differ."""
+    path = folder_of(run_dir / "tables" / "replicas", topic, partition) / "replicas.parquet"
+    if not path.exists():
+        return {}, []
+    first, last = min(offsets, default=0) - AROUND, max(offsets, default=0) + AROUND
+    near = (pc.field("offset") >= first) & (pc.field("offset") <= last)
+    logs: dict[str, dict[int, LaneCell]] = {}
+    records: dict[int, set[tuple[int, int]]] = {}
+    for row in pq.ParquetFile(require_regular(path)).read().filter(near).to_pylist():
+        logs.setdefault(row["node"], {})[row["offset"]] = LaneCell(row["epoch"], _text(row["value"]))
+        records.setdefault(row["offset"], set()).add((row["epoch"], row["digest"]))
+    return logs, sorted(offset for offset, different in records.items() if len(different) > 1)
+
+
+def _text(value: int) -> str:
+    """A record's value as producer.sequence, which is how clients count."""
+    if value == NO_VALUE or value < 0:
+        return "–"
+    parts = decode_value(value)
+    return f"{parts.producer}.{parts.sequence}"

@@ -1,0 +1,269 @@
+"""A run's directory as the analysis reads it: what was planned, what the nodes left behind."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.run_toml import Described
+from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
+from history import strict_json
+from history.regular_files import read_bytes, read_text
+from history.topic_folders import is_topic
+from history.values import RECORD_FORMS
+
+LEAST_SHARE: Final = 0.5
+"""Of the planned changes, that must be acknowledged under load where the campaign does not say how many."""
+SHARE_DIGITS: Final = 3
+"""Digits behind the point of the achieved share in a verdict's statistics."""
+UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
+"""How strictly queries bound a log's length from above, the strictest first."""
+
+
+class RunDirectoryError(Exception):
+    """A directory that is no run, or whose description cannot be read; the message names the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What must have happened for a pass to mean something.
+
+    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`.
+    `min_ok`: acknowledged changes that the system promises to keep, see `analysis.load`. `min_queries`: answered
+    queries under load (of logs' ends, or reads of registers). `min_share`: of the planned changes, that must be
+    acknowledged under load; less than `LEAST_SHARE` is what a campaign says that throttles its load on purpose.
+    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: within which the cluster must be
+    whole after the heal, where a bound is stated. `progress_s`: within which what no fault touches goes on while faults
+    last; None: what the settings allow.
+    """
+
+    upper_bound: str = "strict"
+    min_ok: int = 1
+    min_queries: int = 0
+    min_share: float = LEAST_SHARE
+    required_faults: tuple[str, ...] = ()
+    converge_s: int | None = None
+    progress_s: int | None = None
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What `run.toml` says of one cell of the matrix.
+
+    `run`: the name of the run's directory; `id`: what it was when the run was made.
+    `kind`: the workload's, empty if that is not known. `judge`: what the clients' operations are on, and so which
+    checker judges them. `time_scale`: how much slower than others the world was, by which every bound on time is
+    stretched. `replica_format`: of the nodes' files, a name in `replicafiles.formats` or `none`. `records`: what
+    records are made of, one of `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0
+    if they have none.
+    `settings`: those that services have, a table for each role, and for each node that has settings of its own.
+    `node_names`: in the order of their numbers, which count
+    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
+    how many registers are worked, 0 where there are none. `assignment`: each partition's replicas by node number, the
+    preferred leader first; None when that was settled only when the topic was created (the journal has it then), or
+    when there are no partitions. `clients`: those that take part in every run of the plan. `planned_changes`,
+    `planned_queries`: what its load comes to when nothing slows it down. `planned_faults`: the kinds of a random
+    schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as
+    sentences; a run with defects proves nothing.
+    """
+
+    run: str
+    id: str
+    campaign: str
+    cell: str
+    seed: int
+    world: str
+    time_scale: float
+    nodes: int
+    mutants: tuple[str, ...]
+    expected: Expectation
+    requirements: Requirements
+    limits: tuple[str, ...]
+    replay: str
+    versions: Mapping[str, str]
+    kind: str
+    judge: str
+    replica_format: str
+    records: str
+    record_bytes: int
+    settings: tuple[Mapping[str, str], ...]
+    metadata_format: str
+    metadata_traced: bool
+    node_names: tuple[str, ...]
+    roles: Mapping[str, str]
+    topic: str
+    partitions: int
+    assignment: tuple[tuple[int, ...], ...] | None
+    keys: int
+    clients: tuple[str, ...]
+    planned_changes: int
+    planned_queries: int
+    planned_faults: tuple[str, ...]
+    steps: tuple[str, ...]
+    defects: tuple[str, ...]
+
+
+def describe(run_dir: Path) -> RunDescription:
+    """Read `run.toml`. Raises `RunDirectoryError` when there is none or it is no TOML; anything else that is wrong with
+    it is among the description's `defects`."""
+    path = run_dir / "run.toml"
+    try:
+        said = Described(tomllib.loads(read_text(path)))
+    except FileNotFoundError:
+        raise RunDirectoryError(
+            f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>"
+        ) from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{path}: {error}") from error
+    roles = said.names("system", "roles")
+    partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
+    settled_late = partitioned and said.text("workload", "placement") == "off-controller"
+    replica_format = said.text("replicas", "format", otherwise="none")
+    nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
+    description = RunDescription(
+        run=run_dir.name,
+        id=said.text("run"),
+        campaign=said.text("campaign", otherwise=run_dir.parent.name),
+        cell=said.text("cell"),
+        seed=said.number("seed"),
+        world=said.text("world", otherwise="unknown"),
+        time_scale=said.factor("time_scale"),
+        nodes=said.number("topology", "nodes", minimum=1),
+        mutants=said.texts("mutants"),
+        expected=Expectation(
+            verdict=said.text("expect", "verdict", otherwise=PASS, choices=(PASS, FAIL, UNKNOWN)),
+            anomaly=said.text("expect", "anomaly") or None if said.has("expect", "anomaly") else None,
+            reasons=said.texts("expect", "reason") if said.has("expect", "reason") else (),
+            must_hold=said.texts("expect", "must_hold") if said.has("expect", "must_hold") else (),
+            may_show=said.texts("expect", "may_show") if said.has("expect", "may_show") else (),
+        ),
+        requirements=_requirements(said),
+        limits=said.texts("limits"),
+        replay=said.text("replay"),
+        versions=said.names("versions"),
+        kind=said.text("workload", "kind") if said.has("workload", "kind") else "",
+        judge=said.text("workload", "judge"),
+        replica_format=replica_format,
+        records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
+        record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
+        settings=said.layers("settings"),
+        metadata_format=said.text("metadata", "format"),
+        metadata_traced=said.boolean("metadata", "traced", otherwise=True),
+        node_names=tuple(roles),
+        roles=roles,
+        topic=said.text("workload", "topic") if partitioned else "",
+        partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
+        assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
+        keys=said.number("workload", "keys") if said.has("workload", "keys") else 0,
+        clients=said.texts("plan", "clients"),
+        planned_changes=said.number("plan", "changes"),
+        planned_queries=said.number("plan", "queries"),
+        planned_faults=said.texts("nemesis", "faults") if nemesis == "random" else (),
+        steps=said.texts("nemesis", "steps") if nemesis == "steps" else (),
+        defects=(),
+    )
+    return replace(description, defects=(*said.defects, *_contradictions(description)))
+
+
+def _requirements(said: Described) -> Requirements:
+    """Bounds that cannot be read are the weakest: what is found then is an anomaly whatever they were. A key that is
+    not known may ask for something, or say that less is asked for: nobody can tell."""
+    said.only(
+        "checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s", "progress_s"
+    )
+    return Requirements(
+        upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
+        min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
+        min_queries=said.number("checks", "min_queries"),
+        min_share=said.share("checks", "min_share", otherwise=LEAST_SHARE),
+        required_faults=said.texts("checks", "required_faults"),
+        converge_s=said.number("checks", "converge_s", minimum=1) if said.has("checks", "converge_s") else None,
+        progress_s=said.number("checks", "progress_s", minimum=1) if said.has("checks", "progress_s") else None,
+    )
+
+
+def _contradictions(description: RunDescription) -> Iterator[str]:
+    """What the description says that cannot all be so."""
+    known = description.node_names
+    if known and description.nodes != len(known):
+        yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(known)}"
+    if description.judge == "log" and not description.partitions:
+        yield "run.toml: a log is to be judged, but [workload] names no partitions"
+    if description.topic and not is_topic(description.topic):
+        yield f"run.toml: [workload] topic is {description.topic!r}, which no topic can be called"
+    for name in known:
+        if "/" in name or name in ("", ".", ".."):
+            yield f"run.toml: [system.roles] has {name!r}: a node's name is that of its directory in nodes/"
+    if len(set(description.clients)) != len(description.clients) or not description.clients:
+        yield "run.toml: [plan] clients needs at least one name, and each once"
+    assignment = description.assignment
+    if assignment is None:
+        return
+    if len(assignment) != description.partitions:
+        yield f"run.toml: [workload] partitions is {description.partitions}, but assignment has {len(assignment)}"
+    for partition, ids in enumerate(assignment):
+        if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(known) + 1)):
+            yield f"run.toml: partition {partition} is assigned to {list(ids)}: nodes 1 .. {len(known)}, each once"
+
+
+def node_names(run_dir: Path) -> list[str]:
+    """The nodes whose files were collected, sorted."""
+    root = run_dir / "nodes"
+    return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def moment(event: Mapping[str, Any]) -> int:
+    """When an event was, in nanoseconds: by the clock of who saw it come, where that was noted, for a node's own clock
+    may have been set wrong on purpose."""
+    return int(event.get("seen", event["wall"]))
+
+
+NodeEvents = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By node, what `node_events` gives."""
+
+
+def events_by_node(run_dir: Path) -> NodeEvents:
+    """The protocol events of each node whose files were collected."""
+    return {node: node_events(run_dir, node) for node in node_names(run_dir)}
+
+
+def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
+    """A node's protocol events in order; a torn last line (the node was killed while writing it) is left out, and so is
+    a file that cannot be read, and a line that no table could hold: what is shown of a run takes no proof from it.
+    Where they are evidence, `traces` tells what is missing."""
+    try:
+        data = read_bytes(run_dir / "nodes" / node / "events.jsonl")
+    except OSError:
+        return []
+    events = []
+    for line in data.split(b"\n"):
+        try:
+            event = strict_json.decode(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and _can_be_shown(event):
+            events.append(event | {"on": node})
+    return events
+
+
+def _can_be_shown(event: Mapping[str, Any]) -> bool:
+    """Whether what all events share is of its type, and fits into the columns of a table."""
+    return (
+        _is_text(event.get("event"))
+        and fits(event.get("wall"))
+        and fits(event.get("seen", 0))
+        and (event.get("topic") is None or _is_text(event["topic"]))
+        and (event.get("partition") is None or fits(event["partition"], bits=32))
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()  # half a surrogate pair is text for JSON, and for nobody else
+
+
+def fits(value: Any, *, bits: int = 64) -> bool:
+    """Whether a value is a number that so many bits can hold."""
+    return type(value) is int and abs(value) < 1 << (bits - 1)

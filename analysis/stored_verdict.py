@@ -1,0 +1,254 @@
+"""Whether the verdict that lies in a run's directory may be believed: it must be whole, of an analysis that came to its
+end, consistent with itself, about this run, and about the files that are there now."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.analysis_revision import revision
+from analysis.checker import Checker
+from analysis.checker_registry import CHECKERS
+from analysis.expectation import unmet
+from analysis.run_directory import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
+from analysis.verdict import (
+    CERTIFICATE,
+    FAIL,
+    NOT_APPLICABLE,
+    PASS,
+    UNKNOWN,
+    VERDICT_FILE,
+    Verdict,
+    digest_of_certificate,
+)
+from history import seal
+from history.regular_files import read_text
+from installation.commands import command
+
+_VERDICTS: Final = (PASS, FAIL, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class StoredVerdict:
+    """What a run's directory says of it.
+
+    `verdict`, `description`: None when there is none that can be read. `doubts`: why the verdict cannot be believed, as
+    sentences. `is_own`: it is a finished verdict about this very run. `system`: the name of what was tested, `started`:
+    when, in ISO 8601; both empty where run.toml does not say.
+    """
+
+    verdict: Verdict | None
+    description: RunDescription | None
+    doubts: tuple[str, ...]
+    is_own: bool = False
+    system: str = ""
+    started: str = ""
+
+    @property
+    def proves_failure(self) -> bool:
+        """A proven anomaly stays one, also when the files have changed since or another analysis would judge now."""
+        verdict = self.verdict
+        return (
+            verdict is not None
+            and self.is_own
+            and verdict.verdict == FAIL
+            and (bool(verdict.anomalies) or any(check.verdict == FAIL for check in verdict.checks))
+        )
+
+    def believed(self, verdict: Verdict) -> Verdict:
+        """A verdict that lies there as it is to be shown: unknown where it cannot be believed, and a proven failure
+        with what speaks against its record besides."""
+        if not self.doubts:
+            return verdict
+        if self.proves_failure:
+            return replace(verdict, doubts=(*verdict.doubts, *self.doubts))
+        reasons = tuple(dict.fromkeys((*self.doubts, *verdict.reasons)))
+        return replace(verdict, verdict=UNKNOWN, met=False, reasons=reasons)
+
+
+def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
+    """Read and examine; never raises for what is in the directory. `any_analysis`: a verdict that another version of
+    the analysis made is as good."""
+    try:
+        content = tomllib.loads(read_text(run_dir / "run.toml"))
+        description = describe(run_dir)
+    except FileNotFoundError:
+        return StoredVerdict(None, None, ("there is no run.toml: the run was begun and never described",))
+    except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return StoredVerdict(None, None, (f"run.toml cannot be understood: {error}",))
+    tested = content.get("system")
+    known = StoredVerdict(
+        None,
+        description,
+        (),
+        system=_text(tested, "name") if isinstance(tested, dict) else "",
+        started=_text(content, "started"),
+    )
+    again = f"judge it with: {command('analyze', str(run_dir))}"
+    try:
+        verdict = Verdict.read(run_dir / VERDICT_FILE, any_form=any_analysis)
+    except FileNotFoundError:
+        return replace(known, doubts=(f"no verdict yet; {again}",))
+    except (OSError, ValueError) as error:
+        return replace(known, doubts=(f"the verdict cannot be read: {error}",))
+    if not verdict.finished:
+        doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
+        return replace(known, verdict=verdict, doubts=doubts)
+    foreign = tuple(_about_another(run_dir, verdict, description))
+    doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, description, any_analysis))
+    told = (*doubts, again) if doubts else ()
+    return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
+
+
+def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where verdict, run.toml and the directory do not speak of the same run."""
+    if description.id != run_dir.name:
+        yield f"run.toml is that of another run, {description.id!r}"
+    for what, said, true in (
+        ("run", verdict.run, run_dir.name),
+        ("campaign", verdict.campaign, description.campaign),
+        ("cell", verdict.cell, description.cell),
+        ("seed", verdict.seed, description.seed),
+    ):
+        if said != true:
+            yield f"the verdict is that of another run: its {what} is {said!r}, not {true!r}"
+
+
+def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where the verdict does not follow from what it says itself, or from what run.toml asks for."""
+    said = verdict.verdict
+    failed = [check.name for check in verdict.checks if check.verdict == FAIL]
+    if said not in _VERDICTS:
+        yield f"the verdict says {said!r}, which is none of {', '.join(_VERDICTS)}"
+    if said == FAIL and not verdict.anomalies and not failed:
+        yield "the verdict says fail and names nothing that failed"
+    if said == UNKNOWN and not verdict.reasons:
+        yield "the verdict says unknown and gives no reason"
+    if said != FAIL and (verdict.anomalies or failed):
+        named = [*(anomaly.name for anomaly in verdict.anomalies), *failed]
+        yield f"the verdict says {said} and has {', '.join(named)}"
+    if said == PASS:
+        yield from _unearned(verdict, description)
+    for what, told, true in (
+        ("world", verdict.world, description.world),
+        ("mutants", verdict.mutants, description.mutants),
+        ("upper bound", verdict.upper_bound, description.requirements.upper_bound),
+        ("limits", verdict.limits, description.limits),
+        ("versions", dict(verdict.versions), dict(description.versions)),
+    ):
+        if told != true:
+            yield f"the verdict says {told!r} of the run's {what}, run.toml says {true!r}"
+    if verdict.expected != description.expected:
+        yield f"the verdict was held to {verdict.expected}, run.toml expects {description.expected}"
+    if verdict.met != (not unmet(verdict.expected, verdict)):
+        yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, and that is not so"
+
+
+def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """What a pass lacks."""
+    spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
+    if spite:
+        yield f"the verdict says pass in spite of: {'; '.join(spite)}"
+    resting = _may_rest(description)
+    open_checks = [
+        check.name
+        for check in verdict.checks
+        if check.verdict not in (PASS, FAIL) and not (check.verdict == NOT_APPLICABLE and check.name in resting)
+    ]
+    if open_checks:
+        yield f"the verdict says pass, and not so its checks {', '.join(open_checks)}"
+    if not any(check.verdict == PASS for check in verdict.checks):
+        yield "the verdict says pass, and no check passed"
+    skipped = _applicable(description) - {check.name for check in verdict.checks}
+    if skipped:
+        yield f"the verdict says pass without the checks {', '.join(sorted(skipped))}"
+    unproven = [str(fault.get("id")) for fault in verdict.faults if fault.get("status") != "confirmed"]
+    if unproven:
+        yield f"the verdict says pass, and these faults are not confirmed: {', '.join(unproven)}"
+    confirmed = {fault.get("kind") for fault in verdict.faults if fault.get("status") == "confirmed"}
+    absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
+    if absent:
+        yield f"the verdict says pass without the required faults {', '.join(absent)}"
+    yield from _too_little(verdict, description)
+    yield from _little_of_the_plan(verdict, description)
+
+
+def _too_little(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """Where the figures of a pass are missing, or are less than what the run needs."""
+    for key, true in (
+        ("planned_changes", description.planned_changes),
+        ("planned_queries", description.planned_queries),
+    ):
+        if verdict.stats.get(key) != true:
+            yield f"the verdict says pass, and {key} of {verdict.stats.get(key)!r}, where run.toml says {true}"
+    for key, what, least in (
+        ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
+        ("queries_under_load", "queries were answered under load", description.requirements.min_queries),
+    ):
+        counted = verdict.stats.get(key)
+        if type(counted) is not int:
+            yield f"the verdict says pass, and not how many {what}"
+        elif counted < least:
+            yield f"the verdict says pass, and that {counted} {what}, where {least} are needed"
+
+
+def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterator[str]:
+    """A pass whose load was a smaller share of the plan than the run needs. Verdicts round shares."""
+    if not description.planned_changes:
+        return
+    share, needed = verdict.stats.get("achieved_share"), description.requirements.min_share
+    if not isinstance(share, int | float):
+        yield "the verdict says pass, and not which share of the planned changes was acknowledged"
+    elif share + 10**-SHARE_DIGITS / 2 < needed:
+        yield f"the verdict says pass, and that {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
+
+
+def _may_rest(description: RunDescription) -> set[str]:
+    """The names of the checks that have nothing to look at in such a run."""
+    return {checker.name for checker in CHECKERS if checker.may_rest(description)}
+
+
+def _certified(description: RunDescription) -> bool:
+    """Whether a pass of such a run has a certificate."""
+    return any(checker.certify is not None for checker in _checkers(description))
+
+
+def _checkers(description: RunDescription) -> list[Checker]:
+    return [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
+
+
+def _applicable(description: RunDescription) -> set[str]:
+    """The names of the checks that a pass of such a run has."""
+    certificate = {CERTIFICATE} if _certified(description) else set()
+    return {checker.name for checker in _checkers(description)} | certificate
+
+
+def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:
+    """What has changed since the verdict was made."""
+    if verdict.analysis != revision() and not any_analysis:
+        yield "the verdict was made by another version of the analysis"
+    try:
+        (there, unsealed), certificate = seal.examined(run_dir), digest_of_certificate(run_dir)
+    except OSError as error:
+        yield f"what the verdict was made of cannot be read: {error}"
+        return
+    if verdict.evidence != there:
+        yield "the verdict is stale: the run's files have changed since it was made"
+    if verdict.verdict != PASS:
+        return
+    if verdict.evidence == there:  # the seal is no part of what it seals, and a pass was given by it
+        yield from unsealed
+    # A verdict of an older analysis may not say which certificate it had.
+    is_said = bool(verdict.certificate) or not any_analysis
+    if is_said and verdict.certificate != certificate:
+        yield "the certificate of its pass is missing, or another one than was confirmed"
+    elif is_said and not certificate and _certified(description):
+        yield "the certificate of its pass is missing, and the verdict does not name one"
+
+
+def _text(table: dict[str, Any], key: str) -> str:
+    value = table.get(key)
+    return value if isinstance(value, str) else str(value or "")

@@ -1,0 +1,195 @@
+"""Batches of a leader's log, checked and stamped where they lie: the inner loop of every produce request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from broker.log.identical_batches import CheckedBatches, LetIn, alike_of_leader, alike_of_producer, is_alike
+from broker.log.validation import BatchClaims, count_examined
+from broker.ports import Buffer
+from broker.producers.producer_state import ProducerState, Sequenced
+from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, BatchHeader, CorruptBatch, validate_batch
+
+# base offset, length, magic, CRC, attributes, last offset delta, two timestamps, producer id and epoch, sequence,
+# records
+_CHECKED = Struct(">qi4xbIhiqqqhii")
+_STAMP = Struct(">qii")  # base offset, length, leader epoch
+_LARGEST_TIMESTAMP = Struct(">q")
+_CRC = Struct(">I")
+_LENGTH_BEHIND = 12
+_CRC_AT, _CRC_FROM = 17, 21
+_LARGEST_TIMESTAMP_AT = 35
+_SMALLEST = BATCH_HEADER_SIZE - _LENGTH_BEHIND
+
+TRIES = 4
+"""So many batches of one buffer are remembered, and so many runs are looked for in it that are none."""
+
+Admit = Callable[[BatchClaims, memoryview], int]
+"""Whether a producer's batch may be appended, given what its header says and its records: its largest timestamp."""
+
+
+class Batch(NamedTuple):
+    """What the log remembers of a batch that it appends."""
+
+    offset: int
+    next_offset: int
+    size: int
+    max_timestamp: int
+    sequenced: Sequenced | None = None
+    """What it says of its idempotent producer, if it has one."""
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> Batch:
+        """Of a batch that has its offset."""
+        # What a transaction's end leaves is numbered by nobody.
+        if header.producer_id < 0 or header.is_control:
+            sequenced = None
+        else:
+            sequenced = Sequenced(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+        return cls(header.base_offset, header.next_offset, header.size, header.max_timestamp, sequenced)
+
+
+class AppendInfo(NamedTuple):
+    """What an append added. Nothing added: `last_offset` is `base_offset` - 1.
+
+    Of an idempotent producer's batch that was there before: its offsets, and no bytes.
+    """
+
+    base_offset: int
+    last_offset: int
+    bytes: int
+
+
+class OutOfOrderError(ValueError):
+    """Fetched batches that do not continue this log; the message says where it ends and what came."""
+
+
+class UnpreparedEpochError(RuntimeError):
+    """Fetched batches begin a leader epoch whose entry is not durable yet: `prepare_epochs` comes first (K101-8)."""
+
+
+def stamp_batches(
+    buf: bytearray | memoryview,
+    offset: int,
+    leader_epoch: int,
+    admit: Admit | None = None,
+    let_in: dict[Admit, LetIn] | None = None,
+) -> list[Batch]:
+    """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
+
+    Those of producers are looked into by `admit`; a largest timestamp that none of their records has is put right, as
+    in Kafka. `let_in` is kept between calls: what each `admit` has let in, so that those like it need not be looked
+    into again. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact
+    batches that may be appended and nothing else.
+    """
+    batches: list[Batch] = []
+    wrong_timestamps: list[tuple[int, Batch]] = []
+    before = None if admit is None else _let_in_by(admit, let_in)
+    tries = TRIES
+    position, length = 0, len(buf)
+    with memoryview(buf) as view:
+        while position < length:
+            if length - position < BATCH_HEADER_SIZE:
+                validate_batch(buf, position)
+            checked = None if before is None else before.checked
+            if alike := _alike(view, position, checked, offset):
+                batches += alike
+                offset += len(alike)
+                position += len(alike) * alike[0].size
+                continue
+            header = _CHECKED.unpack_from(view, position)
+            base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
+            end = position + size + _LENGTH_BEHIND
+            framed = magic == MAGIC and size >= _SMALLEST and end <= length
+            if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
+                validate_batch(buf, position)  # raises, and says what is wrong
+            largest = timestamp
+            known = checked is not None and is_alike(view[position:end], checked, first, timestamp)
+            if known:
+                count_examined(1, end - position - BATCH_HEADER_SIZE)
+            elif admit is not None:
+                claims = BatchClaims(base, attributes, delta, first, timestamp, producer_id, epoch, sequence, records)
+                largest = admit(claims, view[position + BATCH_HEADER_SIZE : end])
+            elif records < 1 or delta != records - 1:
+                validate_batch(buf, position)
+            sequenced = None if producer_id < 0 else Sequenced(producer_id, epoch, sequence, delta)
+            plain = records == 1 and not attributes and sequenced is None
+            batch = Batch(offset, offset + records, end - position, largest, sequenced)
+            batches.append(batch)
+            offset += records
+            if largest != timestamp:
+                wrong_timestamps.append((position, batch))
+            elif before is not None and plain and not known:
+                if size + _LENGTH_BEHIND == length:
+                    before.came_alone(view)
+                elif tries and end < length:
+                    tries -= 1
+                    before.check(bytes(view[position:end]))
+            position = end
+    if not batches:
+        raise CorruptBatch("no batch to append")
+    position = 0
+    for offset, _, size, _, _ in batches:
+        _STAMP.pack_into(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)
+        position += size
+    for position, batch in wrong_timestamps:
+        _put_timestamp_right(buf, position, batch)
+    return batches
+
+
+def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
+    if let_in is None:
+        return LetIn()
+    found = let_in.get(admit)
+    if found is None:
+        found = let_in[admit] = LetIn()
+    return found
+
+
+def record_producers(state: ProducerState, batches: list[Batch], end: int) -> None:
+    """Record the producers of batches that were appended at offset `end`.
+
+    Where offsets are missing in front of a batch, compaction has removed batches that this log never had.
+    """
+    for batch in batches:
+        if batch.offset > end:
+            state.may_have_forgotten()
+        end = batch.next_offset
+        if batch.sequenced is not None:
+            now = asyncio.get_running_loop().time()
+            state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
+
+
+def is_plain_single(header: BatchHeader) -> bool:
+    """Whether a batch has one offset, and is of no idempotent producer."""
+    return header.records_count == 1 and not header.last_offset_delta and header.producer_id < 0
+
+
+def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Batch]:
+    """The batches that follow one of a leader and are like it, which a follower may append behind it."""
+    timestamps = alike_of_leader(buf, position, size, offset)
+    return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+
+
+def _alike(view: memoryview, position: int, known: CheckedBatches | None, offset: int) -> list[Batch]:
+    """The batches from the one at `position` on that are like the known one, from `offset` on; none where there is room
+    for one only, which is compared with less to do."""
+    if known is None or len(view) - position <= known.size:
+        return []
+    timestamps = alike_of_producer(view, position, known)
+    count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
+    return [Batch(at, at + 1, known.size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+
+
+def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batch) -> None:
+    _LARGEST_TIMESTAMP.pack_into(buf, position + _LARGEST_TIMESTAMP_AT, batch.max_timestamp)
+    with memoryview(buf) as view, view[position + _CRC_FROM : position + batch.size] as checked:
+        crc = crc32c(checked)
+    _CRC.pack_into(buf, position + _CRC_AT, crc)

@@ -1,0 +1,1 @@
+"""Authorization of requests: which operations a principal may do on which resources, by API key."""

@@ -1,0 +1,142 @@
+"""What each request needs, and what its sender gets of it: Apache Kafka's table of operations, on every API.
+
+A request is looked at by the broker that its sender has connected to, with the rules that this broker knows; and where
+it is handed on to the controller, there again with the controller's. What a broker asks of its own accord it asks as
+itself: brokers are super users, or have been given CLUSTER_ACTION and what else they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.controller.error_responses import refused
+from broker.controller.image import MetadataImage
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.api import ApiKey, api_of
+from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
+from broker.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from broker.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    PartitionLogInfo,
+    TopicPartitionLogInfo,
+)
+from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.schema import Message
+from broker.security.acls import AclOperation
+from broker.security.authorizer import Authorizer, Caller
+from broker.server.authorization.group_rules import GROUP_RULES
+from broker.server.authorization.permissions import Check, Rights
+from broker.server.authorization.topic_rules import TOPIC_RULES
+from broker.server.dispatch import Permit, RefusedRequest
+
+CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+
+OPEN_TO_ALL = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER})
+"""What nobody is refused: it tells where brokers are, and how to speak to them."""
+
+_OF_BROKERS = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ENVELOPE,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALTER_PARTITION,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+)
+
+
+def _on_cluster(operation: AclOperation, denied: Callable[[Any], Message]) -> Check:
+    def check(request: Message, _version: int, rights: Rights) -> Permit:
+        if not rights.cluster(operation):
+            raise RefusedRequest(denied(request))
+        return Permit(request)
+
+    return check
+
+
+def _refused_as_a_whole(request: Message) -> Message:
+    return refused(request, CLUSTER_DENIED)
+
+
+def _error_code(request: Message) -> Message:
+    response: Any = api_of(request).response()
+    response.error_code = CLUSTER_DENIED.code
+    if hasattr(response, "error_message"):
+        response.error_message = str(CLUSTER_DENIED)
+    return response  # type: ignore[no-any-return]
+
+
+def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    """For each user that is named, and of the whole only where none is: at an error of the whole librdkafka crashes."""
+    code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
+    if not request.users:
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
+    results = [DescribeUserScramCredentialsResult(it.name, code, reason) for it in request.users]
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def _no_quotas(_request: Message) -> DescribeClientQuotasResponse:
+    code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
+    return DescribeClientQuotasResponse(error_code=code, error_message=reason, entries=None)
+
+
+def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return GetReplicaLogInfoResponse(
+        topic_partition_log_info_list=[
+            TopicPartitionLogInfo(it.topic_id, [PartitionLogInfo(index, error_code=code) for index in it.partitions])
+            for it in request.topic_partitions
+        ]
+    )
+
+
+def _init_producer_id(request: InitProducerIdRequest, _version: int, rights: Rights) -> Permit:
+    """Who may write anywhere may do so idempotently (KIP-679)."""
+    if not (rights.cluster(AclOperation.IDEMPOTENT_WRITE) or rights.any_topic(AclOperation.WRITE)):
+        raise RefusedRequest(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return Permit(request)
+
+
+RULES: dict[ApiKey, Check] = {
+    **{key: _on_cluster(AclOperation.CLUSTER_ACTION, _error_code) for key in _OF_BROKERS},
+    ApiKey.GET_REPLICA_LOG_INFO: _on_cluster(AclOperation.CLUSTER_ACTION, _no_log_info),
+    ApiKey.ELECT_LEADERS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(AclOperation.DESCRIBE, _refused_as_a_whole),
+    ApiKey.DESCRIBE_QUORUM: _on_cluster(AclOperation.DESCRIBE, _refused_as_a_whole),
+    ApiKey.CREATE_ACLS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
+    ApiKey.DELETE_ACLS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
+    ApiKey.DESCRIBE_ACLS: _on_cluster(AclOperation.DESCRIBE, _error_code),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(AclOperation.DESCRIBE, _no_credentials),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _on_cluster(AclOperation.DESCRIBE_CONFIGS, _no_quotas),
+    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(AclOperation.DESCRIBE, _error_code),
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    **TOPIC_RULES,
+    **GROUP_RULES,
+}
+"""Every API that is not open to all."""
+
+
+class AclGuard:
+    """Applies the rules of the metadata log."""
+
+    def __init__(self, authorizer: Authorizer, image: Callable[[], MetadataImage]) -> None:
+        self._authorizer = authorizer
+        self._image = image
+
+    def check(self, request: Message, version: int, caller: Caller) -> Permit:
+        """See `dispatch.Guard`."""
+        key = api_of(request).key
+        if key in OPEN_TO_ALL:
+            return Permit(request)
+        rights = Rights(self._authorizer, caller, self._image())
+        return RULES[key](request, version, rights)

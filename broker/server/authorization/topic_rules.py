@@ -1,0 +1,275 @@
+"""What requests about topics need: each topic of a request is allowed or refused for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
+from broker.errors import ErrorCode, ProtocolError
+from broker.protocol.api import ApiKey
+from broker.protocol.messages import alter_configs as whole
+from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
+from broker.protocol.messages.create_topics import CreateTopicsRequest
+from broker.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.protocol.messages.describe_configs import DescribeConfigsResult
+from broker.protocol.messages.fetch import FetchRequest, FetchTopic, fetching_replica
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from broker.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
+from broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+from broker.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from broker.protocol.schema import NO_ID
+from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
+from broker.replica.reads import PartitionRead
+from broker.security.acls import AclOperation
+from broker.server.authorization.permissions import Check, Rights, appending, split
+from broker.server.connection import Rejected
+from broker.server.dispatch import Permit
+from broker.server.handlers.fetch_response import TopicAnswer
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+TOPIC_DENIED = ProtocolError(DENIED, "Topic authorization failed.")
+FIRST_FETCH_WITH_IDS = 13
+REPLACE = msgspec.structs.replace
+
+
+def _each_topic(operation: AclOperation, answers: str, denied: Callable[[Any], Any]) -> Check:
+    """For a request with a list `topics` of what has a `name`; `answers`: the list of its response."""
+
+    def check(request: Any, _version: int, rights: Rights) -> Permit:
+        allowed, others = split(request.topics, lambda topic: rights.topic(operation, topic.name))
+        if not others:
+            return Permit(request)
+        return Permit(REPLACE(request, topics=allowed), appending(answers, [denied(it) for it in others]))
+
+    return check
+
+
+def _no_offsets(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+    return ListOffsetsTopicResponse(
+        topic.name, [ListOffsetsPartitionResponse(it.partition_index, DENIED) for it in topic.partitions]
+    )
+
+
+def _no_deletion(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+    return DeleteRecordsTopicResult(
+        topic.name, [DeleteRecordsPartitionResult(it.partition_index, -1, DENIED) for it in topic.partitions]
+    )
+
+
+def _no_partitions(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(topic.name, DENIED, str(TOPIC_DENIED))
+
+
+def _produce(request: ProduceRequest, _version: int, rights: Rights) -> Permit:
+    """Who wants no answer is told of a refusal by the end of the connection, as in Kafka."""
+    allowed, others = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
+    if not others:
+        return Permit(request)
+    if request.acks == 0:
+        raise Rejected(f"Produce with acks=0 to {others[0].name}: {TOPIC_DENIED}")
+    return Permit(REPLACE(request, topic_data=allowed), appending("responses", [_not_appended(it) for it in others]))
+
+
+def _not_appended(topic: TopicProduceData) -> TopicProduceResponse:
+    responses = [
+        PartitionProduceResponse(index=it.index, error_code=DENIED, base_offset=-1, error_message=str(TOPIC_DENIED))
+        for it in topic.partition_data
+    ]
+    return TopicProduceResponse(name=topic.name, partition_responses=responses)
+
+
+def _fetch(request: FetchRequest, version: int, rights: Rights) -> Permit:
+    """Consumers read topics; replicas, and followers of the quorum, act for the cluster."""
+    if fetching_replica(request).replica_id >= 0:
+        acts = rights.cluster(AclOperation.CLUSTER_ACTION)
+        allowed, others = (request.topics, []) if acts else ([], request.topics)
+    else:
+        allowed, others = split(request.topics, lambda topic: _may_read(topic, version, rights))
+    if not others:
+        return Permit(request)
+
+    def amend(answers: Any) -> Any:
+        if not isinstance(answers, list):  # the answer of the quorum
+            answers.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return answers
+        return answers + [TopicAnswer(it.topic, _unread(it), it.topic_id) for it in others]
+
+    return Permit(REPLACE(request, topics=allowed, max_wait_ms=request.max_wait_ms if allowed else 0), amend)
+
+
+def _may_read(topic: FetchTopic, version: int, rights: Rights) -> bool:
+    """The metadata log, with what it says of passwords, is for the cluster's own nodes. An id that is not known is
+    nobody's: the answer says so."""
+    if topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID:
+        return rights.cluster(AclOperation.CLUSTER_ACTION)
+    if version < FIRST_FETCH_WITH_IDS:
+        return rights.topic(AclOperation.READ, topic.topic)
+    known = rights.image.topic_by_id(topic.topic_id)
+    return known is None or rights.topic(AclOperation.READ, known.name)
+
+
+def _unread(topic: FetchTopic) -> list[PartitionRead]:
+    return [PartitionRead(topic.topic, it.partition, DENIED) for it in topic.partitions]
+
+
+def _offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, _version: int, rights: Rights) -> Permit:
+    if rights.cluster(AclOperation.CLUSTER_ACTION):
+        return Permit(request)
+    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.topic))
+    if request.replica_id >= 0:
+        allowed, others = [], request.topics
+    if not others:
+        return Permit(request)
+    return Permit(
+        REPLACE(request, topics=allowed, replica_id=-1), appending("topics", [_no_epochs(it) for it in others])
+    )
+
+
+def _no_epochs(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+    return OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(DENIED, it.partition) for it in topic.partitions])
+
+
+def _create_topics(request: CreateTopicsRequest, _version: int, rights: Rights) -> Permit:
+    if rights.cluster(AclOperation.CREATE):
+        return Permit(request)
+    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.CREATE, topic.name))
+    if not others:
+        return Permit(request)
+    denied = [topic_refused(it.name, TOPIC_DENIED) for it in others]
+    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+
+
+def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) -> Permit:
+    """An id that is not known here is not handed on: whose it is, and so whether it may be deleted, cannot be said."""
+
+    def refusal(state: DeleteTopicState) -> ProtocolError | None:
+        name = state.name
+        if name is None:
+            known = rights.image.topic_by_id(state.topic_id)
+            if known is None:
+                return ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+            name = known.name
+        return None if rights.topic(AclOperation.DELETE, name) else TOPIC_DENIED
+
+    asked = [(state, refusal(state)) for state in topics_to_delete(request)]
+    denied = [deletion_refused(state, error) for state, error in asked if error is not None]
+    if not denied:
+        return Permit(request)
+    allowed = [state for state, error in asked if error is None]
+    left = REPLACE(request, topics=allowed, topic_names=[])
+    if request.topic_names:
+        left = REPLACE(request, topic_names=[it.name or "" for it in allowed])
+    return Permit(left, appending("responses", denied))
+
+
+def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:
+    """Of all topics those that may not be described are left out, as if they were not there."""
+    if request.topics is None or (version == 0 and not request.topics):
+
+        def amend(response: MetadataResponse) -> MetadataResponse:
+            seen = [it for it in response.topics if rights.topic(AclOperation.DESCRIBE, it.name or "")]
+            return REPLACE(response, topics=seen)
+
+        return Permit(request, amend)
+    allowed, others = split(request.topics, lambda topic: _may_see(topic, request.allow_auto_topic_creation, rights))
+    if not others:
+        return Permit(request)
+    denied = [MetadataResponseTopic(error_code=DENIED, name=it.name or "", topic_id=it.topic_id) for it in others]
+
+    def add(response: MetadataResponse) -> MetadataResponse:
+        """When nothing is left of a request of version 0, what is left asks for everything."""
+        return REPLACE(response, topics=(response.topics if allowed else []) + denied)
+
+    return Permit(REPLACE(request, topics=allowed), add)
+
+
+def _may_see(topic: MetadataRequestTopic, creates: bool, rights: Rights) -> bool:
+    """Who has a topic created by asking for it must be allowed to."""
+    if topic.topic_id != NO_ID:
+        known = rights.image.topic_by_id(topic.topic_id)
+        return known is None or rights.topic(AclOperation.DESCRIBE, known.name)
+    name = topic.name or ""
+    if not rights.topic(AclOperation.DESCRIBE, name):
+        return False
+    missing = creates and name not in rights.image.topics
+    return not missing or rights.cluster(AclOperation.CREATE) or rights.topic(AclOperation.CREATE, name)
+
+
+def _configs(operation: AclOperation, answers: str, denied: Callable[[Any, ErrorCode, str], Any]) -> Check:
+    """Of topics, or of brokers: that is the cluster's."""
+
+    def check(request: Any, _version: int, rights: Rights) -> Permit:
+        def allowed_to(resource: Any) -> bool:
+            if resource.resource_type == TOPIC_RESOURCE:
+                return rights.topic(operation, resource.resource_name)
+            return rights.cluster(operation)
+
+        allowed, others = split(request.resources, allowed_to)
+        if not others:
+            return Permit(request)
+        refusals = []
+        for it in others:
+            is_topic = it.resource_type == TOPIC_RESOURCE
+            code = DENIED if is_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            reason = str(TOPIC_DENIED) if is_topic else "Cluster authorization failed."
+            refusals.append(denied(it, code, reason))
+        return Permit(REPLACE(request, resources=allowed), appending(answers, refusals))
+
+    return check
+
+
+def _not_described(it: Any, code: ErrorCode, reason: str) -> DescribeConfigsResult:
+    return DescribeConfigsResult(code, reason, it.resource_type, it.resource_name)
+
+
+def _not_altered(it: Any, code: ErrorCode, reason: str) -> whole.AlterConfigsResourceResponse:
+    return whole.AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+
+
+def _not_altered_incrementally(it: Any, code: ErrorCode, reason: str) -> incremental.AlterConfigsResourceResponse:
+    return incremental.AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+
+
+TOPIC_RULES: dict[ApiKey, Check] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _each_topic(AclOperation.DESCRIBE, "topics", _no_offsets),
+    ApiKey.METADATA: _metadata,
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.DELETE_RECORDS: _each_topic(AclOperation.DELETE, "topics", _no_deletion),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.CREATE_PARTITIONS: _each_topic(AclOperation.ALTER, "results", _no_partitions),
+    ApiKey.DESCRIBE_CONFIGS: _configs(AclOperation.DESCRIBE_CONFIGS, "results", _not_described),
+    ApiKey.ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", _not_altered),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", _not_altered_incrementally),
+}

@@ -1,0 +1,78 @@
+"""What a client process left in `history/operations`: which files, and what they were when it had ended."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from history.checksummed_lines import read_lines
+from history.regular_files import open_regular
+
+STREAM: Final = ".arrows"
+RESERVED: Final = ".reserved"
+REGISTER_STREAM: Final = ".registers"
+INVOKED: Final = ".invoked"
+LINES: Final = ".jsonl"
+
+_RECORD: Final = re.compile(r"(?P<client>.+)-\d+\.(?:arrows|reserved|registers|invoked)")
+_ELSEWHERE: Final = re.compile(r"(?P<client>.+?)(?:-\d+)?\.jsonl")
+
+
+@dataclass(frozen=True)
+class ClientFiles:
+    """`files`: by name, each with its size in `bytes` and its `sha256`. `operations`: how many of each kind the client
+    said that it had recorded when it closed its record; None when it said nothing."""
+
+    files: dict[str, dict[str, Any]]
+    operations: dict[str, int] | None
+
+
+def left_by(directory: Path, client: str) -> ClientFiles:
+    """What a client that has ended left in a directory."""
+    paths = [path for path in sorted(directory.glob("*")) if belongs(path.name, client)]
+    counts: Counter[str] = Counter()
+    closed = [closing_counts(path) for path in paths if path.suffix in (RESERVED, INVOKED)]
+    for each in closed:
+        counts.update(each or {})
+    return ClientFiles(
+        files={path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths},
+        operations=dict(counts) if closed and None not in closed else None,
+    )
+
+
+def closing_counts(announced: Path) -> dict[str, int] | None:
+    """What the last line of a client's announcements says of the operations recorded; None when it is another line."""
+    contents = read_lines(announced).contents
+    counts = contents[-1][1].get("closed") if contents else None
+    return counts if is_counts(counts) else None
+
+
+def is_counts(counts: object) -> bool:
+    return isinstance(counts, dict) and all(type(count) is int and count >= 0 for count in counts.values())
+
+
+def belongs(name: str, client: str) -> bool:
+    """Whether a file is of this client's record."""
+    if name == client + LINES:
+        return True
+    return any(form.fullmatch(name) and _rest(name, client) for form in (_RECORD, _ELSEWHERE))
+
+
+def owner(name: str, clients: Iterable[str]) -> str | None:
+    """The client that a file is of; the longest name, where several could be meant."""
+    return max((client for client in clients if belongs(name, client)), key=len, default=None)
+
+
+def _rest(name: str, client: str) -> bool:
+    return name.startswith(client + "-") and name[len(client) + 1 :].partition(".")[0].isdigit()
+
+
+def sha256_of(path: Path | str) -> str:
+    """Raises OSError, also for what is no regular file."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,335 @@
+"""Reads what one client left: its stream, and what it announced; and says whether that is all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.arrow_stream import Stream, read_batches
+from history.checksummed_lines import Lines, read_lines
+from history.client_files import INVOKED, RESERVED, is_counts
+from history.errors import UNFINISHED
+from history.registers import Invocation, row_of, table_of
+from history.schemas import (
+    ACKS_ALL,
+    APPEND,
+    CAS,
+    INF,
+    INFO,
+    NAMES,
+    OPERATIONS,
+    PHASE_MAIN,
+    READ,
+    REGISTERS,
+    RESERVATIONS,
+    WRITE,
+)
+from history.topic_folders import is_topic
+from history.validation import valid_operations, valid_registers, written_values
+from history.values import PRODUCERS, SESSION_SHIFT
+
+LARGEST_BLOCK: Final = 1 << 20
+
+
+@dataclass
+class Part:
+    """One recording of a client, a stream with its announcements: rows completed, and those that stand for what was
+    announced and never completed. `defects`: why it is not whole, as sentences that name the file. `torn`: the files
+    whose tail was lost. `closed`: the client said how many operations it has recorded, with its last announcement;
+    `understood`: no announcement before the last one that is there is damaged or missing.
+    """
+
+    completed: pa.Table
+    left: pa.Table
+    reservations: pa.Table = field(default_factory=RESERVATIONS.empty_table)
+    defects: list[str] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
+    closed: bool = False
+    understood: bool = True
+    process: int | None = None
+    producer: int | None = None
+
+
+def read_log_client(stream: Path) -> Part:
+    """What an `OperationWriter` left; `stream` may be missing where its announcements are not."""
+    reserved = stream.with_suffix(RESERVED)
+    part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
+    rows = _stream_of(stream, OPERATIONS, part)
+    lines = _lines_of(reserved, part)
+    part.completed, defects = valid_operations(rows)
+    part.defects += [f"{stream.name}: {defect}" for defect in defects]
+    who = _header(lines, reserved, part)
+    _require_whose(part, stream, who, ((APPEND, "value"),))
+    _require_counts(part, lines, rows, reserved, stream)
+    blocks = [line for _, line in lines.contents if "first" in line]
+    good = [block for block in blocks if _is_block(block)]
+    if len(good) < len(blocks):
+        part.understood = False
+        part.defects.append(f"{reserved.name}: {len(blocks) - len(good)} of its lines announce no values")
+    unused = [line for _, line in lines.contents if "unused" in line]
+    _require_announced(part, good, stream)
+    if who is not None:
+        part.reservations, part.left = _unfinished(who, good, unused, part.completed)
+    _require_unused(part, unused, reserved)
+    return part
+
+
+def read_register_client(stream: Path) -> Part:
+    """What a `RegisterWriter` left; `stream` may be missing where its announcements are not."""
+    invoked = stream.with_suffix(INVOKED)
+    part = Part(REGISTERS.empty_table(), REGISTERS.empty_table())
+    rows = _stream_of(stream, REGISTERS, part)
+    lines = _lines_of(invoked, part)
+    part.completed, defects = valid_registers(rows)
+    part.defects += [f"{stream.name}: {defect}" for defect in defects]
+    who = _header(lines, invoked, part)
+    _require_whose(part, stream, who, ((WRITE, "value"), (CAS, "new")))
+    _require_counts(part, lines, rows, invoked, stream)
+    invocations, wrong = [], 0
+    for _, line in lines.contents:
+        if "id" in line:
+            found = _invocation(line)
+            wrong += found is None
+            invocations += [found] if found is not None else []
+    if wrong:
+        part.understood = False
+        part.defects.append(f"{invoked.name}: {wrong} of its lines are no invocations")
+    done = _require_invoked(part, invocations, stream)
+    if who is not None:
+        left = [each for each in invocations if each not in done]
+        name, process = who["client"], who["process"]
+        part.left = table_of([row_of(process, name, each, INFO, INF, each.value, UNFINISHED) for each in left])
+    return part
+
+
+def _stream_of(path: Path, schema: pa.Schema, part: Part) -> pa.Table:
+    try:
+        stream = read_batches(path, schema)
+    except OSError as error:
+        stream = Stream(schema.empty_table(), defects=(f"it cannot be read ({error.strerror})",))
+    if stream.is_torn:
+        part.torn.append(str(path))
+    part.defects += [f"{path.name}: {defect}" for defect in stream.defects]
+    return stream.rows
+
+
+def _lines_of(path: Path, part: Part) -> Lines:
+    try:
+        lines = read_lines(path)
+    except OSError as error:
+        lines = Lines(defects=(f"it cannot be read ({error.strerror})",))
+    if lines.torn:
+        part.torn.append(str(path))
+        part.defects.append(f"{path.name} was torn: its tail is lost")
+    part.defects += [f"{path.name}: {defect}" for defect in lines.defects]
+    part.understood = not lines.defects
+    return lines
+
+
+def _header(lines: Lines, path: Path, part: Part) -> dict[str, Any] | None:
+    """The first line: whose record it is."""
+    who = lines.contents[0][1] if lines.contents else {}
+    producer = who.get("producer")
+    is_one = (
+        isinstance(who.get("client"), str)
+        and all(type(who.get(name)) is int and 0 <= who[name] < 1 << 31 for name in ("process", "session"))
+        and (producer is None or (type(producer) is int and 0 <= producer < PRODUCERS))
+    )
+    if not is_one:
+        part.understood = False
+        if not part.defects:
+            part.defects.append(f"{path.name}: its first line does not say whose record it is")
+        return None
+    part.process, part.producer = who["process"], producer
+    return who
+
+
+def _require_whose(part: Part, stream: Path, who: dict[str, Any] | None, written: tuple[tuple[int, str], ...]) -> None:
+    """Every row is the client's own, and so is every value that it wrote."""
+    if who is None:
+        return
+    if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who["client"]}:
+        part.defects.append(f"{stream.name}: there are operations of somebody else than {who['client']}")
+    if set(part.completed["process"].unique().to_pylist()) - {who["process"]}:
+        part.defects.append(f"{stream.name}: there are operations of another process than number {who['process']}")
+    values = written_values(part.completed, written)
+    foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who["producer"] is None else who["producer"])
+    if foreign.any():
+        part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
+    if len(np.unique(values)) < len(values):
+        part.defects.append(f"{stream.name}: it wrote a value twice")
+
+
+def _require_counts(part: Part, lines: Lines, rows: pa.Table, announced: Path, stream: Path) -> None:
+    """There are as many operations of each kind as the client said when it closed its record."""
+    closing = [line["closed"] for _, line in lines.contents if "closed" in line]
+    last = lines.contents[-1][1] if lines.contents else {}
+    part.closed = len(closing) == 1 and is_counts(last.get("closed"))
+    if not part.closed:
+        part.defects.append(f"{announced.name}: it has no end mark, its client did not close it")
+        return
+    found = pc.value_counts(rows["f"]).to_pylist()
+    counts = {NAMES.get(each["values"], "unknown"): each["counts"] for each in found}
+    if counts != {name: count for name, count in closing[0].items() if count}:
+        part.defects.append(
+            f"{stream.name}: it has {_told(counts)}, but its client recorded {_told(closing[0])} (fewer or more rows)"
+        )
+
+
+def _told(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
+
+
+def _is_block(line: dict[str, Any]) -> bool:
+    return (
+        isinstance(line.get("topic"), str)
+        and is_topic(line["topic"])
+        and all(type(line.get(name)) is int and 0 <= line[name] < INF << 3 for name in ("partition", "first", "t"))
+        and type(line.get("count")) is int
+        and 0 < line["count"] <= LARGEST_BLOCK
+        and line["partition"] < 1 << 31
+        and line["first"] + line["count"] < 1 << 63
+        and line["t"] < INF
+    )
+
+
+def _unfinished(
+    who: dict[str, Any], blocks: list[dict[str, Any]], unused: list[dict[str, Any]], completed: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """The blocks a client announced, and an info append for each announced value that has no completion."""
+    if not blocks:
+        return RESERVATIONS.empty_table(), OPERATIONS.empty_table()
+    names = ("topic", "partition", "first", "count", "t")
+    columns: dict[str, Any] = {name: [block[name] for block in blocks] for name in names}
+    columns |= {"client": [who["client"]] * len(blocks), "process": [who["process"]] * len(blocks)}
+    count = np.array(columns["count"], np.int64)
+    start = np.cumsum(count) - count
+    values = np.repeat(np.array(columns["first"], np.int64) - start, count) + np.arange(count.sum())
+    block = np.repeat(np.arange(len(blocks)), count)
+    done = [completed.filter(pc.equal(completed["f"], APPEND))["value"].to_numpy()]
+    done += [np.arange(line["unused"], line["unused"] + line["count"]) for line in unused if _is_rest(line)]
+    left = ~np.isin(values, np.concatenate(done))
+    return pa.table(columns, RESERVATIONS), _info_appends(who, blocks, block[left], values[left])
+
+
+def _is_rest(line: dict[str, Any]) -> bool:
+    return all(type(line.get(name)) is int for name in ("unused", "count")) and 0 < line["count"] <= LARGEST_BLOCK
+
+
+def _info_appends(
+    who: dict[str, Any], blocks: list[dict[str, Any]], block: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+) -> pa.Table:
+    n = len(values)
+    nothing = pa.ListArray.from_arrays(pa.array(np.zeros(n + 1, np.int32)), pa.array([], pa.int64()))
+    topics = [blocks[i]["topic"] for i in block]
+    columns: dict[str, Any] = {
+        "process": np.full(n, who["process"], np.int32),
+        "session": (values >> SESSION_SHIFT).astype(np.int32),
+        "client": [who["client"]] * n,
+        "f": np.full(n, APPEND, np.int8),
+        "topic": topics,
+        "partition": np.array([each["partition"] for each in blocks], np.int32)[block],
+        "type": np.full(n, INFO, np.int8),
+        "inv": np.array([each["t"] for each in blocks], np.int64)[block],
+        "ret": np.full(n, INF, np.int64),
+        "offset": np.full(n, -1, np.int64),
+        "hi": np.full(n, -1, np.int64),
+        "lo": np.full(n, -1, np.int64),
+        "value": values,
+        "offsets": nothing,
+        "values": nothing,
+        "acks": np.full(n, ACKS_ALL, np.int8),
+        "phase": [PHASE_MAIN] * n,
+        "error": [UNFINISHED] * n,
+    }
+    return pa.table({each.name: pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS}, OPERATIONS)
+
+
+def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -> None:
+    """Every append carries a value that was announced before, for its partition. Where one does not, the row or the
+    announcements are damaged: what it says of its end is not believed, what was announced stays open, and what else may
+    have been sent is not known."""
+    is_append = part.completed["f"].to_numpy() == APPEND
+    appends = part.completed.filter(pa.array(is_append))
+    if not appends.num_rows:
+        return
+    blocks = sorted(blocks, key=lambda block: int(block["first"]))
+    first = np.array([block["first"] for block in blocks], np.int64)
+    behind = first + np.array([block["count"] for block in blocks], np.int64)
+    value, at = appends["value"].to_numpy(), np.searchsorted(first, appends["value"].to_numpy(), side="right") - 1
+    within = (at >= 0) & (value < behind[at]) if len(blocks) else np.zeros(len(value), np.bool_)
+    if not within.all():
+        part.defects.append(f"{stream.name}: {(~within).sum()} of its appends carry a value that was never announced")
+    is_there = within.copy()
+    if within.any():
+        topics = np.array([block["topic"] for block in blocks], object)[at]
+        partitions = np.array([block["partition"] for block in blocks], np.int64)[at]
+        is_there &= topics == appends["topic"].cast(pa.string()).to_numpy()
+        is_there &= partitions == appends["partition"].to_numpy()
+    if elsewhere := int((within & ~is_there).sum()):
+        part.defects.append(f"{stream.name}: {elsewhere} of its appends went elsewhere than was announced")
+    if not is_there.all():
+        part.understood = False
+        believed = ~is_append
+        believed[is_append] = is_there
+        part.completed = part.completed.filter(pa.array(believed))
+
+
+def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:
+    """What the client gave back it has not used."""
+    used = written_values(part.completed, ((APPEND, "value"),))
+    given_back = [line for line in unused if _is_rest(line)]
+    again = sum(int(((used >= line["unused"]) & (used < line["unused"] + line["count"])).sum()) for line in given_back)
+    if again or len(given_back) < len(unused):
+        part.understood = False
+        part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
+
+
+def _invocation(line: dict[str, Any]) -> Invocation | None:
+    try:
+        found = Invocation(**line)
+    except TypeError:
+        return None
+    numbers = (found.id, found.f, found.inv)
+    is_one = (
+        all(type(each) is int for each in numbers)
+        and found.f in (WRITE, CAS)
+        and isinstance(found.key, str)
+        and isinstance(found.phase, str)
+        and type(found.value) is int
+        and -(1 << 63) <= found.value < 1 << 63
+        and 0 <= found.id < 1 << 63
+        and (found.expected is None or (type(found.expected) is int and -(1 << 63) <= found.expected < 1 << 63))
+        and 0 <= found.inv < INF
+    )
+    return found if is_one else None
+
+
+def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) -> set[Invocation]:
+    """Every write and compare-and-set is as it was announced, by its id. Where one is not, the row or the announcements
+    are damaged: what it says is not believed, what was announced stays open, and what else may have been sent is not
+    known. Reads are not announced. Returns what the rows that are believed have completed."""
+    announced, ids = set(invocations), {each.id for each in invocations}
+    invoked = [_invoked(row) for row in part.completed.to_pylist()]
+    never = [each.f != READ and each.id not in ids for each in invoked]
+    otherwise = [each.id in ids and each not in announced for each in invoked]
+    if any(never):
+        part.defects.append(f"{stream.name}: {sum(never)} of its operations were never announced")
+    if any(otherwise):
+        part.defects.append(f"{stream.name}: {sum(otherwise)} of its operations are other than was announced")
+    believed = ~(np.array(never, np.bool_) | np.array(otherwise, np.bool_))
+    if not believed.all():
+        part.understood = False
+        part.completed = part.completed.filter(pa.array(believed))
+    return announced & set(invoked)
+
+
+def _invoked(row: dict[str, Any]) -> Invocation:
+    """A completed operation as it was announced, if it was."""
+    value = row["new"] if row["f"] == CAS else row["value"]
+    return Invocation(row["id"], row["f"], row["key"], value, row["expected"], row["inv"], row["phase"])

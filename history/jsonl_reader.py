@@ -1,0 +1,245 @@
+"""Histories that clients in any language write: `history/operations/<client>.jsonl`, one operation per line.
+
+docs/operations.md tells how such a file is written. It is read strictly: a line that is no operation is a defect of the
+record that names file and line, what is wrong and what is right, because a history that is believed though it is not
+understood proves nothing. So is a torn last line, which a killed client leaves. Such lines are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from history.errors import UNFINISHED
+from history.operation_schema import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
+from history.registers import table_of
+from history.regular_files import read_bytes
+from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
+from history.strict_json import decode
+from history.values import producer_of
+
+MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
+"""Further off, a clock shows next to nothing: an answer may be stale by as much, and nobody would see it."""
+
+
+@dataclass
+class Recorded:
+    """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
+    `defects`, as sentences that name the line, `counts`, how many operations it has, and `producers`, the numbers of
+    producers that are in the values that it writes, `announced`, whether what it wrote had been announced on a line of
+    its own (both, where some had); `vague`, how far its clock may be off, in ns, where that is more
+    than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
+
+    operations: list[dict[str, Any]] = field(default_factory=list)
+    registers: list[tuple[Any, ...]] = field(default_factory=list)
+    unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
+    unfinished_registers: list[tuple[Any, ...]] = field(default_factory=list)
+    defects: dict[str, list[str]] = field(default_factory=dict)
+    torn: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, set[int]] = field(default_factory=dict)
+    announced: dict[str, set[bool]] = field(default_factory=dict)
+    vague: dict[str, int] = field(default_factory=dict)
+
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
+        """Log operations and register operations: completed, then the same two unfinished."""
+        return (
+            pa.Table.from_pylist(self.operations, OPERATIONS),
+            table_of(self.registers),
+            pa.Table.from_pylist(self.unfinished_operations, OPERATIONS),
+            table_of(self.unfinished_registers),
+        )
+
+
+@dataclass
+class TakenNames:
+    """What is taken in the run already: written values by where, producers of log values by client."""
+
+    values: dict[int, str]
+    producers: dict[int, str]
+    process: int
+
+
+def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: TakenNames) -> Recorded:
+    """Everything in these files; each file is one client and gets the next process number. A line that contradicts
+    another one, or what is `known`, is left out as one that is no operation is."""
+    found = Recorded()
+    for path in paths:
+        _File(path, journal, known, found).read()
+        known.process += 1
+    return found
+
+
+class _File:
+    """One client's file while it is read."""
+
+    def __init__(self, path: Path, journal: Sequence[Mapping[str, Any]], known: TakenNames, found: Recorded) -> None:
+        self._path = path
+        self._journal = journal
+        self._known = known
+        self._found = found
+        self._clock = Clock()
+        self._client = path.stem
+        self._open: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._used: set[str] = set()
+        self._count = 0
+        self._defects = found.defects.setdefault(path.name, [])
+
+    def read(self) -> None:
+        for number, line in self._lines():
+            is_understood = self._try(number, partial(self._read_line, number, line))
+            if number == 1 and not is_understood:  # it may have said what clock all the others are of
+                return
+        for number, invocation in self._open.values():
+            left = {**invocation, "type": "info", "error": UNFINISHED}
+            self._try(number, partial(self._keep, number, left, announced=True, unfinished=True))
+
+    def _read_line(self, number: int, line: bytes) -> None:
+        self._take(number, _parsed(line))
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            *lines, tail = read_bytes(self._path).split(b"\n")
+        except OSError as error:
+            self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
+            return
+        if tail:
+            self._found.torn.append(str(self._path))
+            self._defects.append(f"{self._path.name} was torn: its tail is lost")
+        yield from enumerate(lines, 1)
+
+    def _try(self, number: int, take: Callable[[], None]) -> bool:
+        try:
+            take()
+        except BadLineError as error:
+            self._defects.append(f"{self._path.name}:{number}: {error}")
+            return False
+        return True
+
+    def _take(self, number: int, line: dict[str, Any]) -> None:
+        if "clock" in line:
+            if number != 1:
+                raise BadLineError("the clock is declared on the first line or not at all")
+            self._clock, client = clock_of(line, self._journal)
+            self._client = client or self._client
+            if self._clock.error > MOST_CLOCK_ERROR_NS:
+                self._found.vague[self._path.name] = self._clock.error
+            return
+        name = json.dumps(line["id"]) if "id" in line else None
+        if name is not None and (isinstance(line["id"], bool) or not isinstance(line["id"], int | str)):
+            raise BadLineError(f"id {name} is no name: an integer or a text is needed")
+        if line.get("type") == "invoke":
+            self._invoke(number, name, line)
+            return
+        if name is not None:
+            line = self._completed(name, line)
+        self._keep(number, line, announced=name is not None)
+
+    def _invoke(self, number: int, name: str | None, line: dict[str, Any]) -> None:
+        if name is None:
+            raise BadLineError('an invocation needs an "id", which the line that completes it repeats')
+        if name in self._used:
+            raise BadLineError(f"id {name} was invoked before: every invocation of a file needs an id of its own")
+        require_invocation(line)
+        self._used.add(name)
+        self._open[name] = (number, {key: value for key, value in line.items() if key not in ("id", "type")})
+
+    def _completed(self, name: str, line: dict[str, Any]) -> dict[str, Any]:
+        """The invocation and its completion as one operation."""
+        if name not in self._open:
+            why = "was completed before" if name in self._used else "was never invoked"
+            raise BadLineError(f'id {name} {why}: a line with an id completes the "invoke" line of that id, once')
+        _, invocation = self._open.pop(name)
+        for key, value in invocation.items():
+            if key in line and line[key] != value:
+                told, was = json.dumps(line[key]), json.dumps(value)
+                raise BadLineError(f'"{key}" is {told}, but operation {name} was invoked with {was}')
+        return {**invocation, **{key: value for key, value in line.items() if key != "id"}}
+
+    def _keep(self, number: int, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:
+        operation = operation_of(line)
+        shape, f = operation["shape"], operation["f"]
+        self._found.counts[self._path.name] = self._found.counts.get(self._path.name, 0) + 1
+        written = operation["new"] if f == CAS else operation["value"] if f in (APPEND, WRITE) else None
+        if written is not None:
+            self._claim(number, written)
+            self._found.announced.setdefault(self._path.name, set()).add(announced)
+        if f == APPEND:
+            self._own(operation["value"])
+        inv, ret = self._clock.interval(operation["inv"], operation["ret"])
+        if shape == REGISTER:
+            row = self._register_row(operation, inv, ret)
+            (self._found.unfinished_registers if unfinished else self._found.registers).append(row)
+        else:
+            of_log = self._log_row(operation, inv, ret)
+            (self._found.unfinished_operations if unfinished else self._found.operations).append(of_log)
+
+    def _claim(self, number: int, value: int) -> None:
+        self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
+        here = f"{self._path.name}:{number}"
+        there = self._known.values.setdefault(value, here)
+        if there != here:
+            raise BadLineError(
+                f"value {value} was written before, by {there}: values are unique in a run, retries included"
+            )
+
+    def _own(self, value: int) -> None:
+        owner = self._known.producers.setdefault(value >> 32, self._path.name)
+        if owner != self._path.name:
+            raise BadLineError(
+                f"value {value} belongs to producer {value >> 32} (its upper bits), whose values {owner} appends: "
+                "a client's values are producer << 32 | count, with a producer of its own"
+            )
+
+    def _register_row(self, operation: Mapping[str, Any], inv: int, ret: int) -> tuple[Any, ...]:
+        number = self._known.process << 32 | self._count
+        self._count += 1
+        return (
+            *(number, self._known.process, self._client, operation["f"], operation["key"], operation["outcome"]),
+            *(inv, ret, operation["value"], operation["expected"], operation["new"]),
+            *(operation.get("phase", PHASE_MAIN), operation["error"]),
+        )
+
+    def _log_row(self, operation: Mapping[str, Any], inv: int, ret: int) -> dict[str, Any]:
+        f, records = operation["f"], operation.get("records") or []
+        end = operation.get("end", -1)
+        lo = operation.get("lo", end)
+        return {
+            "process": self._known.process,
+            "session": operation.get("session", 1),
+            "client": self._client,
+            "f": f,
+            "topic": operation["topic"],
+            "partition": operation["partition"],
+            "type": operation["outcome"],
+            "inv": inv,
+            "ret": ret,
+            "offset": operation.get("from", -1) if f == READ else operation.get("offset", -1),
+            "hi": operation.get("hi", end),
+            "lo": max(lo, records[-1][0] + 1) if records else lo,
+            "value": operation["value"] if f == APPEND else -1,
+            "offsets": [offset for offset, _ in records],
+            "values": [value for _, value in records],
+            "acks": operation.get("acks", ACKS_ALL),
+            "phase": operation.get("phase", PHASE_MAIN),
+            "error": operation["error"],
+        }
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        content = decode(line)
+    except ValueError as error:
+        raise BadLineError(
+            f"not JSON ({error}): one operation as one JSON object per line; a client that was killed while it wrote "
+            "and starts again begins a new file"
+        ) from error
+    if not isinstance(content, dict):
+        raise BadLineError(f'not an operation but {json.dumps(content)[:40]}: a JSON object like {{"f": "read", ...}}')
+    return content

@@ -1,0 +1,87 @@
+"""Marks on a host's disk, by which a power loss shows what it kept: one that was synced, and one that was not.
+
+The synced mark is written where nothing else is at stake: when the brokers have just started, and after a boot. The
+other one is written just before a cut, without any sync, for a sync would save the broker's own unsynced data with it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from nemeses.fault import Evidence, Status, worst
+from nemeses.mechanisms.shell import ask
+from nemeses.ports import Host, HostError, Site
+from nemeses.probes import LeaveMark, ReadMarks, RenewMark, Script
+
+# A filesystem may be mounted a moment after the host answers.
+_MOUNTED_S = 5
+
+
+class Marks:
+    """The marks of all hosts. A host has none until `renew`."""
+
+    def __init__(self, site: Site) -> None:
+        self._patience = 10 * round(_MOUNTED_S * site.time_scale)
+        self._new_mark = site.new_mark
+        self._synced: dict[str, str] = {}
+        self._unsynced: dict[str, str] = {}
+
+    def renew(self, host: Host) -> Evidence:
+        """Write a new synced mark, which must be there after the next cut, and remove the other. Raises `HostError`."""
+        mark = self._new_mark()
+        # Files are made anew rather than written over: some filesystems save a file early that was truncated.
+        script = (
+            f"{_directory(host)}\n"
+            'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
+            f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
+        )
+        ask(host, Script(script, RenewMark(host.data_dir, mark)))
+        self._synced[host.name] = mark
+        self._unsynced.pop(host.name, None)
+        return Evidence("confirmed", {"synced_mark": mark})
+
+    def leave_unsynced(self, host: Host) -> None:
+        """Write the mark that a cut should destroy; nothing happens on a host without marks. Raises `HostError`."""
+        if host.name not in self._synced:
+            return
+        mark = self._new_mark()
+        script = (
+            f'{_directory(host)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
+        )
+        ask(host, Script(script, LeaveMark(host.data_dir, mark)))
+        self._unsynced[host.name] = mark
+
+    def look_after_cut(self, host: Host) -> Evidence:
+        """What the last cut kept; then the marks for the next one. Nothing where no cut was since the last look.
+
+        Raises `HostError`."""
+        unsynced = self._unsynced.get(host.name)
+        if unsynced is None:
+            return Evidence("confirmed", {})
+        read = 'tr -cd 0-9a-f < "$marks/$1" 2>/dev/null | head -c 64'
+        script = (
+            f"{_directory(host)}\n"
+            f'for i in {" ".join("." * self._patience)}; do [ -e "$marks/synced" ] && break; sleep 0.1; done\n'
+            f"content() {{ {read}; }}\n"
+            'echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)"'
+        )
+        seen = ask(host, Script(script, ReadMarks(host.data_dir)), timeout_s=self._patience / 10 + 10)
+        kept = seen.get("synced") == self._synced[host.name]
+        detail: dict[str, Any] = {
+            "synced_mark": "kept" if kept else "LOST",
+            "unsynced_mark": "kept" if seen.get("unsynced") == unsynced else "lost",
+        }
+        status: Status = "confirmed" if kept else "mismatch"
+        try:
+            self.renew(host)
+        except HostError as error:
+            # A host without marks shows nothing at the next cut; that must not hide what this one showed.
+            self._synced.pop(host.name)
+            self._unsynced.pop(host.name)
+            return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})
+        return Evidence(status, detail)
+
+
+def _directory(host: Host) -> str:
+    return f'data={shlex.quote(host.data_dir)}; marks="$data/.brownout"'

@@ -1,0 +1,131 @@
+"""From a run's record to its verdict: what is asked of the analysis."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from installation import extras
+from installation.commands import command
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from analysis.engines.spark import SparkHandle
+    from analysis.verdict import Verdict
+
+
+IN_PROCESS: Final = "in-process"
+LOCAL: Final = "local[2]"
+"""The Spark master of this machine."""
+
+
+def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, str]:
+    """The engine, and why it is that one. `asked`: by the user, None where it is left to us. `simulated`: the runs are
+    small, and a session would take longer than they do.
+
+    Raises `UsageError` when nothing could be judged: before a run is made, not after it."""
+    from analysis.engines.spark import NO_JAVA, find_java
+
+    if asked == IN_PROCESS or (asked is None and simulated):
+        return IN_PROCESS, "it was asked for" if asked else "simulated runs are small"
+    if not extras.is_there(extras.SPARK):
+        if asked is None:
+            return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
+        told = extras.what_is_missing(extras.SPARK, "the engine spark")
+        raise UsageError(f"{told}; or judge without it: --engine in-process")
+    if find_java() is None:
+        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
+    return "spark", "it was asked for" if asked else "Spark is installed"
+
+
+class Engine:
+    """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`.
+    Without `pictures` nothing is drawn; `brownout analyze` does that for any run that is looked at."""
+
+    def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, pictures: bool = True) -> None:
+        self.kind = kind
+        self.pictures = pictures
+        self._master = master
+        self._scratch = scratch
+        self._handle: SparkHandle | None = None
+
+    def start(self) -> None:
+        """Begin to start the session, unless that was done before."""
+        if self.kind == "spark" and self._handle is None:
+            from analysis.engines.spark import SparkHandle
+
+            self._handle = SparkHandle.start_in_background(self._scratch, master=self._master)
+
+    @property
+    def handle(self) -> SparkHandle | None:
+        """The session, begun now if it was not before; None where there is to be none."""
+        self.start()
+        return self._handle
+
+    def abandon(self) -> None:
+        """Leave the session to its fate: it ends with this process. Does not wait for one that is still starting."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End the session; safe to call when there is none."""
+        if self._handle is not None:
+            self._handle.stop()
+            self._handle = None
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+BROKEN = "analysis-error.txt"
+
+
+def judge(run_dir: Path, engine: Engine) -> Verdict:
+    """Analyze a run and render its report. Whatever is wrong with its record, and an analysis that breaks, make the
+    verdict unknown with the reason; the whole text of the latter is in `BROKEN`. Raises `OSError` when not even that
+    can be written."""
+    from analysis.doubt import RECORD_UNREADABLE
+    from analysis.pipeline import analyze
+    from analysis.placeholder_verdict import undecided
+    from analysis.report import render_run
+    from analysis.run_directory import RunDirectoryError
+    from history.errors import HistoryError
+    from history.regular_files import remove
+
+    remove(run_dir / BROKEN)  # an earlier attempt's
+    try:
+        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
+    except (HistoryError, RunDirectoryError) as error:
+        verdict = undecided(run_dir, f"the run's record is damaged: {error}", RECORD_UNREADABLE)
+    except Exception as error:
+        verdict = _broken(run_dir, error)
+    try:
+        render_run(run_dir)
+    except Exception:  # the verdict stands; who asks for the report is told
+        _note(run_dir)
+    return verdict
+
+
+def _broken(run_dir: Path, error: Exception) -> Verdict:
+    """What remains to be said when the analysis broke: what it had concluded by then, or unknown."""
+    from analysis.doubt import ANALYSIS_BROKEN
+    from analysis.placeholder_verdict import undecided
+    from analysis.verdict import VERDICT_FILE, Verdict
+
+    _note(run_dir)
+    with contextlib.suppress(OSError, ValueError):
+        stored = Verdict.read(run_dir / VERDICT_FILE)
+        if stored.finished:
+            return stored
+    again = command("analyze", str(run_dir))
+    what = f"{type(error).__name__}: {error}"
+    return undecided(
+        run_dir,
+        f"the analysis broke: {what} (whole text: {run_dir / BROKEN}); once that is repaired: {again}",
+        ANALYSIS_BROKEN,
+    )
+
+
+def _note(run_dir: Path) -> None:
+    with contextlib.suppress(OSError):  # a full disk may be what broke it
+        (run_dir / BROKEN).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,111 @@
+"""What is at stake in a campaign's runs: the load that is planned, and how much of it must come about at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+from analysis.run_directory import LEAST_SHARE
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.steps import ProduceStep, Step
+from workloads.kinds import KINDS
+from workloads.settings import ALL
+
+LEAST_QUERIES_SHARE = 0.25
+LONGEST_LOAD = 1.5
+"""Times the planned duration, while the asked operations are not completed."""
+PROBES = 20
+"""At most so many operations on each place come beside the load: the probe's, and the final reads'."""
+
+
+@dataclass(frozen=True)
+class Stake:
+    """`changes` and `queries`: planned of a run's load. Changes are those that the system promises to keep; appends
+    with less than acks = -1 are not among them (`analysis.load` counts them apart). `min_ok` and `min_queries`: how
+    many of them must be acknowledged and answered; `min_share`: of the changes, as a share, under load. `lacks`: what a
+    campaign usually has and this one has not, in words."""
+
+    changes: int
+    queries: int
+    min_ok: int
+    min_queries: int
+    min_share: float
+    lacks: tuple[str, ...]
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What a verdict has to say of it."""
+        return tuple(filter(None, (self._at_stake, self._throttled)))
+
+    @property
+    def _throttled(self) -> str:
+        if not self.changes or self.min_share >= LEAST_SHARE:
+            return ""
+        return f"the campaign expects its load to be throttled: {self.min_share:.0%} of the planned changes are enough"
+
+    @property
+    def _at_stake(self) -> str:
+        if not self.lacks:
+            return ""
+        nothing = "no load" in self.lacks and ("no minimum" in self.lacks or "no fault" in self.lacks)
+        return f"{'nothing' if nothing else 'little'} was at stake: {', '.join(self.lacks)}"
+
+    def to_toml(self) -> dict[str, Any]:
+        """What run.toml has of it under [plan]."""
+        return {"changes": self.changes, "queries": self.queries}
+
+
+@dataclass(frozen=True)
+class Most:
+    """How many changes and queries a run of a campaign can come to at most."""
+
+    changes: int
+    queries: int
+
+
+def most_of(campaign: Campaign) -> Most | None:
+    """What the clients' rates allow, with the load prolonged as far as it ever is, and one probe of each place; None
+    for a script that runs beside a load: how long it takes is not known before."""
+    workload, nemesis = campaign.workload, campaign.nemesis
+    kind = KINDS[workload.kind]
+    asked = len(kind.places(workload.load)) * PROBES
+    probes = asked if workload.parameters.get("probe_acks", ALL) == ALL else 0
+    scripted = sum(map(_kept_changes, nemesis.steps))
+    mix = kind.mix(workload.load)
+    if nemesis.steps and mix.changes + mix.queries:
+        return None
+    duration_s = workload.duration_s * (LONGEST_LOAD if workload.operations else 1.0)
+    if nemesis.steps:
+        duration_s = 0.0
+    return Most(ceil(mix.changes * duration_s) + scripted + probes, ceil(mix.queries * duration_s) + asked)
+
+
+def has_weak_steps(campaign: Campaign) -> bool:
+    """Whether a script appends with less than acks = -1."""
+    return any(isinstance(step, ProduceStep) and step.acks != ALL for step in campaign.nemesis.steps)
+
+
+def _kept_changes(step: Step) -> int:
+    """How many changes of a step the system promises to keep: appends that all in-sync replicas acknowledge."""
+    return step.count if isinstance(step, ProduceStep) and step.acks == ALL else 0
+
+
+def stake_of(campaign: Campaign) -> Stake:
+    """The stake of each of a campaign's runs. How long a script takes, and so its load, is not known before."""
+    workload, nemesis, checks = campaign.workload, campaign.nemesis, campaign.checks
+    mix = KINDS[workload.kind].mix(workload.load)
+    duration_s = 0.0 if nemesis.kind == "steps" else workload.duration_s
+    changes, queries = floor(mix.changes * duration_s), floor(mix.queries * duration_s)
+    least = floor(changes * min(LEAST_SHARE, checks.min_share))
+    min_ok = max(1, least) if checks.min_ok is None else checks.min_ok
+    share = LEAST_QUERIES_SHARE
+    if changes:  # who expects few changes expects few answers
+        share = min(share, LEAST_SHARE * min(min_ok / changes, checks.min_share / LEAST_SHARE))
+    min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
+    loaded = changes + queries > 0 or any(map(_kept_changes, nemesis.steps))
+    loaded = loaded or bool(nemesis.steps and KINDS[workload.kind].clients(workload.load))
+    lacks = (("no load", not loaded), ("no fault", not nemesis.inflicts), ("no minimum", min_ok == 0))
+    return Stake(
+        changes, queries, min_ok, min_queries, checks.min_share, tuple(what for what, missing in lacks if missing)
+    )

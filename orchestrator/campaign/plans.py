@@ -1,0 +1,294 @@
+"""What each `brownout run` of a campaign set out to do, as it is kept in the store: by this it is seen what is missing.
+
+`<campaign>/plans/<stamp>.campaign` is the campaign's text as it was then, `<stamp>.toml` which of its cells and seeds
+were asked for, in which world they are made, and the names of the runs that follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from analysis.verdict import Expectation
+from orchestrator.campaign import toml_text
+from orchestrator.campaign.expect_table import read_expect
+from orchestrator.campaign.model import Campaign, Topology
+from orchestrator.campaign.parser import read_seeds
+from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.campaign.store import RunDirectory, locked
+from orchestrator.errors import UsageError
+from systems.errors import InputError
+from systems.toml_tables import Table, TomlSource
+
+_PLANS = "plans"
+_SECOND = len("20260102T030405")
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell as far as a stored verdict is held to it."""
+
+    name: str
+    mutants: tuple[str, ...]
+    expect: Expectation
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run that was planned: the name of its directory, its cell and its seed."""
+
+    id: str
+    cell: PlannedCell
+    seed: int
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
+    another world than the campaign's was asked for. `world`: in which the runs are made; empty where nobody can tell,
+    of an older plan for whichever world the machine had. `optional_faults`: those of the campaign; `left_out`: those of
+    them that the world was known to lack, None where that was not noted. `settled`: by cell, what `run.toml` has of
+    all its runs, where that follows from files of the user's. `text`: the campaign's."""
+
+    stamp: str
+    campaign: str
+    path: str
+    cells: tuple[str, ...]
+    seeds: tuple[int, ...]
+    where: tuple[str, ...]
+    world: str
+    runs: tuple[StoredRun, ...]
+    whole: bool
+    optional_faults: tuple[str, ...]
+    left_out: tuple[str, ...] | None
+    settled: Mapping[str, Mapping[str, Any]]
+    text: str
+
+    @property
+    def inventory(self) -> str:
+        """The hosts that were asked for besides the campaign; empty where none were."""
+        return dict(pairwise(self.where)).get("--inventory", "")
+
+
+class PlanError(Exception):
+    """A stored plan that is damaged; the message names the file and the remedy."""
+
+
+def plans_dir(campaign_dir: Path) -> Path:
+    return campaign_dir / _PLANS
+
+
+def keep_plan(
+    campaign_dir: Path,
+    campaign: Campaign,
+    stamp: str,
+    planned: Sequence[PlannedRun],
+    *,
+    cells: Sequence[str],
+    seeds: Sequence[int],
+    where: Sequence[str],
+    world: str,
+    left_out: Sequence[str] | None = None,
+    settled: Mapping[str, Mapping[str, Any]] | None = None,
+) -> bool:
+    """Write the plan of a new invocation; False where its stamp is taken already. `world`: the name of the one that was
+    chosen. `left_out`, `settled`: as of `StoredPlan`. Raises `OSError`."""
+    content = {
+        "campaign": str(campaign.path),
+        "cells": list(cells),
+        "seeds": list(seeds),
+        "where": list(where),
+        "world": world,
+        "left_out": None if left_out is None else list(left_out),
+        "runs": [run.id for run in planned],
+        "settled": settled or {},
+    }
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:  # who comes second to a stamp must not replace the first one's plan
+        os.close(os.open(path.with_suffix(".campaign"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    except FileExistsError:
+        return False
+    try:
+        for target, text in ((path.with_suffix(".campaign"), campaign.text), (path, toml_text.dump(content))):
+            draft = target.with_name(f".{target.name}.tmp")
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, target)
+    except OSError:
+        drop_plan(campaign_dir, stamp)
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def held_plan(campaign_dir: Path, stamp: str) -> Iterator[None]:
+    """Hold an invocation, for one process at a time makes its runs or sets them aside; of what has no plan nobody else
+    knows. Raises `UsageError` when another process holds it."""
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be held: {error.strerror}; give another --store") from error
+    with locked(descriptor, f"{campaign_dir}: the invocation {stamp}"):
+        yield
+
+
+def drop_plan(campaign_dir: Path, stamp: str) -> None:
+    """Forget an invocation. Raises `OSError`."""
+    for suffix in (".toml", ".campaign"):  # without the first it is an invocation no more
+        (plans_dir(campaign_dir) / f"{stamp}{suffix}").unlink(missing_ok=True)
+
+
+def stamps(campaign_dir: Path) -> tuple[str, ...]:
+    """Of all invocations of which anything is kept, oldest first."""
+    found = plans_dir(campaign_dir).glob("*")
+    mine = (path for path in found if not path.name.startswith("."))  # macOS copies `x` with a `._x` beside it
+    return tuple(sorted({path.stem for path in mine if path.suffix in (".toml", ".campaign")}))
+
+
+def newest_stamp(campaign_dir: Path, stamp: str) -> str:
+    """A stamp for an invocation that begins now, behind all others of its campaign; `stamp`: by the clock, which
+    decides but within a second. Raises `UsageError` where an invocation is newer than that: the gate would take what is
+    found now for superseded by it."""
+    newest = max(stamps(campaign_dir), default="")
+    if behind := stamp_behind(newest, stamp):
+        return behind
+    raise UsageError(
+        f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that begins now ({stamp}), so a "
+        "clock is or was wrong, and what is found now would not count; set the clock right, or, if it was wrong then, "
+        f"move plans/{newest}.* and {newest}-* away from there"
+    )
+
+
+def stamp_behind(newest: str, stamp: str) -> str | None:
+    """`stamp`, or within its second another one, where it is greater than the newest that there is; else None."""
+    if stamp > newest:
+        return stamp
+    return f"{newest}00" if stamp[:_SECOND] == newest[:_SECOND] else None
+
+
+def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
+    """Raises `PlanError` for one that cannot be read, or that does not follow from its campaign."""
+    path = plans_dir(campaign_dir) / f"{stamp}.toml"
+    try:
+        return _read(
+            TomlSource.read_stored(path).root(), TomlSource.read_stored(path.with_suffix(".campaign")).root(), stamp
+        )
+    except (InputError, RecursionError) as error:
+        raise PlanError(
+            f"the plan of {stamp} is damaged, so nobody knows which runs belong to it: {error}; restore it, or "
+            "make the runs anew"
+        ) from error
+
+
+def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
+    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world, in
+    whichever words."""
+    is_same_world = bool(plan.world) and later.world == plan.world and later.inventory == plan.inventory
+    return later.stamp > plan.stamp and later.whole and is_same_world
+
+
+def open_stamp(campaign_dir: Path) -> str | None:
+    """The newest invocation that can be gone on with: a run of it has no verdict, or nobody can tell, for its plan
+    cannot be read. None where all are finished, but for those that a later one has taken the place of."""
+    later: list[StoredPlan] = []
+    for stamp in reversed(stamps(campaign_dir)):
+        try:
+            plan = read_plan(campaign_dir, stamp)
+        except PlanError:
+            return stamp
+        is_superseded = any(supersedes(each, plan) for each in later)
+        if not is_superseded and not all(RunDirectory(campaign_dir / run.id).judged for run in plan.runs):
+            return stamp
+        later.append(plan)
+    return None
+
+
+def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
+    all_cells = _cells(campaign)
+    given_seeds = read_seeds(campaign.table("seeds"))
+    all_seeds = range(given_seeds.first, given_seeds.first + given_seeds.count)
+    names, seeds = plan.texts("cells"), _seeds(plan)
+    unknown = [name for name in names if name not in {cell.name for cell in all_cells}]
+    if unknown:
+        plan.refuse(f"cells: the campaign has no cell {unknown[0]!r}", "cells")
+    chosen = [cell for cell in all_cells if not names or cell.name in names]
+    asked: Sequence[int] = seeds or all_seeds
+    ids = plan.texts("runs")
+    if len(ids) != len(asked) * len(chosen):  # and who names few seeds may have a campaign of any number
+        asked = ()
+    runs = tuple(StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in asked for cell in chosen)
+    if not runs or ids != tuple(run.id for run in runs):
+        plan.refuse("runs: are not those that follow from the campaign, its cells and seeds", "runs")
+    return StoredPlan(
+        stamp=stamp,
+        campaign=campaign.text("name"),
+        path=plan.text("campaign"),
+        cells=names,
+        seeds=seeds,
+        where=plan.texts("where", ()),
+        world=_world(plan, campaign),
+        runs=runs,
+        whole=len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
+        optional_faults=campaign.table("nemesis").texts("optional_faults", ()),
+        left_out=plan.texts("left_out") if "left_out" in plan else None,
+        settled=_settled(plan),
+        text=campaign.source.text,
+    )
+
+
+def _settled(plan: Table) -> Mapping[str, Mapping[str, Any]]:
+    content = plan.raw("settled", {})
+    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
+        plan.refuse("settled: is not a table for each cell", "settled")
+    return content
+
+
+def _world(plan: Table, campaign: Table) -> str:
+    """As the plan has it, or, of an older one, as it was asked for by name."""
+    where = plan.texts("where", ())
+    named = dict(pairwise(where))
+    implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", Topology.world)
+    asked = named.get("--world", implied)
+    return plan.text("world", "" if asked == "auto" else asked)
+
+
+def _cells(campaign: Table) -> tuple[PlannedCell, ...]:
+    found = tuple(
+        PlannedCell(table.text("name"), table.texts("mutants", ()), read_expect(table.table("expect")))
+        for table in campaign.tables("cell")
+    )
+    return found or (PlannedCell("main", (), Expectation()),)
+
+
+def _has_all(seeds: Sequence[int], wanted: range) -> bool:
+    return len(wanted) <= len(seeds) and set(wanted) <= set(seeds)
+
+
+def _seeds(plan: Table) -> tuple[int, ...]:
+    seeds = plan.raw("seeds", None)
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        plan.refuse("seeds: is not a list of whole numbers", "seeds")
+    return tuple(seeds)
+
+
+def chosen_stamps(campaign_dir: Path, named: Sequence[str]) -> tuple[str, ...]:
+    """Those of the invocations named, each by its stamp or the begin of it. Raises `UsageError` for what is none."""
+    known = stamps(campaign_dir)
+    found = []
+    for name in named:
+        fitting = [stamp for stamp in known if stamp.startswith(name)] if name else []
+        if len(fitting) != 1 and name not in fitting:
+            problem = "is ambiguous" if fitting else "is no invocation"
+            listed = ", ".join(known) or "there are none"
+            raise UsageError(f"--invocation {name}: {problem} of {campaign_dir}; invocations are: {listed}")
+        found.append(name if name in fitting else fitting[0])
+    return tuple(sorted(set(found)))

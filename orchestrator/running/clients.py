@@ -1,0 +1,292 @@
+"""The client processes of one run: started, put under load, probed, and ended. What they are is the workload kind's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from history.client_files import left_by
+from history.journal import Journal
+from nemeses.scheduling import REAL_TIME, Scheduler
+from orchestrator.campaign.description import PROBE, reader_name
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.errors import OverdueError, RunError
+from orchestrator.running.patience import crowding_of, ready_s
+from workloads.command_client import probe_every_s, producers_of
+from workloads.control import AppendResult, ReadDone
+from workloads.kinds import KINDS
+from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
+from workloads.settings import ClientSettings, outcome_timeout_s
+
+LEAST_READ_S = 3.0
+STOP_S = 8.0  # beyond the time in which an operation gets its outcome
+PROBE_ATTEMPT_S = 3.0
+SESSION = 1
+UNDER_LOAD, IN_THE_END = "main", "final"  # phases of operations, as history.schemas names them; it brings Arrow
+
+
+class Fleet:
+    """Call everything from the main thread: the kernel ends a client with the thread that started it."""
+
+    def __init__(
+        self,
+        planned: PlannedRun,
+        run_dir: Path,
+        bootstrap: str,
+        journal: Journal,
+        time_scale: float = 1.0,
+        *,
+        scheduler: Scheduler = REAL_TIME,
+        start_client: StartClient = ClientProcess,
+        on_failure: Callable[[str, Sequence[str], int | None], None] = lambda *_: None,
+    ) -> None:
+        """`start_client`: how the world starts a client. `on_failure`: called with the name, the complaints and the
+        exit code of a client that ended by itself."""
+        workload = planned.campaign.workload
+        self._planned = planned
+        self._kind = KINDS[workload.kind]
+        self._planned_clients = self._kind.clients(workload.load)
+        self._places = self._kind.places(workload.load)
+        self._run_dir = run_dir
+        self._records = run_dir / "history" / "operations"
+        self._bootstrap = bootstrap
+        self._journal = journal
+        self._time_scale = time_scale
+        self._scheduler = scheduler
+        self._start_client = start_client
+        self._on_failure = on_failure
+        self._number = 0
+        self._clients: list[ClientHandle] = []
+        self._load: list[ClientHandle] = []
+        self._probe: ClientHandle | None = None
+        self._readers = 0
+        self._waiting: list[ClientHandle] = []  # ready, and put under load after the first acknowledged operation
+        self._others_started = False
+        self._completed = False
+        self._loading = False
+        self._unresolved = 0
+
+    @property
+    def has_first(self) -> bool:
+        """Whether there are clients that start the load; without them nothing is acknowledged before the probe."""
+        return any(planned.first for planned in self._planned_clients)
+
+    def start_first(self) -> None:
+        """Start the clients that put the first operations, or the probe where there are none."""
+        for planned in self._planned_clients:
+            if planned.first:
+                self._load.append(self._start(planned.role, planned.name, planned.rate))
+        if not self.has_first:
+            self._probe = self._start_probe()
+
+    def start_others(self) -> None:
+        """Start all other clients and the probe. They take part once `complete` is called: a client that is only
+        started when the load is under way comes too late on a busy machine, and faults do not meet it. Safe to call
+        twice."""
+        if self._others_started:
+            return
+        self._others_started = True
+        for planned in self._planned_clients:
+            if not planned.first:
+                self._waiting.append(self._start(planned.role, planned.name, planned.rate))
+        if self._probe is None:
+            self._probe = self._start_probe()
+
+    def complete(self) -> None:
+        """Put the clients under load that do not start first, unless that was done."""
+        if self._completed:
+            return
+        self._completed = True
+        self.start_others()
+        for client in self._waiting:
+            client.start()
+            self._load.append(client)
+            self._loading = True
+
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        """Have the probe append values one after the other until one is not ok. A client that a user brought keeps its
+        own time for each."""
+        if self._planned.client.is_given:
+            timeout_s = max(timeout_s, self._planned.client.outcome_s * self._time_scale)
+        return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
+
+    def start_reader(self) -> ClientHandle:
+        """A fresh client for complete reads."""
+        self._readers += 1
+        return self._start(self._kind.reader, reader_name(self._readers), 1.0)
+
+    def wait_ready(self) -> None:
+        """Wait until every client that was started is ready. Raises `ClientError`."""
+        give_up_s = self._scheduler.monotonic() + self._ready_s()
+        for client in self._clients:
+            client.wait_ready(max(0.0, give_up_s - self._scheduler.monotonic()))
+
+    def _ready_s(self) -> float:
+        crowded = crowding_of(self._scheduler)
+        return ready_s(len(self._clients), time_scale=self._time_scale, crowded=crowded)
+
+    def begin_load(self) -> None:
+        """Put those under load that start first."""
+        for client in self._load:
+            client.start()
+        self._loading = True
+
+    def end_load(self) -> None:
+        """Stop issuing operations and wait until each one under way has its outcome."""
+        if not self._loading:
+            return
+        self._loading = False
+        for client in self._load:
+            client.stop()
+        outcome_s = max(outcome_timeout_s(self._planned.campaign.workload.parameters), self._planned.client.outcome_s)
+        for client in self._load:
+            self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
+        if self._unresolved:
+            self._journal.note(f"{self._unresolved} operations were left without an outcome; they count as info")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Operations so far, by outcome, over all clients."""
+        counts = [client.counts for client in self._clients]
+        return {name: sum(getattr(count, name) for count in counts) for name in ("ok", "fail", "info")}
+
+    @property
+    def first_ack_ns(self) -> int | None:
+        """When the load's first change was acknowledged."""
+        times = [client.first_ack_ns for client in self._load if client.first_ack_ns is not None]
+        return min(times, default=None)
+
+    def check(self) -> None:
+        """Raises `ClientError` when a client under load has ended by itself."""
+        for client in self._load:
+            if not client.alive:
+                last = f": {client.trouble[-1]}" if client.trouble else ""
+                raise ClientError(f"client {client.name} ended in the middle of the run{last}")
+
+    def await_service(self, timeout_s: float) -> None:
+        """Wait until every place takes operations again, as the workload kind understands it. Raises `OverdueError`
+        when the time, which is that of all together, is over and one does not. One attempt is no proof of that: its
+        connection may still lead to a node that had been cut off. Raises `RunError` when only the second, behind the
+        time, shows that a place takes them."""
+        probe, own = self._require_probe(), self._planned.client
+        attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
+        every_s = probe_every_s(timeout_s, len(self._places)) if own.client_command else 0.0
+        give_up = self._scheduler.monotonic() + timeout_s
+        for place, name in enumerate(self._places):
+            refused, is_late, next_s = 0, False, self._scheduler.monotonic() + every_s
+            while not (answer := probe.probe(place, attempt_s * self._time_scale)).ok:
+                now_s = self._scheduler.monotonic()
+                refused, is_late = refused + 1, now_s >= give_up
+                if is_late and refused > 1:
+                    raise OverdueError(f"{name} takes no writes within {timeout_s:.3g} s: {answer.error}")
+                self._scheduler.sleep(max(0.0, min(next_s, give_up) - now_s))
+                next_s = self._scheduler.monotonic() + every_s
+            if is_late:
+                raise RunError(
+                    f"{name} took a write at the second attempt, and {timeout_s:.3g} s were over with the first, of up "
+                    f"to {attempt_s * self._time_scale:.3g} s: whether it would have taken one by then is not known"
+                )
+
+    def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
+        """Read every place to its end. Raises `RunError` with all places that cannot be read whole, once all were
+        tried: what the others show is on record."""
+        reader.wait_ready(self._ready_s())
+        reader.phase(IN_THE_END)
+        answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
+        left = [_unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete]
+        if left:
+            raise RunError("; ".join(left))
+        return answers
+
+    def read_what_answers(self, reader: ClientHandle, timeout_s: float) -> list[str]:
+        """Read every place of a cluster that is not whole, all within `timeout_s` as far as places answer; what came
+        of each, as sentences.
+
+        A read shows the end of a place only where the place has just acknowledged a change of the probe: then every
+        earlier acknowledged change is below the end that the reader is told. Reads of other places are recorded as
+        ordinary reads, which prove no loss by what they lack.
+        """
+        try:
+            reader.wait_ready(self._ready_s())
+        except ClientError as error:
+            return [f"nothing was read: {error}"]
+        give_up_s = self._scheduler.monotonic() + timeout_s
+        return [self._read_one(reader, place, name, give_up_s) for place, name in enumerate(self._places)]
+
+    def _read_one(self, reader: ClientHandle, place: int, name: str, give_up_s: float) -> str:
+        left_s = max(0.0, give_up_s - self._scheduler.monotonic()) / (len(self._places) - place)
+        within_s = max(LEAST_READ_S * self._time_scale, left_s)
+        try:
+            probed = self._require_probe().probe(place, PROBE_ATTEMPT_S * self._time_scale)
+            reader.phase(IN_THE_END if probed.ok else UNDER_LOAD)
+            answer = reader.read_all(place, within_s)
+        except ClientError as error:
+            return f"{name} was not read: {error}"
+        if not answer.complete:
+            return _unread(name, answer, within_s)
+        took = "it took a write before" if probed.ok else f"it took no write before: {probed.error}"
+        return f"{name} was read to the end that it states, {answer.end}; {took}"
+
+    def close(self) -> None:
+        """End every client; their records are whole afterwards, and the journal says what each left."""
+        for client in self._clients:
+            if not client.alive:
+                self._on_failure(client.name, client.trouble, client.exit_code)
+        self._scheduler.for_each(self._clients, lambda client: client.close())
+        for client in self._clients:
+            for text in client.trouble:
+                self._journal.note(f"client {client.name}: {text}")
+            left = left_by(self._records, client.name)
+            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left, killed=client.killed)
+
+    def kill(self) -> None:
+        """End every client at once."""
+        for client in self._clients:
+            client.kill()
+
+    def _require_probe(self) -> ClientHandle:
+        if self._probe is None:
+            raise RunError("the probe was not started yet")
+        return self._probe
+
+    def _start_probe(self) -> ClientHandle:
+        return self._start(self._kind.probe, PROBE, 1.0)
+
+    def _start(self, role: str, name: str, rate: float) -> ClientHandle:
+        self._number += 1
+        campaign = self._planned.campaign
+        workload = campaign.workload
+        changes = self._kind.roles[role].changes
+        settings = ClientSettings(
+            client=name,
+            process=self._number,
+            producer=self._number if changes else -1,
+            session=SESSION,
+            seed=self._planned.derived_seed(f"client/{name}"),
+            bootstrap=self._bootstrap,
+            topic=workload.topic,
+            partitions=workload.partitions,
+            directory=str(self._records),
+            rate=rate,
+            duration_s=workload.duration_s,
+            time_scale=self._time_scale,
+            parameters=dict(workload.parameters),
+            polls_show_ends=campaign.checks.upper_bound == "strict",
+            own=self._planned.client,
+        )
+        self._journal.client(
+            name,
+            process=settings.process,
+            role=role,
+            session=settings.session,
+            seed=settings.seed,
+            producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
+        )
+        client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
+        self._clients.append(client)
+        return client
+
+
+def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:
+    why = f"; the client said: {answer.error}" if answer.error else ""
+    return f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"

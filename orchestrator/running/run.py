@@ -1,0 +1,566 @@
+"""One run, from an empty machine to collected evidence: the phases in their order, and the way out of each.
+
+setup (nodes, services, topic, clients) - main (load and nemesis) - heal - quiesce - final (writes, complete reads) -
+collect. What happens is in the journal before the loop goes on, so a run that is killed anywhere can still be judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from history import seal
+from history.journal import Journal
+from history.service_events import STARTED
+from nemeses import HostError, Nemesis
+from nemeses.mechanisms.shell import kill_script
+from nemeses.scheduling import Scheduler
+from orchestrator.campaign.load_targets import LONGEST_LOAD
+from orchestrator.campaign.own_evidence import schedule_of
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.store import RunDirectory
+from orchestrator.cleanup import always, described
+from orchestrator.errors import Interrupted, OverdueError, RunError, WorldError
+from orchestrator.machine.sandbox import PRIVATE_ROOT
+from orchestrator.running.clients import Fleet
+from orchestrator.running.cluster import Cluster
+from orchestrator.running.event_tail import EventTail
+from orchestrator.running.exit_cause import Autopsy
+from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.own_resources import OwnResources
+from orchestrator.running.progress import Progress
+from orchestrator.running.script import Stepper
+from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
+from orchestrator.worlds.base import Node, World
+from orchestrator.worlds.node_collection import has_data
+from systems import Deployed, InputError, Member, View
+from workloads.control import AppendResult, ReadDone
+from workloads.process import ClientError, ClientHandle
+
+REGISTERED_S = 30.0
+TOPIC_S = 20.0
+QUIESCE_S = 45.0
+PROBE_S = 30.0
+READ_S = 60.0
+CONVERGE_S = 10.0
+FIRST_ACK_S = 10.0
+TICK_S = 0.05
+_FORESEEN = (RunError, HostError, ClientError, OSError, InputError, MemoryError)
+
+
+@dataclass(frozen=True)
+class RunDependencies:
+    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged operation.
+
+    With `keep`, the world is still there after the run; taking it down is then somebody else's.
+    """
+
+    planned: PlannedRun
+    directory: RunDirectory
+    world: World
+    deployed: Deployed
+    journal: Journal
+    progress: Progress
+    interrupts: Interrupts
+    started_ns: int
+    on_first_ack: Callable[[], None]
+    keep: bool = False
+
+
+class Run:
+    """The phases of one run. `execute` once."""
+
+    def __init__(self, dependencies: RunDependencies) -> None:
+        self._dependencies = dependencies
+        self._campaign = dependencies.planned.campaign
+        self._world = dependencies.world
+        self._journal = dependencies.journal
+        self._progress = dependencies.progress
+        self._deployed = dependencies.deployed
+        self._scheduler = dependencies.world.scheduler
+        members = self._deployed.members(self._world.nodes)
+        topic, system = self._campaign.workload.topic, self._deployed.system
+        self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
+        observer = self._world.observe(system, members, topic)
+        self._cluster = Cluster(observer, members, topic, self._scheduler)
+        places = (dependencies.directory.path, PRIVATE_ROOT, Path(tempfile.gettempdir()))  # nodes' disks may be there
+        self._own = OwnResources(places, self._journal, self._scheduler)
+        self._fleet = Fleet(
+            dependencies.planned,
+            dependencies.directory.path,
+            bootstrap(self._serving),
+            self._journal,
+            self._world.time_scale,
+            scheduler=self._scheduler,
+            start_client=self._world.start_client,
+            on_failure=self._own.client_failed,
+        )
+        self._book: FaultLog | None = None
+        self._first_ack_seen = False
+        self._assignment: tuple[tuple[int, ...], ...] = ()
+        self._services_started = False
+        scale, hosts = self._world.time_scale, self._world.hosts
+        autopsy = Autopsy(hosts, scale, self._world.kernel_words, self._scheduler)
+        self._watch = ServiceWatch(
+            hosts, self._last_words, self._journal, scale, autopsy, self._scheduler, before_record=self._own.look
+        )
+        self._finished = False
+
+    def execute(self) -> None:
+        """Make the run. Raises `RunError` when it could not be finished and `Interrupted` when the user asked to stop;
+        what was recorded until then is in the store, and (without `keep`) nothing of the world is left."""
+        with always(self._leave, shield=self._dependencies.interrupts.shielded):
+            try:
+                self._phases()
+            except Interrupted as error:
+                self._say_unfinished(error, "it was interrupted")
+                raise
+            except _FORESEEN as error:
+                self._say_unfinished(error, described(error))
+                if isinstance(error, RunError):
+                    raise
+                raise RunError(described(error)) from error
+            self._finished = True
+
+    def _say_unfinished(self, error: BaseException, reason: str) -> None:
+        self._own.failed(error)
+        with contextlib.suppress(OSError):  # the disk may be full, which is then the reason
+            self._journal.note(f"the run was not finished: {reason}", unfinished=True)
+
+    def _phases(self) -> None:
+        self._setup()
+        self._main()
+        reader = self._heal()
+        try:
+            self._quiesce()
+        except OverdueError:
+            self._read_what_answers(reader)
+            raise
+        self._final(reader)
+
+    def _enter(self, phase: str, detail: str = "") -> None:
+        self._own.look()
+        self._journal.phase(phase)
+        self._progress.phase(phase, detail)
+
+    # ---- setup
+
+    def _setup(self) -> None:
+        nodes = self._campaign.topology.nodes
+        self._enter("setup", f"{nodes} nodes in the {self._world.name} world")
+        self._world.up(self._progress.detail)
+        self._journal.note("nodes_up", seconds=self._since_start())
+        nemesis = Nemesis(self._world.site)
+        self._book = FaultLog(nemesis, self._journal, self._progress, self._watch)
+        # Clients take as long to start as services do, so both start at once.
+        starting = self._scheduler.begin(self._start_services)
+        self._services_started = True
+        self._fleet.start_first()
+        starting.result()
+        self._fleet.start_others()
+        for node in self._world.nodes:
+            self._journal.node(node.name, STARTED)
+        self._watch.expect(node.name for node in self._world.nodes)
+        arming = self._scheduler.begin(lambda: _arm(nemesis))  # nobody needs it before the first fault
+        self._progress.detail("waiting for the quorum")
+        view = self._cluster.await_view(
+            self._all_alive,
+            f"waiting for all nodes of {self._deployed.system.description.title} to be alive",
+            self._scaled(REGISTERED_S),
+            meanwhile=self._require_services,
+        )
+        self._journal.note("registered", seconds=self._since_start(), controller=view.controller)
+        controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
+        self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
+        self._journal.assignment(self._assignment)
+        if self._assignment:
+            self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
+        self._cluster.await_view(
+            self._all_whole,
+            "waiting for every partition's leader" if self._assignment else "waiting for the cluster to take load",
+            self._scaled(TOPIC_S),
+            meanwhile=self._require_services,
+        )
+        self._journal.note("topic_ready", seconds=self._since_start())
+        self._fleet.wait_ready()
+        self._journal.note("clients_ready", seconds=self._since_start())
+        arming.result()
+
+    def _require_services(self) -> None:
+        """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
+        self._look()
+        for name, words in self._watch.ended.items():
+            raise RunError(f"{name}: the service has ended by itself; its last words: {words.splitlines()[-1]}")
+
+    def _last_words(self, name: str) -> str:
+        return self._world.last_words(next(node for node in self._world.nodes if node.name == name))
+
+    def _start_services(self) -> None:
+        self._world.prepare_services()
+        try:
+            self._world.start_services()
+        except WorldError:
+            self._watch.expect(node.name for node in self._world.nodes)  # one that gave up at its start is on record
+            raise
+
+    def _all_alive(self, view: View) -> bool:
+        """Every node is alive, those that ended by themselves apart, and where the system has a controller one is
+        known."""
+        knows_controller = view.controller is not None or not self._deployed.system.has_controller
+        return knows_controller and view.unfenced >= set(self._campaign.topology.names) - self._watch.ended.keys()
+
+    def _all_whole(self, view: View) -> bool:
+        """Every node is alive, every partition led and fully in sync, those that ended by themselves apart."""
+        partitions = self._campaign.workload.partitions if self._deployed.system.has_partitions else 0
+        return (
+            self._all_alive(view)
+            and len(view.partitions) == partitions
+            and all(state.whole_without(self._watch.ended) for state in view.partitions.values())
+        )
+
+    # ---- main
+
+    def _main(self) -> None:
+        assert self._book is not None
+        workload, nemesis = self._campaign.workload, self._campaign.nemesis
+        self._enter("main", f"load and nemesis ({nemesis.kind})")
+        self._fleet.begin_load()
+        self._wait_for_first_ack()
+        ends_s = self._scheduler.monotonic() + workload.duration_s
+        if not nemesis.steps:
+            self._progress.ends(ends_s)
+        if nemesis.kind == "random":
+            schedule = schedule_of(
+                self._dependencies.planned.seed,
+                nemesis.scheduled(self._world.capabilities),
+                total_s=workload.duration_s,
+                interval_s=nemesis.interval_s,
+                duration_s=nemesis.duration_s,
+                overlap=nemesis.overlap,
+                quiet_s=nemesis.quiet_s,
+            )
+            follow = follow_overlapping if nemesis.overlap else follow_schedule
+            follow(
+                schedule,
+                self._book,
+                self._cluster.fault_view,
+                self._wait_until,
+                ends_s=ends_s,
+                scheduler=self._scheduler,
+            )
+        elif nemesis.kind == "steps":
+            self._stepper().run(nemesis.steps)
+        if not nemesis.steps:
+            self._wait_until(ends_s)
+            self._wait_for_operations(ends_s + workload.duration_s * (LONGEST_LOAD - 1))
+
+    def _stepper(self) -> Stepper:
+        assert self._book is not None
+        return Stepper(
+            cluster=self._cluster,
+            clients=_StepClients(self._fleet, self._acknowledged, self._scheduler),
+            faults=self._book,
+            hosts=self._world.hosts,
+            nodes=self._world.nodes,
+            journal=self._journal,
+            progress=self._progress,
+            tick=self._tick,
+            time_scale=self._world.time_scale,
+            scheduler=self._scheduler,
+        )
+
+    def _wait_until(self, moment_s: float) -> None:
+        while self._scheduler.monotonic() < moment_s:
+            self._tick()
+            self._scheduler.sleep(max(0.0, min(TICK_S, moment_s - self._scheduler.monotonic())))
+
+    def _wait_for_first_ack(self) -> None:
+        """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
+        give_up = self._scheduler.monotonic() + self._scaled(FIRST_ACK_S)
+        while self._fleet.has_first and not self._first_ack_seen and self._scheduler.monotonic() < give_up:
+            self._tick()
+            self._scheduler.sleep(TICK_S)
+        self._fleet.complete()
+
+    def _wait_for_operations(self, latest_s: float) -> None:
+        """The load goes on until the asked operations are completed, within reason."""
+        asked = self._campaign.workload.operations
+        while sum(self._fleet.counts.values()) < asked and self._scheduler.monotonic() < latest_s:
+            self._tick()
+            self._scheduler.sleep(TICK_S)
+
+    def _tick(self) -> None:
+        """Look after the run while waiting."""
+        self._fleet.check()
+        self._look()
+        self._progress.counts(self._fleet.counts)
+        if not self._first_ack_seen and self._fleet.first_ack_ns is not None:
+            self._acknowledged(self._fleet.first_ack_ns)
+        if self._first_ack_seen:
+            self._fleet.complete()
+
+    def _look(self) -> None:
+        """Look at the tester's own resources, and at the services."""
+        self._own.tick()
+        self._watch.tick()
+
+    def _acknowledged(self, at_ns: int) -> None:
+        """Called at the first acknowledged operation; later calls do nothing."""
+        if self._first_ack_seen:
+            return
+        self._first_ack_seen = True
+        seconds = (at_ns - self._dependencies.started_ns) / 1e9
+        self._journal.note("first_ack", seconds=round(seconds, 3))
+        self._progress.say(f"first acknowledged operation {seconds:.1f} s after the start", dim=True)
+        self._dependencies.on_first_ack()
+
+    # ---- heal, quiesce, final
+
+    def _heal(self) -> ClientHandle:
+        assert self._book is not None
+        self._enter("heal", "ending all faults")
+        reader = self._fleet.start_reader()
+        self._dump()
+        self._book.heal_all()
+        self._fleet.end_load()
+        self._progress.counts(self._fleet.counts)
+        return reader
+
+    def _dump(self) -> None:
+        """What lay below high watermarks before the cluster was healed must still be there afterwards."""
+        power = self._world.power
+        on = [node for node in self._world.nodes if power is None or power.is_on(node.name)]
+        try:
+            dumped = [node.name for node in on if self._world.dump(node)]
+        except WorldError as error:
+            self._journal.note(f"no earlier dump of the replicas' files: {error}", dumped=[], undumped=str(error))
+        else:
+            self._journal.note("the replicas' files were dumped", dumped=dumped)
+
+    def _quiesce(self) -> None:
+        """A service that ends by itself is on record then; what the others come to without it is worth the more.
+
+        A bound that the campaign states is one for all of it: leaders, in-sync sets and writes to every place. A world
+        that breaks meanwhile says nothing of the cluster."""
+        self._enter(
+            "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
+        )
+        bound_s, began_s = self._campaign.checks.converge_s, self._scheduler.monotonic()
+        limit_s = self._scaled(bound_s or QUIESCE_S)
+        try:
+            view = self._cluster.await_view(
+                self._all_whole,
+                "waiting for the cluster to recover after everything was healed",
+                limit_s,
+                meanwhile=self._look,
+            )
+            self._journal.note("recovered", view=str(view))
+            left_s = max(0.0, began_s + limit_s - self._scheduler.monotonic())
+            self._fleet.await_service(self._scaled(PROBE_S) if bound_s is None else left_s)
+        except OverdueError as error:
+            if bound_s is not None:
+                self._journal.not_converged(limit_s, str(error))
+            raise
+        if bound_s is not None:
+            self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))
+        self._acknowledged(self._scheduler.monotonic_ns())
+
+    def _read_what_answers(self, reader: ClientHandle) -> None:
+        """The cluster is not whole: what it lost all the same is to be seen. The run is not finished by that, and its
+        replicas are not taken to be at rest: there is no phase `final`."""
+        self._progress.detail("reading what answers")
+        for told in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
+            self._journal.note(f"the cluster is not whole: {told}")
+
+    def _final(self, reader: ClientHandle) -> None:
+        self._enter("final", "reading everything")
+        answers = self._fleet.read_everything(reader, self._scaled(READ_S))
+        self._await_convergence([answer.end for answer in answers] if self._assignment else [])
+        self._progress.counts(self._fleet.counts)
+
+    def _await_convergence(self, ends: list[int]) -> None:
+        """Followers learn the last high watermark, of partitions and of metadata, with their next fetch. The analysis
+        judges what they came to; here it is only given the time that it needs. Systems that do not tell how far they
+        are can only be asked who is in sync."""
+        if not self._deployed.system.description.promises.events:
+            self._await_in_sync()
+            return
+        topic = self._campaign.workload.topic
+        tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
+        give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
+        committed = max(tail.metadata for tail in tails)
+        while self._scheduler.monotonic() < give_up:
+            behind: list[tuple[str, object]] = [
+                (node.name, "metadata")
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if tail.metadata < committed and node.name not in self._watch.ended
+            ]
+            behind += [
+                (node.name, partition)
+                for partition, end in enumerate(ends)
+                for node, tail in zip(self._world.nodes, tails, strict=True)
+                if node.id in self._assignment[partition] and not _reached(tail.progress(topic, partition), end)
+            ]
+            if not behind:
+                return
+            self._scheduler.sleep(TICK_S)
+        self._journal.note(f"not every replica said that it has reached the end: {behind}")
+
+    def _await_in_sync(self) -> None:
+        try:
+            self._cluster.await_view(self._all_whole, "waiting for full in-sync sets", self._scaled(CONVERGE_S))
+        except OverdueError as error:
+            self._journal.note(str(error))
+
+    # ---- the way out
+
+    def _leave(self) -> None:
+        """Bring everything home and take the world down, whatever state the run is in and whatever fails of it. What
+        nobody foresaw is raised once that is done. After an interrupt in the middle it may be called again."""
+        unforeseen: list[Exception] = []
+        with contextlib.suppress(OSError):
+            self._enter("collect", "stopping services, collecting their logs")
+        steps: list[tuple[str, Callable[[], None]]] = [("clients", self._fleet.close)]
+        if self._services_started:
+            steps.append(("stopping services", self._stop_services if self._finished else self._end_services))
+            steps.append(("collecting", self._collect))
+        if not self._dependencies.keep:
+            steps.append(("taking the world down", self._world.down))
+        steps.append(("cluster client", self._cluster.close))
+        for name, step in steps:
+            try:
+                step()
+            except Exception as error:
+                self._own.failed(error)
+                unforeseen += [error] if not isinstance(error, _FORESEEN) else []
+                self._progress.say(f"{name}: {error}")
+                of_record = step not in (self._world.down, self._cluster.close)
+                if of_record:  # what is missing from the record must not be taken for absent
+                    self._finished = False
+                with contextlib.suppress(OSError):
+                    self._journal.note(f"{name}: {error}", unfinished=of_record)
+        if self._finished:  # a run whose last phase is another one is not believed
+            self._journal.phase("done")
+            self._seal()
+        for unknown in unforeseen:
+            raise unknown
+
+    def _seal(self) -> None:
+        """From here on nothing may change of what the run left; a run without a seal is not believed."""
+        try:
+            seal.seal(self._dependencies.directory.path)
+        except OSError as error:
+            self._progress.say(f"the run cannot be sealed: {error}")
+
+    def _collect(self) -> None:
+        self._world.collect_all()
+        if self._finished:
+            self._require_data()
+        logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
+        record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
+
+    def _require_data(self) -> None:
+        """Every service that was started and keeps data has left some. Raises `RunError`."""
+        _, patterns = self._deployed.collected
+        serving = {member.id for member in self._serving}
+        bare = [node.name for node in self._world.nodes if node.id in serving and not has_data(node.record_dir)]
+        if patterns and bare:
+            raise RunError(f"{', '.join(bare)}: the service was started, and left none of {', '.join(patterns)}")
+
+    def _stop_services(self) -> None:
+        """Ask every service to end; how each does is on record, and so is that it ran until then."""
+        self._watch.attest()
+        pids = self._watch.pids()
+        self._watch.excuse(pids)
+        asked = self._world.stop_services()
+        for name, left in self._world.left_behind.items():
+            self._journal.note(f"{name}: the service ended and left processes behind, which were ended, too: {left}")
+        for node in self._world.nodes:
+            accepted = self._world.service(node).stop_exit_codes
+            self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
+
+    def _end_services(self) -> None:
+        """Make every node reachable, as it was, and kill its service: whatever state the run was left in, it is not
+        waited for. Raises `RunError` with all that failed, once everything was tried: one node that does not answer
+        keeps no other one as a fault has left it. What nobody foresaw is raised as it is, in the place of that.
+
+        What services have done by themselves until then is on record first."""
+        names, power = [node.name for node in self._world.nodes], self._world.power
+        deeds: list[Callable[[], object]] = [self._watch.look]
+        if (suspender := self._world.site.suspender) is not None:
+            deeds.append(lambda: suspender.resume(names))
+        if (network := self._world.network) is not None:
+            deeds.append(network.heal)
+        if power is not None:
+            deeds.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
+        if self._book is not None:
+            deeds.append(self._book.clear_leftovers)  # nodes that are not made anew are those of the next run
+        deeds.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
+        failures: list[Exception] = []
+        for deed in deeds:
+            try:
+                deed()
+            except Exception as error:
+                failures.append(error)
+        for failure in failures:
+            if not isinstance(failure, _FORESEEN):
+                raise failure
+        if failures:
+            raise RunError("; ".join(map(str, failures)))
+
+    def _kill_service(self, node: Node) -> None:
+        host = self._world.hosts[node.name]
+        pid = host.service_pid()
+        if pid is not None:
+            host.run(kill_script(pid, host.address, host.port))
+
+    def _scaled(self, seconds: float) -> float:
+        """A time to wait, at the pace of this world."""
+        return seconds * self._world.time_scale
+
+    def _since_start(self) -> float:
+        return round((self._scheduler.monotonic_ns() - self._dependencies.started_ns) / 1e9, 3)
+
+
+def _arm(nemesis: Nemesis) -> None:
+    armed = nemesis.arm()
+    if not armed.confirmed:
+        raise RunError(f"the hosts cannot be made ready for the faults to come: {armed.detail}")
+
+
+def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
+    """Whether a replica's log and high watermark have come to the end."""
+    return progress is not None and progress["log_end_offset"] == end == progress["high_watermark"]
+
+
+class _StepClients:
+    """The clients that a step uses: the probe for appends, a fresh reader for every read."""
+
+    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
+        self._fleet = fleet
+        self._acknowledged = acknowledged
+        self._scheduler = scheduler
+
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        results = self._fleet.append(partition, acks=acks, count=count, timeout_s=timeout_s)
+        if any(result.outcome == "ok" for result in results):
+            self._acknowledged(self._scheduler.monotonic_ns())
+        return results
+
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone:
+        reader = self._fleet.start_reader()
+        reader.wait_ready(timeout_s)
+        try:
+            return reader.read_all(partition, timeout_s)
+        finally:
+            reader.close()
+
+
+def bootstrap(members: Sequence[Member]) -> str:
+    """The addresses of these services, as clients take them."""
+    return ",".join(f"{member.address}:{member.port}" for member in members)

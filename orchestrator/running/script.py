@@ -1,0 +1,326 @@
+"""Runs the steps of a scripted nemesis, one after the other, each within its deadline.
+
+A step waits for what it needs to see in the cluster; none sleeps for a time in the hope that it is enough (a wait for
+seconds keeps the pace of faults among a load). A step that does not come to its end fails the run with its number, its
+words, and what was seen instead.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import asdict
+
+from history.journal import Journal
+from nemeses import ENDS, KINDS, Fault
+from nemeses.ports import Host, HostError
+from nemeses.scheduling import REAL_TIME, Scheduler
+from orchestrator.campaign.steps import (
+    ELECT,
+    HEAL,
+    ConsumeStep,
+    CutStep,
+    Groups,
+    HealStep,
+    NodeStep,
+    ProduceStep,
+    Step,
+    WaitStep,
+)
+from orchestrator.errors import RunError
+from orchestrator.running.event_tail import EventTail, LogTail, checkpointed_high_watermark, matches
+from orchestrator.running.faults import FaultLog
+from orchestrator.running.progress import Progress
+from orchestrator.worlds.base import Node
+from systems import View
+from workloads.control import AppendResult, ReadDone
+
+POLL_S = 0.03
+
+
+class Looker(Protocol):
+    """Where a step looks for the state of the cluster."""
+
+    topic: str
+
+    def view(self) -> View: ...
+
+    def elect(self, node: str, partition: int | None) -> str | None: ...
+
+
+class ScriptClients(Protocol):
+    """What a step does as a client."""
+
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]: ...
+
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone: ...
+
+
+class Stepper:
+    """The steps of one run. `tick` is called while a step waits; it may raise to end the run.
+
+    `time_scale` multiplies the times that the steps give themselves."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Looker,
+        clients: ScriptClients,
+        faults: FaultLog,
+        hosts: Mapping[str, Host],
+        nodes: Sequence[Node],
+        journal: Journal,
+        progress: Progress,
+        tick: Callable[[], None],
+        time_scale: float = 1.0,
+        scheduler: Scheduler = REAL_TIME,
+    ) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._faults = faults
+        self._hosts = hosts
+        self._nodes = {node.name: node for node in nodes}
+        self._journal = journal
+        self._progress = progress
+        self._tick = tick
+        self._time_scale = time_scale
+        self._scheduler = scheduler
+        self._names: dict[str, str] = {}
+        self._tails = {node.name: EventTail(node.record_dir / "events.jsonl") for node in nodes}
+        self._logs = {node.name: LogTail(node.record_dir / "service.log") for node in nodes}
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """Raises `RunError` at the first step that does not come to its end."""
+        for step in steps:
+            self._progress.say(f"{step.title}{' - ' + step.why if step.why else ''}", dim=True)
+            self._journal.note(step.title, step=step.number, why=step.why)
+            if not isinstance(step, WaitStep):
+                for name in self._nodes:
+                    self._tails[name].mark()
+                    self._logs[name].mark()
+            try:
+                self._do(step)
+            except (HostError, ValueError) as error:
+                raise RunError(f"{step.title}: {error}") from error
+            self._journal.event("step_done", step=step.number)
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case NodeStep():
+                self._node_step(step)
+            case CutStep():
+                self._cut(step)
+            case HealStep():
+                self._heal(step)
+            case ProduceStep():
+                self._produce(step)
+            case ConsumeStep():
+                answer = self._clients.read_all(step.partition, step.deadline_s * self._time_scale)
+                if not answer.complete:
+                    raise RunError(f"{step.title}: read to offset {answer.read} of {answer.end}")
+            case WaitStep():
+                self._wait(step)
+
+    def _node_step(self, step: NodeStep) -> None:
+        node = self._resolve(step, step.node)
+        if step.alias is not None:
+            self._names[step.alias] = node
+            self._journal.note(f"{step.alias} is {node}", step=step.number)
+        if step.kind is not None:
+            self._inject(step, (node,), step.parameters)
+        elif step.do in ENDS:
+            self._end(step, node, ENDS[step.do])
+        elif step.do == ELECT:
+            self._until(step, lambda: self._try_to_elect(node, step.parameters.get("partition")))
+        elif step.do == "sync":
+            result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
+            if not result.ok:
+                raise RunError(f"{step.title}: {result.stderr.strip()}")
+
+    def _try_to_elect(self, node: str, partition: int | None) -> tuple[bool, str]:
+        complaint = self._cluster.elect(node, partition)
+        return complaint is None, complaint or ""
+
+    def _cut(self, step: CutStep) -> None:
+        """Who is in both groups, by the names of roles, is cut from the others."""
+        first, second = self._groups(step, step.between)
+        pairs = [[a, b] for a in first for b in second if a != b]
+        if not pairs:
+            raise RunError(f"{step.title}: both are {first[0]}, which cannot be cut from itself")
+        pairs += [] if step.one_way else [[b, a] for a, b in pairs if [b, a] not in pairs]
+        self._inject(step, first, {"pairs": pairs})
+
+    def _groups(self, step: Step, groups: Groups) -> Groups:
+        """The nodes that two groups mean now."""
+        first, second = (tuple(self._resolve(step, name) for name in group) for group in groups)
+        return first, second
+
+    def _heal(self, step: HealStep) -> None:
+        if step.node is not None:
+            on_nodes = frozenset(name for name in ENDS[HEAL] if KINDS[name].takes == "node")
+            self._end(step, self._resolve(step, step.node), on_nodes)
+            return
+        if step.between is None:
+            self._faults.heal(lambda fault: fault.kind in ENDS[HEAL])
+            return
+        first, second = map(set, self._groups(step, step.between))
+
+        def is_meant(fault: Fault) -> bool:
+            cut = fault.parameters.get("pairs", [])
+            return bool(cut) and all({a, b} & first and {a, b} & second for a, b in cut)
+
+        if not self._faults.heal(is_meant):
+            raise RunError(f"{step.title}: nothing to end: there is no such cut")
+
+    def _inject(self, step: Step, targets: tuple[str, ...], parameters: Mapping[str, Any]) -> None:
+        assert step.kind is not None, "only for steps that begin a fault"
+        evidence = self._faults.inject(Fault(step.kind.name, targets, parameters=parameters))
+        if not evidence.confirmed:
+            raise RunError(f"{step.title}: the fault is {evidence.status}: {evidence.detail}")
+
+    def _end(self, step: Step, node: str, kinds: frozenset[str]) -> None:
+        if not self._faults.heal(lambda fault: fault.kind in kinds and node in fault.targets):
+            raise RunError(f"{step.title}: nothing to end: {node} is not under such a fault")
+
+    def _produce(self, step: ProduceStep) -> None:
+        timeout_s = step.timeout_s * self._time_scale
+        if step.until_ok:
+            self._produce_until_ok(step, timeout_s)
+            return
+        results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
+        outcomes = [result.outcome for result in results]
+        if step.expect != "any" and outcomes != [step.expect] * step.count:
+            last = results[-1].error if results else "no answer"
+            raise RunError(f"{step.title}: expected {step.expect}, came to {outcomes[-1:] or 'nothing'} ({last})")
+        self._journal.note(
+            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+        )
+
+    def _produce_until_ok(self, step: ProduceStep, timeout_s: float) -> None:
+        results: list[AppendResult] = []
+
+        def attempt() -> tuple[bool, str]:
+            wanted = step.count - _acknowledged(results)
+            made = self._clients.append(step.partition, acks=step.acks, count=wanted, timeout_s=timeout_s)
+            results.extend(made)
+            return _acknowledged(results) == step.count, made[-1].error if made else "no answer"
+
+        self._until(step, attempt)
+        outcomes = [result.outcome for result in results]
+        self._journal.note(
+            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+        )
+
+    def _resolve(self, step: Step, name: str) -> str:
+        """The node that a name in a step means now; waits, within the step's deadline, for a role to be filled."""
+        if name in self._names:
+            return self._names[name]
+        if name in self._nodes:
+            return name
+        role, *numbers = name.split(":")
+        return str(self._until(step, lambda: _filled(self._cluster.view(), role, *map(int, numbers))))
+
+    def _wait(self, step: WaitStep) -> None:
+        arguments: dict[str, Any] = dict(step.arguments)
+        if step.condition == "seconds":
+            self._let_pass(arguments["seconds"] * self._time_scale)
+            return
+        if "node" in arguments:
+            arguments["node"] = self._resolve(step, arguments["node"])
+        if "nodes" in arguments:
+            arguments["nodes"] = {self._resolve(step, name) for name in arguments["nodes"]}
+        look = getattr(self, f"_see_{step.condition}")
+        self._until(step, lambda: look(**arguments))
+
+    def _let_pass(self, seconds: float) -> None:
+        ends_s = self._scheduler.monotonic() + seconds
+        while (left_s := ends_s - self._scheduler.monotonic()) > 0:
+            self._tick()
+            self._scheduler.sleep(min(POLL_S, left_s))
+
+    def _until(self, step: Step, look: Callable[[], tuple[object, str]]) -> object:
+        """Look until something is found; `look` gives (what was found or a false value, what was seen instead)."""
+        deadline_s = step.deadline_s * self._time_scale
+        give_up = self._scheduler.monotonic() + deadline_s
+        while True:
+            found, seen = look()
+            if found:
+                return found
+            if self._scheduler.monotonic() > give_up:
+                raise RunError(f"{step.title}: not within {deadline_s:g} s; last seen: {seen}")
+            self._tick()
+            self._scheduler.sleep(POLL_S)
+
+    # Each `_see_` answers (whether the condition holds, what was seen).
+
+    def _see_leader(self, node: str, partition: int) -> tuple[bool, str]:
+        view = self._cluster.view()
+        state = view.partitions.get(partition)
+        return state is not None and state.leader == node, str(view)
+
+    def _see_offline(self, partition: int) -> tuple[bool, str]:
+        view = self._cluster.view()
+        state = view.partitions.get(partition)
+        return state is not None and view.controller is not None and state.leader is None, str(view)
+
+    def _see_isr(self, nodes: set[str], partition: int) -> tuple[bool, str]:
+        view = self._cluster.view()
+        state = view.partitions.get(partition)
+        return state is not None and set(state.isr) == nodes, str(view)
+
+    def _see_in_sync(self, partition: int) -> tuple[bool, str]:
+        view = self._cluster.view()
+        state = view.partitions.get(partition)
+        return state is not None and state.whole, str(view)
+
+    def _see_controller(self, node: str) -> tuple[bool, str]:
+        view = self._cluster.view()
+        return view.controller == node, str(view)
+
+    def _see_fenced(self, node: str) -> tuple[bool, str]:
+        view = self._cluster.view()
+        return view.certain and bool(view.unfenced) and node not in view.unfenced, str(view)
+
+    def _see_unfenced(self, node: str) -> tuple[bool, str]:
+        view = self._cluster.view()
+        return view.certain and node in view.unfenced, str(view)
+
+    def _see_event(self, event: str, node: str, where: Mapping[str, Any]) -> tuple[bool, str]:
+        seen = self._tails[node].since_mark()
+        if any(each.get("event") == event and matches(each, where) for each in seen):
+            return True, ""
+        return False, f"on {node}: {', '.join(str(each.get('event')) for each in seen[-12:]) or 'no event'}"
+
+    def _see_log(self, node: str, pattern: str) -> tuple[bool, str]:
+        printed = self._logs[node].since_mark()
+        return any(re.search(pattern, line) for line in printed), f"on {node}: {printed[-1] if printed else 'nothing'}"
+
+    def _see_checkpoint(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
+        found = checkpointed_high_watermark(
+            self._hosts[node], f"{self._nodes[node].data_dir}/log", self._cluster.topic, partition
+        )
+        return found is not None and found >= at_least, f"on {node}: {found}"
+
+    def _see_log_end(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
+        seen = self._tails[node].progress(self._cluster.topic, partition)
+        return seen is not None and seen["log_end_offset"] >= at_least, f"on {node}: {seen}"
+
+
+def _acknowledged(results: Sequence[AppendResult]) -> int:
+    return sum(result.outcome == "ok" for result in results)
+
+
+def _filled(view: View, role: str, partition: int = 0, which: int = 0) -> tuple[str | None, str]:
+    """Who plays a role, and what was seen. `which` of the followers, in the order of the replicas."""
+    if role == "controller":
+        return view.controller, str(view)
+    state = view.partitions.get(partition)
+    if state is None or state.leader is None:
+        return None, str(view)
+    if role == "leader":
+        return state.leader, str(view)
+    followers = [name for name in state.replicas if name != state.leader]
+    return followers[which] if which < len(followers) else None, str(view)

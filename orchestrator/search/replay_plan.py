@@ -1,0 +1,69 @@
+"""Runs that lie in a store, as plans by which they can be made again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from analysis.run_directory import RunDescription, RunDirectoryError, describe
+from orchestrator.campaign.model import SIMULATION, Campaign
+from orchestrator.campaign.parser import parse
+from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.plans import plans_dir
+from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.campaign.swarm import draw
+from orchestrator.errors import UsageError
+from orchestrator.search.run_maker import WHERE
+from systems.toml_tables import TomlSource
+
+
+def stored_plan(directory: RunDirectory) -> PlannedRun:
+    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of
+    another one, and for one that cannot be read."""
+    described = _described(directory)
+    if described.world != SIMULATION:
+        raise UsageError(
+            f"{directory.id} was made in the {described.world} world: there a machine's clock, scheduler and network "
+            f"decide too, so the same seed is another run; only runs of the {SIMULATION} world can be made again. Its "
+            f"campaign with its seed: {described.replay}"
+        )
+    campaign = _campaign_of(directory, described.run)
+    cells = {cell.name: cell for cell in campaign.cells}
+    if described.cell not in cells:
+        raise UsageError(f"{directory.path}/campaign.toml: it has no cell {described.cell!r}, which run.toml names")
+    drawn = draw(campaign, described.seed)
+    return PlannedRun(described.run, drawn, cells[described.cell], described.seed, WHERE)
+
+
+def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:
+    """The simulated runs in a store of this very campaign's text with a cell and a seed, oldest first."""
+    found = []
+    for directory in store.runs(store.campaign_dir(campaign.name)):
+        try:
+            described = describe(directory.path)
+            text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
+        except (RunDirectoryError, OSError, UnicodeDecodeError):
+            continue  # one that cannot be read is none to compare with
+        if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
+            found.append(directory)
+    return found
+
+
+def _described(directory: RunDirectory) -> RunDescription:
+    try:
+        return describe(directory.path)
+    except RunDirectoryError as error:
+        raise UsageError(str(error)) from error
+
+
+def _campaign_of(directory: RunDirectory, run: str) -> Campaign:
+    """The campaign as it was when the run was made; by its own path where that file still says the same."""
+    copy = directory.path / "campaign.toml"
+    source = TomlSource.read(copy)
+    plan = plans_dir(directory.path.parent) / f"{run.split('-', 1)[0]}.toml"
+    path = copy
+    if plan.exists():
+        named = Path(TomlSource.read(plan).root().text("campaign"))
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # there may be anything else by now
+            path = named if named.read_text(encoding="utf-8") == source.text else copy
+    return parse(source, path)

@@ -1,0 +1,89 @@
+"""What an exploration has to tell, as its report, its JSON and its last words have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from orchestrator.search.coverage import DEEP
+from orchestrator.search.exploration_store import Head
+from orchestrator.search.exploring import GUIDED, RANDOM, Arm, cheapest, found_in
+from orchestrator.search.task import Attempted
+
+MOST_UNKNOWN = 20
+"""That are listed; how many there were is told."""
+
+
+def told_of(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str) -> dict[str, Any]:
+    """All of it. `kept`: by anomaly, the run in the store that shows it, as `campaign/run`."""
+    made = [attempted for arm in arms for attempted in arm.made]
+    unknown = [it for it in made if it.verdict == UNKNOWN]
+    verdict = FAIL if any(it.verdict == FAIL for it in made) else UNKNOWN if unknown or not made else PASS
+    return {
+        "campaign": head.campaign,
+        "cell": head.cell,
+        "verdict": verdict,
+        "ended": ended,
+        "summary": f"{len(made)} runs, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
+        "found": [_found(arms, anomaly, count, kept) for anomaly, count in sorted(found_in(made).items())],
+        "undecided": len(unknown),
+        "unknown": [_unknown(it) for it in unknown[:MOST_UNKNOWN]],
+        "arms": [_arm(arm) for arm in arms],
+        "deep": [{"state": state, "runs": [_first_in(arm, state) for arm in arms]} for state in DEEP],
+        "comparison": comparison(arms),
+    }
+
+
+def _found(arms: Sequence[Arm], anomaly: str, count: int, kept: Mapping[str, str]) -> dict[str, Any]:
+    made = [attempted for arm in arms for attempted in arm.made]
+    best, run = cheapest(made, anomaly), kept.get(anomaly, "")
+    first = min(number for arm in arms for number, it in enumerate(arm.made, 1) if anomaly in it.anomalies)
+    return {
+        "anomaly": anomaly,
+        "runs": count,
+        "first": first,
+        "seed": best.seed,
+        "varied": best.parent >= 0,
+        "steps": best.steps,
+        "kept": run,
+        "link": f"../../../{run}/report.html" if run else "",
+    }
+
+
+def _unknown(attempted: Attempted) -> dict[str, Any]:
+    schedule = "the seed's own" if attempted.parent < 0 else f"a variation of run {attempted.parent + 1}"
+    return {"seed": attempted.seed, "schedule": schedule, "reason": attempted.reason}
+
+
+def _arm(arm: Arm) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "runs": len(arm.made),
+        "states": arm.states,
+        "failed": sum(bool(it.anomalies) for it in arm.made),
+        "simulated_s": round(sum(it.simulated_s for it in arm.made), 1),
+        "cpu_s": round(sum(it.cpu_s for it in arm.made), 1),
+        "curve": arm.curve,
+        "hits": [number for number, it in enumerate(arm.made, 1) if it.anomalies],
+    }
+
+
+def _first_in(arm: Arm, state: str) -> int | None:
+    """The number of the run, from 1, that first reached a deep state."""
+    return next((number for number, it in enumerate(arm.made, 1) if state in it.deep), None)
+
+
+def comparison(arms: Sequence[Arm]) -> str:
+    """Guided against random on the same number of runs, in a sentence; it claims nothing that was not measured."""
+    by_name = {arm.name: arm for arm in arms}
+    if set(by_name) < {GUIDED, RANDOM} or not all(arm.made for arm in arms):
+        return "Only one way of choosing runs was tried; --compare tries random ones, too, on the same number of runs."
+    runs = min(len(arm.made) for arm in arms)
+    guided, plain = (by_name[name].curve[runs - 1] for name in (GUIDED, RANDOM))
+    needed = next((number for number, seen in enumerate(by_name[GUIDED].curve, 1) if seen >= plain), None)
+    share = "never reached as many" if needed is None else f"had reached as many as random after {needed} runs"
+    return (
+        f"After {runs} runs each, guided had seen {guided:,} different states and random {plain:,}; guided {share}. "
+        "One start of each is one sample."
+    )

@@ -1,0 +1,121 @@
+"""Runs of the simulated world, made one after the other by whoever looks for something."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from history.journal import FILE_NAME as JOURNAL
+from orchestrator.campaign.engine import Engine
+from orchestrator.campaign.model import SIMULATION, Campaign
+from orchestrator.campaign.plan import PlannedRun, invocation_of
+from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.errors import Interrupted
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.runner import (
+    CampaignInvocation,
+    Runner,
+    RunOptions,
+    plan_invocation,
+    require_faults,
+    withdraw,
+)
+from orchestrator.worlds.selection import Selection, lab_named
+from orchestrator.worlds.simulation.world import SUMMARY
+
+if TYPE_CHECKING:
+    from analysis.verdict import Verdict
+
+WHERE: Final = ("--world", SIMULATION)
+"""The options by which a campaign is run there whatever its file says."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One run that was made and judged. `digest`, `steps` (of the simulated event loop), `simulated_s` and `cpu_s`
+    (without the analysis) are empty or 0 when the run broke down before it had them."""
+
+    directory: RunDirectory
+    verdict: Verdict
+    digest: str = ""
+    steps: int = 0
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @property
+    def anomalies(self) -> tuple[str, ...]:
+        """The names of what was found, each once."""
+        return tuple(dict.fromkeys(anomaly.name for anomaly in self.verdict.anomalies))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its last phase."""
+        lines = (self.directory.path / "history" / JOURNAL).read_text(encoding="utf-8").splitlines()
+        last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        return (last.get("event"), last.get("name")) == ("phase", "done")
+
+
+class Maker:
+    """Makes simulated runs in one store. `pictures`: they are drawn; `messages`: what was said is written down."""
+
+    def __init__(
+        self,
+        store: Store,
+        progress: Progress,
+        interrupts: Interrupts,
+        *,
+        pictures: bool = False,
+        messages: bool = False,
+    ) -> None:
+        engine = Engine("in-process", store.root / ".spark", pictures=pictures)
+        selection = Selection(lab_named(SIMULATION), "only there the same seed is the same run")
+        options = RunOptions(selection, engine, messages=messages)
+        self._runner = Runner(store, options, progress, interrupts)
+        self._store = store
+
+    def make(self, planned: PlannedRun) -> Made:
+        """Make one run. Raises `Interrupted`; `UsageError` for a campaign that is not for this world."""
+        stamp = invocation_of(planned.id)
+        self._runner.make_all(CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
+        return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
+
+
+def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
+    """Make a run that stays in the store, with the plan that names it; of one that is interrupted nothing stays, so
+    that nobody takes it for what was last begun. `maker` makes runs in that store. Raises `Interrupted`; `UsageError`
+    where the store cannot be written."""
+    able = lab_named(SIMULATION).capabilities
+    asked: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
+    invocation = plan_invocation(store, campaign, **asked, world=SIMULATION, capabilities=able)
+    try:
+        return maker.make(invocation.todo[0])
+    except Interrupted:
+        withdraw(store, invocation)
+        raise
+
+
+def read_made(directory: RunDirectory) -> Made:
+    """What a simulated run in the store came to. Raises `OSError` and `ValueError` when it has no whole verdict."""
+    from analysis.verdict import VERDICT_FILE, Verdict  # brings Arrow with it
+
+    verdict = Verdict.read(directory.path / VERDICT_FILE)
+    summary = read_summary(directory.path)
+    told = {key: summary[key] for key in ("digest", "steps", "simulated_s", "cpu_s") if key in summary}
+    return Made(directory, verdict, **told)
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """A run's `simulation.json`; empty when it broke down before it had one, or that is not whole."""
+    try:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def require_simulation(campaign: Campaign, wanted_for: str) -> None:
+    """Raise `UsageError` when the simulated world cannot run a campaign. `wanted_for`: why it has to be there."""
+    require_faults(campaign, lab_named(SIMULATION), wanted_for)

@@ -1,0 +1,150 @@
+"""What went wrong in a run, as the steps of a script that does the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from history.journal import FILE_NAME as JOURNAL
+from history.journal_reader import read_diary
+from nemeses import BEGINS, KINDS, Files, Parameter
+from orchestrator.errors import UsageError
+
+StepTable = dict[str, Any]
+"""A step as it stands under `[[nemesis.step]]`."""
+
+_NS: Final = 1e9
+_PLACES: Final = 3  # of seconds
+
+
+@dataclass(frozen=True)
+class Inflicted:
+    """A fault as it was inflicted: on whom, with what parameters, and when, in seconds since the load began."""
+
+    kind: str
+    targets: tuple[str, ...]
+    begin_s: float
+    end_s: float
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Inflictions:
+    """The faults of one run in the order of their beginnings, and how long its load lasted."""
+
+    faults: tuple[Inflicted, ...]
+    lasted_s: float
+
+
+def inflictions_of(run_dir: Path) -> Inflictions:
+    """What a run's journal tells of its main phase. Raises `UsageError` when it never came to one, or is damaged."""
+    began_ns = ended_ns = None
+    open_faults: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    faults: list[Inflicted] = []
+    for line in _journal(run_dir / "history" / JOURNAL):
+        match line["event"]:
+            case "phase" if line["name"] == "main":
+                began_ns = line["t"]
+            case "phase" if began_ns is not None and ended_ns is None:
+                ended_ns = line["t"]
+            case "fault_invoked":
+                open_faults[line["id"]] = line["t"], line
+            case "fault_healed" if line["id"] in open_faults:
+                at_ns, fault = open_faults.pop(line["id"])
+                faults.append(_inflicted(fault, at_ns, line["t"], began_ns or 0))
+    if began_ns is None or ended_ns is None:
+        raise UsageError(f"{run_dir}: the run never came to the end of its load: there is no schedule to take from it")
+    faults += [_inflicted(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
+    return Inflictions(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
+
+
+def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
+    diary = read_diary(path)
+    if diary.defects:
+        raise UsageError(f"{path}: cannot be read: {'; '.join(diary.defects)}; take another run")
+    return diary.lines
+
+
+def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> Inflicted:
+    begin_s, end_s = ((moment - began_ns) / _NS for moment in (at_ns, until_ns))
+    return Inflicted(fault["kind"], tuple(fault["targets"]), begin_s, end_s, fault["parameters"])
+
+
+def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
+    """The script: each fault begun and ended when it was, with waits between, to the end of the load. Raises
+    `UsageError` for a fault that no script can inflict."""
+    events: list[tuple[float, int, list[StepTable]]] = []
+    for number, fault in enumerate(inflictions.faults):
+        begins, ends = _begin_and_end(fault, nodes)
+        events += [(fault.begin_s, 2 * number, begins), (fault.end_s, 2 * number + 1, ends)]
+    steps: list[StepTable] = []
+    now_s = 0.0
+    for at_s, _, tables in sorted(events, key=lambda event: event[:2]):
+        steps += [*_wait(at_s - now_s), *tables]
+        now_s = max(now_s, at_s)
+    return [*steps, *_wait(inflictions.lasted_s - now_s)]
+
+
+def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
+    """The moment of a script that came to be `at_s` in its run: a fault and its end take time themselves, and each step
+    waits for the one before."""
+    late_s = 0.0
+    for wanted_s, came_s in zip(_edges(asked), _edges(happened), strict=False):
+        if came_s > at_s:
+            break
+        late_s = came_s - wanted_s
+    return max(0.0, at_s - late_s)
+
+
+def _edges(inflictions: Inflictions) -> list[float]:
+    """When faults began and ended; for each node of those that are inflicted on one after the other."""
+    edges: list[float] = []
+    for fault in inflictions.faults:
+        times = 1 if KINDS[fault.kind].takes == "groups" else len(fault.targets)
+        edges += [fault.begin_s, fault.end_s] * times
+    return sorted(edges)
+
+
+def _wait(seconds: float) -> Iterator[StepTable]:
+    if (rounded := round(seconds, _PLACES)) > 0:
+        yield {"do": "wait", "seconds": rounded}
+
+
+def _begin_and_end(fault: Inflicted, nodes: Sequence[str]) -> tuple[list[StepTable], list[StepTable]]:
+    kind = KINDS[fault.kind]
+    if kind.takes == "groups":
+        word = kind.begun_by or KINDS["partition-one"].begun_by
+        between = _between(fault, nodes)
+        return [{"do": word, **between}], [{"do": "heal", "between": between["between"]}]
+    word = kind.begun_by or next((it.begun_by for it in BEGINS.values() if kind.name.startswith(it.name)), "")
+    if not word:
+        raise UsageError(f"{fault.kind}: a script has no word for this fault, so no campaign of steps can inflict it")
+    how = {it.name: fault.parameters[it.name] for it in kind.parameters if _is_scripted(it, fault.parameters)}
+    how |= {"tear": True} if fault.parameters.get("tear") is not None else {}
+    begins = [{"do": word, "node": node, **how} for node in fault.targets]
+    return begins, [{"do": BEGINS[word].ended_by, "node": node} for node in fault.targets]
+
+
+def _is_scripted(parameter: object, given: Mapping[str, Any]) -> bool:
+    return isinstance(parameter, Parameter | Files) and given.get(parameter.name) is not None
+
+
+def _between(fault: Inflicted, nodes: Sequence[str]) -> dict[str, Any]:
+    """The two groups of nodes between which nothing passed, or nothing from the first to the second."""
+    pairs = {tuple(pair) for pair in fault.parameters.get("pairs") or ()}
+    if pairs:
+        first, second = (sorted({pair[end] for pair in pairs}) for end in (0, 1))
+        if set(first) & set(second):  # both ways: the targets are one side
+            first, second = list(fault.targets), [node for node in second if node not in fault.targets]
+            return {"between": [first, second]}
+        return {"between": [first, second], "one_way": True}
+    inside, outside = list(fault.targets), [node for node in nodes if node not in fault.targets]
+    match fault.parameters.get("direction", "both"):
+        case "out":
+            return {"between": [inside, outside], "one_way": True}
+        case "in":
+            return {"between": [outside, inside], "one_way": True}
+        case _:
+            return {"between": [inside, outside]}

@@ -1,0 +1,124 @@
+"""One run of an exploration, as a function that a worker of Spark can be sent: made, judged, measured, thrown away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analysis.verdict import UNKNOWN, first_reasons
+from orchestrator.campaign.parser import parse
+from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.campaign.store import Store
+from orchestrator.campaign.swarm import draw
+from orchestrator.errors import UsageError
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.search.coverage import DEEP, Stay, stays, visits
+from orchestrator.search.run_maker import WHERE, Maker
+from orchestrator.search.steps_of_run import Inflictions, inflictions_of
+from systems.toml_tables import TomlSource
+
+
+@dataclass(frozen=True)
+class ExplorationTask:
+    """A run to be made: a cell of a campaign, given as text, with a seed. `parent`: the number of the run whose
+    schedule this one's is a variation of, -1 for a seed of the campaign itself."""
+
+    number: int
+    arm: str
+    text: str
+    path: str
+    cell: str
+    seed: int
+    parent: int = -1
+
+    @property
+    def own(self) -> str:
+        """Its text, where that is not the explored campaign's."""
+        return self.text if self.parent >= 0 else ""
+
+
+class Attempted(msgspec.Struct, frozen=True):
+    """What a run came to. `states`: its abstract states, in the order of the first visit; `deep`: those of `DEEP` among
+    them. `schedule`: its faults, None when it never came to the end of its load. `text`: the campaign's, empty where it
+    is the one that is explored. `steps`: of the event loop, a measure of cost that is the same everywhere. `stays`:
+    by constellation, its longest stay there under load."""
+
+    number: int
+    arm: str
+    seed: int
+    parent: int
+    verdict: str
+    anomalies: tuple[str, ...]
+    reason: str
+    states: tuple[str, ...]
+    deep: tuple[str, ...]
+    schedule: Inflictions | None
+    text: str = ""
+    digest: str = ""
+    steps: int = 0
+    simulated_s: float = 0.0
+    cpu_s: float = 0.0
+    stays: dict[str, Stay] = {}
+
+
+def attempt(task: ExplorationTask, scratch: Path, interrupts: Interrupts | None = None) -> Attempted:
+    """Make the run of a task, below `scratch`, where nothing of it stays. Whatever breaks makes it unknown, with the
+    reason. Raises `Interrupted` where the user can stop it; a worker of Spark ends with its task."""
+    directory = scratch / f"{task.arm}-{task.number}"
+    try:
+        return _attempt(task, directory, interrupts or Interrupts(lambda: None, lambda: None))
+    except Exception as error:  # a defect of ours or of the brokers': the seed is what is needed to look at it
+        reason = f"seed {task.seed}: {type(error).__name__}: {error}"
+        return Attempted(task.number, task.arm, task.seed, task.parent, UNKNOWN, (), reason, (), (), None, task.own)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> Attempted:
+    campaign = parse(TomlSource(task.path, task.text), Path(task.path))
+    cell = next(cell for cell in campaign.cells if cell.name == task.cell)
+    store = Store(directory)
+    drawn = draw(campaign, task.seed)
+    planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
+    made = Maker(store, Progress(quiet=True), interrupts).make(planned)
+    visited = list(visits(made.directory.path, campaign.workload.topic))
+    states = dict.fromkeys(it.state for it in visited)
+    return Attempted(
+        number=task.number,
+        arm=task.arm,
+        seed=task.seed,
+        parent=task.parent,
+        verdict=made.verdict.verdict,
+        anomalies=made.anomalies,
+        reason="; ".join(first_reasons(made.verdict.reasons, 2)),
+        states=tuple(map(str, states)),
+        deep=tuple(name for name, holds in DEEP.items() if any(map(holds, states))),
+        schedule=_schedule(made.directory.path),
+        stays=stays(visited),
+        text=task.own,
+        digest=made.digest,
+        steps=made.steps,
+        simulated_s=made.simulated_s,
+        cpu_s=made.cpu_s,
+    )
+
+
+def _schedule(path: Path) -> Inflictions | None:
+    try:
+        return inflictions_of(path)
+    except (UsageError, OSError, ValueError):
+        return None  # nothing can be varied of a run that broke down so early
+
+
+def spread(session: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
+    """The runs of these tasks as a data set of Spark, in the order of the tasks, whoever made them."""
+    one = partial(attempt, scratch=scratch)
+    made: list[Attempted] = session.sparkContext.parallelize(tasks, len(tasks)).map(one).collect()
+    return made

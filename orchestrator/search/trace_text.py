@@ -1,0 +1,90 @@
+"""A simulated run as a text that can be read from top to bottom: what each node did, what was said, what went wrong."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from analysis.run_directory import node_events, node_names
+from history.journal import FILE_NAME as JOURNAL
+from orchestrator.worlds.simulation.world import MESSAGES
+from simulator.cluster import BEGINNING_NS
+from simulator.messages import Said
+
+TRACE: Final = "trace.txt"
+_ALWAYS: Final = frozenset({"event", "node", "seq", "wall", "on", "topic", "partition"})
+_NS: Final = 1e9
+_TOLD: Final = ("fault_invoked", "fault_injected", "fault_healed", "phase", "note")
+
+
+class Line(NamedTuple):
+    """Something that happened, in virtual seconds."""
+
+    at_s: float
+    order: int
+    text: str
+
+
+def narrate(run_dir: Path) -> Path:
+    """Write `trace.txt` beside a run's record; its path. What is said all the time whatever happens (heartbeats,
+    fetches that bring nothing) is left out of it; `messages.jsonl` has that too. Raises `OSError`, `ValueError`."""
+    lines = heapq.merge(*(sorted(each) for each in (_of_run(run_dir), _of_nodes(run_dir), _of_messages(run_dir))))
+    path = run_dir / TRACE
+    with path.open("w", encoding="utf-8") as file:
+        file.write("# seconds of virtual time; n1 -> n2: a request, n1 => n2: an answer, sent then\n")
+        for line in lines:
+            file.write(f"{line.at_s:12.6f}  {line.text}\n")
+    return path
+
+
+def _of_run(run_dir: Path) -> Iterator[Line]:
+    text = (run_dir / "history" / JOURNAL).read_text(encoding="utf-8")
+    for number, entry in enumerate(map(json.loads, text.splitlines())):
+        if entry["event"] in _TOLD:
+            yield Line(entry["t"] / _NS, number, f"----  {_deed(entry)}")
+
+
+def _deed(entry: Mapping[str, Any]) -> str:
+    match entry["event"]:
+        case "phase":
+            return f"{entry['name']} begins"
+        case "fault_invoked":
+            return f"fault {entry['id']}: {entry['sentence'] or entry['kind']}"
+        case "fault_injected":
+            return f"fault {entry['id']} is {entry['status']}: {entry['proof']}"
+        case "fault_healed":
+            return f"fault {entry['id']} is healed"
+        case _:
+            return str(entry["text"])
+
+
+def _of_nodes(run_dir: Path) -> Iterator[Line]:
+    for node in node_names(run_dir):
+        for number, event in enumerate(node_events(run_dir, node)):
+            yield Line((event["wall"] - BEGINNING_NS) / _NS, number, f"{node:<4}  {_event(event)}")
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    where = f" {event['topic']}-{event['partition']}" if "partition" in event else ""
+    told = ", ".join(f"{name} {value}" for name, value in event.items() if name not in _ALWAYS)
+    return f"{event['event']}{where}{': ' if told else ''}{told}"
+
+
+def _of_messages(run_dir: Path) -> Iterator[Line]:
+    path = run_dir / MESSAGES
+    if not path.exists():
+        return
+    decoder = msgspec.json.Decoder(Said)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file):
+            said = decoder.decode(raw)
+            if said.routine and said.arrived_s is not None:
+                continue
+            arrow = "=>" if said.answer else "->"
+            when = "never arrived" if said.arrived_s is None else f"{(said.arrived_s - said.sent_s) * 1e3:.3f} ms"
+            yield Line(said.sent_s, number, f"{said.source} {arrow} {said.target}  {said.what} {said.text} ({when})")

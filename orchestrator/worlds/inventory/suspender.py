@@ -1,0 +1,75 @@
+"""Stopping whole machines from outside, by commands of the inventory: a hypervisor's, as a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from nemeses.ports import MachineState
+from orchestrator.errors import WorldError
+from orchestrator.worlds.inventory.access import HostAccess, is_reachable
+from orchestrator.worlds.inventory.hosts import InventoryHost
+from orchestrator.worlds.inventory.power import run_command
+
+
+class HostsSuspender:
+    """`on_back` hears the names of hosts that go on, before `resume` returns."""
+
+    def __init__(
+        self,
+        inventory: Mapping[str, InventoryHost],
+        accesses: Mapping[str, HostAccess],
+        on_back: Callable[[Collection[str]], None],
+    ) -> None:
+        self._inventory = inventory
+        self._accesses = accesses
+        self._on_back = on_back
+        self._states: dict[str, MachineState] = {}
+
+    def state(self, name: str) -> MachineState:
+        """One that takes connections runs, whatever was asked of it."""
+        asked = self.asked(name)
+        return "running" if asked == "running" or is_reachable(self._accesses[name]) else asked
+
+    def asked(self, name: str) -> MachineState:
+        """What was last asked of a machine; takes no time."""
+        return self._states.get(name, "running")
+
+    def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return self._suspend(names, "stalled")
+
+    def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return self._suspend(names, "frozen")
+
+    def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        stopped = [name for name in names if self.asked(name) != "running"]
+        said = self._run(stopped, "brownout_suspend_resume")
+        for name in stopped:
+            self._states.pop(name, None)
+        if stopped:
+            self._on_back(stopped)
+        return said
+
+    def _suspend(self, names: Collection[str], state: MachineState) -> dict[str, dict[str, Any]]:
+        running = [name for name in names if self.asked(name) == "running"]
+        # Noted first: should a command fail halfway, the machine is to be resumed all the same.
+        self._states.update(dict.fromkeys(running, state))
+        return self._run(running, "brownout_suspend_stall" if state == "stalled" else "brownout_suspend_freeze")
+
+    def _run(self, names: Collection[str], variable: str) -> dict[str, dict[str, Any]]:
+        if not names:
+            return {}
+        with ThreadPoolExecutor(len(names), thread_name_prefix="suspend") as pool:
+            return dict(zip(names, pool.map(lambda name: self._one(name, variable), names), strict=True))
+
+    def _one(self, name: str, variable: str) -> dict[str, Any]:
+        host = self._inventory[name]
+        command = {
+            "brownout_suspend_stall": host.stall,
+            "brownout_suspend_freeze": host.freeze,
+            "brownout_suspend_resume": host.resume,
+        }[variable]
+        if command is None:
+            raise WorldError(f"{host.title}: the inventory has no {variable} for it")
+        return run_command(host, variable, command)

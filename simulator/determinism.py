@@ -1,0 +1,73 @@
+"""Whatever would make a simulated run come out otherwise the next time fails at the moment when it is tried.
+
+A simulated process has its loop's time, the randomness that it is given, and one thread. While a guard is in force,
+code that belongs to a host and asks the machine for its clock, for randomness or for a thread gets a
+`NondeterminismError`.
+The simulation's own code, the analysis and tests belong to no host, and ask as always. What is not seen: a function
+that was imported by its own name before (`from time import monotonic`), `random.Random()` without a seed, and the
+classes of `datetime`, whose methods cannot be replaced. The order of sets is looked at in `simulator.set_order`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from simulator.host import CURRENT_HOST
+
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+FORBIDDEN: tuple[tuple[Any, str], ...] = (
+    *((time, f"{name}{unit}") for name in (*_CLOCKS, "clock_gettime") for unit in ("", "_ns")),
+    (time, "sleep"),
+    *((random, name) for name in random.__all__ if name.islower()),
+    *((os, name) for name in ("urandom", "getrandom")),
+    (threading.Thread, "start"),
+)
+
+
+class NondeterminismError(Exception):
+    """A simulated process asked for something that no seed decides; the message names it and the process."""
+
+
+class DeterminismGuard:
+    """In force between `enter` and `leave`; both may be called twice. One at a time in a process."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+        self.refused: list[str] = []
+        """What was asked for, also where whoever asked has caught the exception."""
+
+    def enter(self) -> None:
+        if self._before:
+            return
+        for owner, name in FORBIDDEN:
+            self._before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, self._guarded(getattr(owner, name), f"{owner.__name__}.{name}"))
+
+    def leave(self) -> None:
+        while self._before:
+            owner, name, function = self._before.pop()
+            setattr(owner, name, function)
+
+    def __enter__(self) -> DeterminismGuard:
+        self.enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def _guarded(self, function: Callable[..., Any], title: str) -> Callable[..., Any]:
+        @wraps(function)
+        def refuse(*arguments: Any, **more: Any) -> Any:
+            host = CURRENT_HOST.get()
+            if host is not None:
+                self.refused.append(f"{host.name} asked for {title}: what it does then is decided by no seed")
+                raise NondeterminismError(self.refused[-1])
+            return function(*arguments, **more)
+
+        return refuse

@@ -1,0 +1,243 @@
+"""The oracles of what brokers would answer: rules that stand behind another one, which keeps the case from them.
+
+What such a rule forbids is not asked for by a broker that keeps the other, so nothing that happens shows it broken. Its
+decision is pure, though: at states that a run comes to, brokers are asked what they would decide. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from typing import NamedTuple
+
+from broker.controller.controller import Controller
+from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
+from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.replica.follower import PartitionFollower, Phase
+from broker.replica.leader import PartitionLeader
+from broker.replica.log_view import UNDEFINED
+from broker.replica.partition import Partition
+from broker.replica.queries import EARLIEST, epoch_end, list_offset
+from broker.replica.reads import CONSUMER, FetchLimits, FetchPosition, PartitionReader
+from simulator.oracles.controller_rules import is_reachable
+from simulator.oracles.findings import IN_RECOVERY, WOULD_ANSWER, WOULD_COUNT, WOULD_GRANT, OracleFindings
+from simulator.oracles.log_rules import LogRules
+from simulator.oracles.replica import ObservedReplica
+
+MATCHED = -1
+"""Where a log ends that need not be compared with its leader's."""
+
+WITH_EPOCHS = 3
+"""The version of AlterPartition in which each member of an ISR has its broker epoch."""
+
+
+class Asked(NamedTuple):
+    """What a broker could ask of the controller for a partition, and what stands against it; empty for nothing."""
+
+    sender: int
+    isr: tuple[tuple[int, int], ...]
+    leader_epoch: int
+    partition_epoch: int
+    recovering: bool
+    why_not: str = ""
+
+
+def would_grant(
+    findings: OracleFindings,
+    rules: Controller,
+    image: MetadataImage,
+    topic: TopicImage,
+    index: int,
+    state: PartitionImage,
+) -> None:
+    """No controller grants an ISR on top of another state (H13) or to another broker than the leader, with a member
+    that cannot be reached (H14) or is another process (H15), or beside a leader that recovers (K704-4).
+
+    It is asked only where it grants the leader what it has: then nothing else stands against the others.
+    """
+    if state.leader == NO_LEADER or not _granted(rules, image, topic, index, _as_it_is(image, state)):
+        return
+    for asked in _forbidden(image, state):
+        findings.checks[WOULD_GRANT] += 1
+        if _granted(rules, image, topic, index, asked):
+            sentence = (
+                f"{topic.name}-{index}: the controller would grant broker {asked.sender} the ISR "
+                f"{[member for member, _ in asked.isr]} on top of partition epoch {asked.partition_epoch}: "
+                f"{asked.why_not}"
+            )
+            of = {"leader": state.leader, "isr": list(state.isr), "partition_epoch": state.partition_epoch}
+            findings.report(WOULD_GRANT, topic.name, index, sentence, of)
+
+
+def _as_it_is(image: MetadataImage, state: PartitionImage) -> Asked:
+    members = tuple((member, image.brokers[member].epoch) for member in state.isr if member in image.brokers)
+    return Asked(state.leader, members, state.leader_epoch, state.partition_epoch, state.recovering)
+
+
+def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
+    """Each differs in one thing from what would be granted, and asks for the end of a recovery where another joins but
+    for that."""
+    fine = _as_it_is(image, state)
+    if state.partition_epoch > 0:
+        yield fine._replace(partition_epoch=state.partition_epoch - 1, why_not="the state has changed since")
+    others = [broker for broker in state.replicas if broker != state.leader and broker in image.brokers]
+    for other in others:
+        epoch = image.brokers[other].epoch
+        yield fine._replace(sender=other, why_not="it does not lead")
+        rest = tuple(member for member in fine.isr if member[0] != other)
+        if not is_reachable(image, other):
+            yield fine._replace(isr=(*rest, (other, epoch)), recovering=False, why_not=f"{other} cannot be reached")
+            continue
+        if epoch > 0:  # below that an epoch is not known, and not compared
+            earlier = f"{other} is another process than the one of epoch {epoch - 1}"
+            yield fine._replace(isr=(*rest, (other, epoch - 1)), recovering=False, why_not=earlier)
+        if state.recovering:
+            yield fine._replace(isr=(*rest, (other, epoch)), why_not="the leader recovers, and does so alone")
+
+
+def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: int, asked: Asked) -> bool:
+    """Whether the controller would decide so."""
+    data = PartitionData(
+        partition_index=index,
+        leader_epoch=asked.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id, epoch) for broker_id, epoch in asked.isr],
+        leader_recovery_state=int(asked.recovering),
+        partition_epoch=asked.partition_epoch,
+    )
+    epoch = image.brokers[asked.sender].epoch if asked.sender in image.brokers else -1
+    request = AlterPartitionRequest(asked.sender, epoch, [TopicData(topic.id, [data])])
+    response = rules.alter_partition(image, request, WITH_EPOCHS).answer(image)
+    results = (result for told in response.topics for result in told.partitions)
+    return response.error_code == ErrorCode.NONE and all(result.error_code == ErrorCode.NONE for result in results)
+
+
+def would_count(
+    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, others: Iterable[ObservedReplica]
+) -> None:
+    """No leader counts the fetch of another epoch (H3), of a log that parts from its own (H6), as that of a deposed
+    leader does that fetches before it has found out where, or of a process that another one has followed (H15)."""
+    partition = leader.alive
+    if partition is None or not isinstance(partition.role, PartitionLeader):
+        return
+    role, log = partition.role, partition.log
+    end, epoch = log.log_end_offset, log.epochs.latest_epoch
+    for other in others:
+        node_id = other.machine.node_id
+        if node_id not in role.replicas or other.alive is None:
+            continue
+        ends = MATCHED if _matched(other.alive, role) else other.alive.log.log_end_offset
+        now = (role.leader_epoch, ends, role.follower(node_id).broker_epoch)
+        before = leader.supposed.get(node_id)
+        if before == now:
+            continue
+        shared = FetchPosition(partition.topic, partition.index, end, 0, role.leader_epoch, epoch)
+        limits = FetchLimits(node_id)
+        if reader.shown_by(limits, shared) is not partition:
+            return  # nobody's fetch would be counted now
+        leader.supposed[node_id] = now
+        _of_another_epoch(rules, reader, leader, limits, replace(shared, current_leader_epoch=role.leader_epoch - 1))
+        if before is None or (before[0], before[2]) != (now[0], now[2]):
+            _of_another_process(rules, leader, role, other.name, node_id, end)
+        if ends != MATCHED:
+            _of_another_log(rules, reader, leader, other, shared)
+
+
+def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedReplica) -> None:
+    """No leader answers what names another epoch (H3), and one that recovers answers nobody (K704-5)."""
+    partition = leader.alive
+    if partition is None or not isinstance(partition.role, PartitionLeader):
+        return
+    role = partition.role
+    if leader.asked == (role, role.recovering):
+        return
+    if not role.recovering and not _answered(reader, partition, role, role.leader_epoch):
+        return  # nobody would be answered now
+    leader.asked = (role, role.recovering)
+    mine = role.leader_epoch
+    if role.recovering:
+        oracle, does, epochs = IN_RECOVERY, "recovers", [UNDEFINED, mine]
+    else:
+        # Who names no epoch is answered in any.
+        oracle, does, epochs = WOULD_ANSWER, "leads", [it for it in (mine - 1, mine + 1) if it != UNDEFINED]
+    for epoch in epochs:
+        rules.checked(oracle)
+        answered = ", ".join(_answered(reader, partition, role, epoch))
+        if answered:
+            sentence = f"{leader.name} {does} in epoch {mine}, and would answer what names epoch {epoch}: {answered}"
+            rules.report(oracle, sentence, {"node": leader.name, "epoch": mine, "asked": epoch})
+
+
+def _answered(reader: PartitionReader, partition: Partition, role: PartitionLeader, epoch: int) -> list[str]:
+    """The requests of which a leader would answer one that names this epoch."""
+    position = FetchPosition(partition.topic, partition.index, partition.log.log_start_offset, 0, epoch)
+    follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
+    asked = {
+        "a consumer's Fetch": reader.shown_by(FetchLimits(), position) is not None,
+        "a replica's Fetch": reader.shown_by(FetchLimits(follower), position) is not None,
+        "ListOffsets": list_offset(partition, EARLIEST, epoch, by_replica=False).error is ErrorCode.NONE,
+        "OffsetForLeaderEpoch": epoch_end(partition, epoch, role.leader_epoch).error is ErrorCode.NONE,
+    }
+    return [name for name, answered in asked.items() if answered]
+
+
+def _matched(follower: Partition, leader: PartitionLeader) -> bool:
+    """Whether the follower has found out what it shares with this leader."""
+    role = follower.role
+    if not isinstance(role, PartitionFollower) or role.phase is not Phase.FETCHING:
+        return False
+    return role.leader_epoch >= leader.leader_epoch
+
+
+def _of_another_epoch(
+    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, limits: FetchLimits, position: FetchPosition
+) -> None:
+    rules.checked(WOULD_COUNT)
+    if reader.shown_by(limits, position) is not None:
+        sentence = (
+            f"{leader.name} would count a fetch of broker {limits.replica_id} in epoch "
+            f"{position.current_leader_epoch}, in which it does not lead"
+        )
+        rules.report(WOULD_COUNT, sentence, {"node": leader.name, "epoch": position.current_leader_epoch})
+
+
+def _of_another_process(
+    rules: LogRules, leader: ObservedReplica, role: PartitionLeader, name: str, node_id: int, end: int
+) -> None:
+    """Counting is no question: a copy of the leader's state is what counts here."""
+    twin, known = deepcopy(role), role.follower(node_id)
+    if known.broker_epoch <= 0:
+        return  # below that an epoch is not known
+    rules.checked(WOULD_COUNT)
+    twin.follower_fetched(
+        node_id, broker_epoch=known.broker_epoch - 1, fetch_offset=end, leader_end=end, now=known.last_fetch
+    )
+    if twin.follower(node_id) != known:
+        sentence = (
+            f"{leader.name} would count a fetch that {name} had sent before it registered in epoch "
+            f"{known.broker_epoch}, from which it has fetched since"
+        )
+        rules.report(WOULD_COUNT, sentence, {"node": leader.name, "epoch": role.leader_epoch}, {"node": name})
+
+
+def _of_another_log(
+    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, other: ObservedReplica, shared: FetchPosition
+) -> None:
+    mine, its = leader.alive, other.alive
+    if mine is None or its is None:
+        return
+    rules.follow(other.machine, other.copy, its.log)
+    last = other.copy.batches[-1] if other.copy.batches else None
+    if last is None or last.next <= mine.log.log_start_offset or leader.copy.holds(last):
+        return
+    rules.checked(WOULD_COUNT)
+    position = replace(shared, fetch_offset=its.log.log_end_offset, last_fetched_epoch=its.log.epochs.latest_epoch)
+    if reader.shown_by(FetchLimits(other.machine.node_id), position) is not None:
+        sentence = (
+            f"{leader.name} would count {other.name} up to {position.fetch_offset} in epoch "
+            f"{shared.current_leader_epoch}, had it fetched now, and has not its offset {last.base} of epoch "
+            f"{last.epoch}"
+        )
+        rules.report(WOULD_COUNT, sentence, {"node": leader.name}, {"node": other.name, **last.to_json()})

@@ -1,0 +1,196 @@
+"""What a replica's log holds, batch by batch, with little work; also of a machine without power."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.log.log import PartitionLog
+from simulator.disk import SimulatedDisk
+from simulator.oracles.batches import BatchSequence, DamagedBatchError, Header, batches_in, flaw_of, voters_in
+
+SUFFIX = ".log"
+
+
+class CopiedBatch(NamedTuple):
+    """A batch as all replicas have it. `crc` covers its content but not offset and epoch."""
+
+    base: int
+    next: int
+    epoch: int
+    crc: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"offset": self.base, "last_offset": self.next - 1, "epoch": self.epoch, "crc": self.crc}
+
+
+class BatchEnd(NamedTuple):
+    """Where a batch ends: the base offset of its segment, and the position in that segment's file."""
+
+    segment: int
+    end: int
+
+
+class CopiedLog:
+    """The batches of a log, oldest first. `path`: of its directory on its machine's disk. `flaws`: what batches that
+    were added last contradict, in words; `voters`: by control batch the voters that it names."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.batches: list[CopiedBatch] = []
+        self.flaws: list[tuple[CopiedBatch, str]] = []
+        self.voters: dict[CopiedBatch, tuple[int, ...]] = {}
+        self._places: list[BatchEnd] = []
+        self._sequenced: list[
+            BatchSequence | None
+        ] = []  # what each batch says of its idempotent producer, if it has one
+        self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
+
+    def copied(self) -> CopiedLog:
+        """The batches as they are now."""
+        copy = CopiedLog(self.path)
+        copy.batches = list(self.batches)
+        return copy
+
+    @property
+    def end(self) -> int:
+        """Behind the last batch; 0 without one."""
+        return self.batches[-1].next if self.batches else 0
+
+    @property
+    def start(self) -> int:
+        """Where the first batch begins; 0 without one."""
+        return self.batches[0].base if self.batches else 0
+
+    def follow(self, log: PartitionLog) -> tuple[list[CopiedBatch], list[CopiedBatch]]:
+        """Bring this up to date: what was cut off at the end, and what was added there. What went at the start, or with
+        the whole log when it begins anew behind its end, is told as neither."""
+        batches, end = self.batches, log.log_end_offset
+        self.flaws.clear()
+        removed: list[CopiedBatch] = []
+        while batches and batches[-1].next > end:
+            removed.append(batches.pop())
+            self._places.pop()
+            self._sequenced.pop()
+        self._whole = min(self._whole, len(batches))
+        segments = log.segments
+        first = segments[0].base_offset
+        if batches and batches[0].base < first:
+            kept = bisect_left(batches, (first,))
+            del batches[:kept], self._places[:kept], self._sequenced[:kept]
+            self._whole = max(0, self._whole - kept)
+        known = len(batches)
+        if (batches[-1].next if batches else first) < end:
+            at = len(segments) - 1
+            while at and segments[at].base_offset > (batches[-1].next if batches else first):
+                at -= 1
+            position = 0
+            if self._places and self._places[-1].segment == segments[at].base_offset:
+                position = self._places[-1].end
+            for segment in segments[at:]:
+                content = segment.file.read(position, segment.size - position)
+                self._read(content, segment.base_offset, position, check=True)
+                position = 0
+        return removed, batches[known:]
+
+    def holds(self, batch: CopiedBatch) -> bool:
+        """Whether a batch is in this log, or was before its start moved past it."""
+        at = bisect_left(self.batches, batch)
+        if at < len(self.batches) and self.batches[at] == batch:
+            return True
+        return bool(self.batches) and batch.next <= self.start
+
+    def end_before(self, epoch: int) -> int:
+        """Where the batches of older epochs end."""
+        return next((batch.next for batch in reversed(self.batches) if batch.epoch < epoch), self.start)
+
+    def between(self, start: int, end: int) -> list[CopiedBatch]:
+        """The batches that begin at `start` or behind it and end at `end` or before it."""
+        first = bisect_left(self.batches, (start,))
+        return self.batches[first : bisect_left(self.batches, (end,))]
+
+    def sequenced(self) -> Iterator[tuple[CopiedBatch, BatchSequence]]:
+        """The batches of idempotent producers, oldest first, with what each says of its own."""
+        for batch, said in zip(self.batches, self._sequenced, strict=True):
+            if said is not None:
+                yield batch, said
+
+    def sequenced_since(self, first: int) -> Iterator[tuple[CopiedBatch, BatchSequence, BatchSequence | None]]:
+        """The batches of idempotent producers from the one at index `first` on, with what each says of its producer and
+        what the producer's batch before it said; None: there is none."""
+        for at in range(first, len(self.batches)):
+            said = self._sequenced[at]
+            if said is not None:
+                earlier = (self._sequenced[place] for place in range(at - 1, -1, -1))
+                before = next((each for each in earlier if each and each.producer_id == said.producer_id), None)
+                yield self.batches[at], said, before
+
+    def durable_end(self, disk: SimulatedDisk) -> int:
+        """Up to which offset the log would be there after a power cut, whatever the kernel does: as far as all in front
+        is durable. Segments that were removed at its start are no part of it, also where nobody has followed that."""
+        places, first = self._places, 0
+        while first < len(places) and not disk.exists(self._file_of(places[first].segment)):
+            first = self._behind(first)
+        at = max(first, self._whole)
+        while at < len(places):
+            segment, behind = places[at].segment, self._behind(at)
+            whole = bisect_right(places, (segment, disk.durable_size(self._file_of(segment))), at, behind)
+            if whole < behind:
+                return self.batches[whole - 1].next if whole > first else self.start
+            if behind < len(places):
+                self._whole = behind
+            at = behind
+        return self.end if at > first else self.start
+
+    def _behind(self, at: int) -> int:
+        """The first batch behind the segment in which one is."""
+        return bisect_left(self._places, (self._places[at].segment + 1,), at)
+
+    def _file_of(self, segment: int) -> str:
+        return f"{self.path}/{segment:020d}{SUFFIX}"
+
+    def read_from(self, disk: SimulatedDisk) -> None:
+        """Take over what the disk holds: intact batches from the first segment on, each behind the one before it."""
+        self.batches.clear()
+        self._places.clear()
+        self._sequenced.clear()
+        self._whole = 0
+        names = sorted(name for name in (disk.list(self.path) if disk.exists(self.path) else []) if _is_segment(name))
+        end = -1
+        for name in names:
+            base, file = int(name.removesuffix(SUFFIX)), disk.open(f"{self.path}/{name}")
+            if end not in (-1, base):
+                return
+            if not self._read(file.read(0, file.size()), base, 0, check=False):
+                return
+            end = max(base, self.end)
+
+    def _read(self, content: bytes, segment: int, position: int, *, check: bool) -> bool:
+        """Add the batches of a part of a segment that begins at `position`; whether all of them are whole. With `check`
+        one that is not is added, and noted, where its frame can be read at all; else it ends the log."""
+        try:
+            for header, batch in batches_in(content):
+                flaw = flaw_of(header, batch)
+                if flaw is not None and not check:
+                    return False
+                position += header.size
+                self._add(header, segment, position)
+                if flaw is not None:
+                    self.flaws.append((self.batches[-1], flaw))
+                elif (voters := voters_in(header, batch)) is not None:
+                    self.voters[self.batches[-1]] = voters
+        except DamagedBatchError as error:
+            if check and self.batches:
+                self.flaws.append((self.batches[-1], f"what follows it is no batch: {error}"))
+            return False
+        return True
+
+    def _add(self, header: Header, segment: int, end: int) -> None:
+        self.batches.append(CopiedBatch(header.base, header.next, header.epoch, header.crc))
+        self._places.append(BatchEnd(segment, end))
+        self._sequenced.append(header.sequenced)
+
+
+def _is_segment(name: str) -> bool:
+    return name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()

@@ -1,0 +1,198 @@
+"""The client process around a client that a user brings: commands, pacing and counts; each kind adds its operations."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from history.values import NOT_A_VALUE
+from workloads.api import Client
+from workloads.connection import MAKE_S, Called, ClientConnection
+from workloads.control import (
+    Append,
+    Appended,
+    AppendResult,
+    Close,
+    Command,
+    Control,
+    Counts,
+    FirstAck,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    Ready,
+    SetPhase,
+    StartLoad,
+    StopLoad,
+    Stopped,
+    Trouble,
+)
+from workloads.pacing import Pacer
+from workloads.settings import ClientSettings
+from workloads.user_module import load_class
+
+C = TypeVar("C", bound=Client)
+
+IDLE_S: Final = 0.05
+RETRY_S: Final = 0.1
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+class HistoryWriter(Protocol):
+    """What the history's writers have in common."""
+
+    phase: str
+
+    def new_session(self) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class OwnProcess(ABC, Generic[C]):
+    """Serves the run's commands with a user's client of class `base`."""
+
+    base: type[C]
+    who: str
+
+    def __init__(self, settings: ClientSettings, control: Control, record: HistoryWriter) -> None:
+        """Raises `ClientClassError` when the class cannot be loaded."""
+        self.settings = settings
+        self.rng = Random(settings.seed)
+        self._control = control
+        self._record = record
+        self._counts = Counts(control)
+        self._pacer: Pacer | None = None
+        self._acknowledged = False
+        self._last_error = ""
+        self._told: set[str] = set()
+        made = load_class(settings.own.client_class, self.base)
+        attempts = count()
+        self._connection: ClientConnection[C] = ClientConnection(
+            lambda: made(settings.endpoints_from(next(attempts)), settings.own_timeout_s, settings.own.options),
+            settings.own_patience_s,
+            make_s=MAKE_S * settings.time_scale,
+        )
+
+    @abstractmethod
+    def operate(self) -> str:
+        """One operation of the load; its outcome."""
+
+    @abstractmethod
+    def probe(self, place: int) -> str | None:
+        """One change to a place; None when it was acknowledged, or why not."""
+
+    @abstractmethod
+    def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
+        """Read all of a place until `give_up_s` (monotonic); whether that was all, its end, and how far it came."""
+
+    def append(self, partition: int) -> AppendResult | None:
+        """One append on a script's command; None: this client does not append."""
+
+    def run(self) -> None:
+        """Serve commands until `close`."""
+        self._control.tell(Ready())
+        while True:
+            wait_s = IDLE_S if self._pacer is None else min(IDLE_S, self._pacer.wait_s(time.monotonic()))
+            command = self._control.next(wait_s)
+            if command is not None and not self._obey(command):
+                break
+            if self._pacer is not None and self._pacer.take(time.monotonic()):
+                self._counts.add(self.operate())
+                self._counts.report(time.monotonic())
+            self._record.tick()
+        self._connection.close()
+
+    def connected(self) -> str | None:
+        """Have a client object before an operation is invoked; None, or why there is none."""
+        made = self._connection.made
+        error = self._connection.open()
+        self._last_error = error or self._last_error
+        if made and self._connection.made > made:
+            # The object that was made anew may know less than the one before.
+            self._record.new_session()
+        return error
+
+    def call(self, operation: Callable[[C], Any]) -> Called:
+        """Call the client; a mistake in its code is told, once each."""
+        called = self._connection.call(operation)
+        self._last_error = called.error or self._last_error
+        if called.mistake and called.error not in self._told:
+            self._told.add(called.error)
+            self._control.tell(Trouble(called.error))
+        return called
+
+    def acknowledged(self) -> None:
+        """A change of this client was acknowledged."""
+        if not self._acknowledged:
+            self._acknowledged = True
+            self._control.tell(FirstAck(time.monotonic_ns()))
+
+    def _obey(self, command: Command) -> bool:
+        match command:
+            case StartLoad():
+                self._pacer = Pacer(self.settings.rate, self.rng, start_s=time.monotonic())
+            case StopLoad():
+                self._pacer = None
+                self._record.flush()
+                self._counts.report(time.monotonic(), force=True)
+                self._control.tell(Stopped(0))  # an operation is over before the next command is taken
+            case SetPhase():
+                self._record.phase = command.name
+            case Probe():
+                error = self.probe(command.place)
+                self._record.flush()
+                if error is not None:
+                    time.sleep(RETRY_S)  # whoever asks asks again at once
+                self._control.tell(Probed(command.id, error is None, error or ""))
+            case ReadAll():
+                complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
+                self._record.flush()
+                self._control.tell(ReadDone(command.id, complete, end, read, "" if complete else self._last_error))
+            case Append():
+                self._append(command)
+            case Close():
+                return False
+        return True
+
+    def _append(self, command: Append) -> None:
+        results: list[AppendResult] = []
+        for _ in range(command.count):
+            result = self.append(command.partition)
+            if result is None:
+                self._control.decline(self.who, command)
+                return
+            results.append(result)
+            if result.outcome != "ok":
+                break
+        self._record.flush()
+        self._control.tell(Appended(command.id, results))
+
+
+def place_in_log(value: Any, what: str) -> int:
+    """An offset or a length that a client returned, checked. Raises TypeError, which counts as the client's mistake."""
+    from history.schemas import INF
+
+    place = _whole_number(value, what)
+    if not 0 <= place < INF:
+        raise TypeError(f"{what} returned {place}, which no offset is")
+    return place
+
+
+def shown_value(value: Any, what: str) -> int:
+    """A value that a client read: `NOT_A_VALUE` for a number that is too large to have been written. Raises TypeError,
+    which counts as the client's mistake."""
+    shown = _whole_number(value, what)
+    return shown if shown in _INT64 else NOT_A_VALUE
+
+
+def _whole_number(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} returned {value!r}, which is no whole number")
+    return value

@@ -1,0 +1,221 @@
+"""Clients of consumer groups in virtual time: what `workloads.member` has as processes.
+
+A member commits what it was given, by itself and before its partitions go to others; it goes on when the load has
+ended, so that the group comes to the end of every partition. It sends a commit once: without an answer nobody can tell
+what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from broker.errors import ErrorCode
+from history.groups import NO_OFFSET, GroupWriter
+from history.writer import OperationWriter
+from simulator.group_client import LEFT, GroupClient, GroupError
+from workloads.control import Command, Counts, ReadAll, ReadDone, StartLoad, StopLoad, Stopped
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
+from workloads.settings import ClientSettings
+from workloads.virtual.log import POLL_S, RETRY_S, FinalReader, VirtualRead, addresses
+from workloads.virtual.pipe import ClockNs, VirtualControl
+
+_SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
+"""Why a generation ends that still takes its members' commits: others take over only when all have come again."""
+
+
+class VirtualMember:
+    """Reads what the group gives it and commits, from `start` until it is closed."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._clock = clock
+        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
+        self._reading = VirtualRead(settings, control, writer, clock, on_records=self._record.delivered)
+        self._counts = Counts(control)
+        self._committed: dict[int, int] = {}
+        """Of each partition that is read in this generation; none before it is known where to go on."""
+        self._commits = 0
+        self._commit_at = self._fetch_at = self._heard_at = 0.0
+        self._life: asyncio.Task[None] | None = None
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case StartLoad():
+                self._life = self._control.run(self._live())
+            case StopLoad():  # the group reads on: it is to come to the end of what was written
+                self._writer.flush()
+                self._counts.report(asyncio.get_running_loop().time(), force=True)
+                self._control.tell(Stopped(0))
+            case _:
+                self._control.decline("member", command)
+
+    async def close(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait([self._life])
+        await self._group.leave()
+        await self._reading.close()
+        self._record.close()
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                partitions = await self._group.join(self._settings.partitions)
+                self._record.assigned(partitions)
+                await self._generation(partitions)
+            except (OSError, GroupError):
+                await asyncio.sleep(RETRY_S)
+
+    async def _generation(self, partitions: Sequence[int]) -> None:
+        """Read these partitions and commit until the generation is over. Raises `GroupError` and `OSError`."""
+        over = list[OSError | GroupError]()
+        self._heard_at = asyncio.get_running_loop().time()
+        self._committed = {}
+        beating = self._control.run(self._beat(over))
+        settled = False
+        try:
+            await self._begin(partitions, over)
+            while not over:
+                await self._work(partitions)
+            raise over[0]
+        except GroupError as error:
+            settled = error.code in _SETTLED
+            raise
+        finally:
+            beating.cancel()
+            if settled:
+                await self._hand_over(partitions)
+            self._record.revoked(partitions, lost=not settled)
+
+    async def _beat(self, over: list[OSError | GroupError]) -> None:
+        """As the library does in the background, until the generation is over: `over` says why. A coordinator that is
+        gone has a successor, which knows the generation; who finds none within a session has left."""
+        loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
+        while not over:
+            await asyncio.sleep(session_s / HEARTBEATS_PER_SESSION)
+            try:
+                await self._group.heartbeat(self._settings.query_timeout_s)
+                self._heard_at = loop.time()
+            except (OSError, GroupError) as error:
+                if _has_left(error) or loop.time() - self._heard_at > session_s:
+                    over.append(error)
+
+    async def _begin(self, partitions: Sequence[int], over: list[OSError | GroupError]) -> None:
+        """Go on where the group has committed, as soon as somebody says where that is."""
+        committed: dict[int, int] = {}
+        while not over and not committed.keys() >= set(partitions):
+            try:
+                committed = await self._fetch(partitions)
+            except (OSError, GroupError) as error:
+                if _has_left(error):
+                    raise
+                await asyncio.sleep(RETRY_S)
+        self._committed = {partition: max(0, offset) for partition, offset in committed.items()}
+        self._reading.next.update(self._committed)
+
+    async def _work(self, partitions: Sequence[int]) -> None:
+        loop = asyncio.get_running_loop()
+        for partition in partitions:
+            reads, failed = await self._reading.poll(partition, wait_s=0.0)
+            self._counts.add("ok", reads)
+            self._counts.add("fail", failed)
+        try:
+            if loop.time() >= self._commit_at:
+                self._commit_at = loop.time() + 1.0 / self._settings.rate
+                await self._commit(partitions)
+            if loop.time() >= self._fetch_at:  # all, those of other members too
+                self._fetch_at = loop.time() + FETCH_EVERY_S
+                await self._fetch(range(self._settings.partitions))
+        except (OSError, GroupError) as error:
+            if _has_left(error):
+                raise
+            self._counts.add("fail")
+        self._counts.report(loop.time())
+        await asyncio.sleep(POLL_S)
+
+    # --- offsets
+
+    async def _hand_over(self, partitions: Sequence[int]) -> None:
+        try:
+            await self._commit(partitions)
+        except (OSError, GroupError):
+            self._counts.add("fail")  # whoever has them next is given again what was not committed
+
+    async def _commit(self, partitions: Sequence[int]) -> None:
+        """Commit what was read of these partitions since the last time. Raises `GroupError` and `OSError`."""
+        read_to, known = self._reading.next, self._committed
+        offsets = {each: read_to[each] for each in partitions if each in known and known[each] != read_to[each]}
+        if not offsets:
+            return
+        self._commits += 1
+        number, codes = self._commits, dict[int, ErrorCode]()
+        self._record.committing(number, offsets)
+        try:
+            codes = await self._group.commit(self._settings.topic, offsets)
+        finally:
+            done = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
+            self._record.committed(number, done)
+            self._committed.update({partition: offsets[partition] for partition in done})
+            self._counts.add("ok" if len(done) == len(offsets) else "info")
+        refused = next((code for code in codes.values() if code is not ErrorCode.NONE), None)
+        if refused is not None:
+            raise GroupError(refused)
+
+    async def _fetch(self, partitions: Sequence[int]) -> dict[int, int]:
+        """What the group has committed, recorded. Raises `GroupError` and `OSError`."""
+        return await fetch_committed(self._group, self._settings, partitions, self._record, self._clock)
+
+
+def _has_left(error: OSError | GroupError) -> bool:
+    return isinstance(error, GroupError) and error.code in LEFT
+
+
+async def fetch_committed(
+    client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: GroupWriter, clock: ClockNs
+) -> dict[int, int]:
+    """What the group has committed, recorded. Raises `GroupError` and `OSError`."""
+    inv = clock()
+    offsets = await client.committed(settings.topic, list(partitions), settings.query_timeout_s)
+    if offsets:
+        record.fetched(offsets, inv=inv)
+    return offsets
+
+
+class GroupReader(FinalReader):
+    """Reads whole partitions, and waits for the group to have come as far."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        super().__init__(settings, control, writer, clock)
+        self._settings = settings
+        self._clock = clock
+        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._asking = GroupClient(group_of(settings), addresses(settings))
+
+    async def close(self) -> None:
+        await super().close()
+        await self._asking.leave()
+        self._record.close()
+
+    async def _read(self, command: ReadAll) -> ReadDone:
+        loop, place = asyncio.get_running_loop(), command.place
+        give_up = loop.time() + command.timeout_s  # one time for both: no longer does who asked wait
+        done = await super()._read(command)
+        while done.complete and loop.time() < give_up:
+            try:
+                offsets = await fetch_committed(self._asking, self._settings, [place], self._record, self._clock)
+            except (OSError, GroupError):
+                offsets = {}
+            if offsets.get(place, NO_OFFSET) >= done.end or not done.end:
+                return done
+            await asyncio.sleep(POLL_S)
+        error = "the group did not come to the end" if done.complete else done.error
+        return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)

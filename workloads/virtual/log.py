@@ -1,0 +1,336 @@
+"""Clients of the log workloads in virtual time. A poll here is one fetch, asked for after it was invoked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from broker.errors import ErrorCode
+from broker.protocol.records import Record
+from history.record_payload import record_bytes, value_of_record
+from history.schemas import ACKS_ALL
+from history.values import NOT_A_VALUE
+from history.writer import OperationWriter
+from simulator.client import RefusedError, SimulatedClient, UncertainError
+from workloads.contiguous_reads import contiguous_runs
+from workloads.control import (
+    Append,
+    Appended,
+    AppendResult,
+    Command,
+    Counts,
+    FirstAck,
+    Probe,
+    Probed,
+    ReadAll,
+    ReadDone,
+    RefusedCommand,
+    SetPhase,
+    StartLoad,
+    StopLoad,
+    Stopped,
+)
+from workloads.pacing import END_QUERIES_SHARE, MakePacing, Pacer, Slots, depth
+from workloads.settings import ClientSettings
+from workloads.virtual.pipe import ClockNs, VirtualControl
+from workloads.virtual.sender import Sender
+
+POLL_S: Final = 0.1
+IDLE_S: Final = 0.05
+RETRY_S: Final = 0.05
+
+
+class VirtualProducer:
+    """Appends at its pace between `start` and `stop`, and on command at any time."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        control: VirtualControl,
+        writer: OperationWriter,
+        clock: ClockNs,
+        *,
+        pacing: MakePacing,
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._clock = clock
+        self._pacing = pacing
+        self._client = SimulatedClient(addresses(settings))
+        self._sender = Sender(settings, control, self._client)
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._slots = Slots(settings.partitions, self._rng, depth(settings))
+        self._upkeep = control.run(self._client.keep_up(settings.topic))
+        self._load: asyncio.Task[None] | None = None
+        self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order in which they were sent
+        self._acknowledged = False
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case StartLoad():
+                self._load = self._control.run(self._issue())
+            case StopLoad():
+                await self._stop()
+            case Append(acks=0):
+                self._control.tell(RefusedCommand(command.id, "a client in the simulation does not append with acks=0"))
+            case Append():
+                results = await self._append(command.partition, command.acks, command.count, command.timeout_s)
+                self._control.tell(Appended(command.id, results))
+            case Probe():
+                acks = self._settings.parameters.get("probe_acks", ACKS_ALL)
+                (result,) = await self._append(command.place, acks, 1, command.timeout_s)
+                self._control.tell(Probed(command.id, result.outcome == "ok", result.error))
+            case SetPhase():
+                self._writer.phase = command.name
+            case _:
+                self._control.decline("producer", command)
+
+    async def close(self) -> None:
+        self._upkeep.cancel()
+        self._sender.close()
+        self._client.close()
+
+    async def _issue(self) -> None:
+        loop = asyncio.get_running_loop()
+        pacer = self._pacing(self._settings, self._rng, loop.time())
+        while True:
+            await asyncio.sleep(min(IDLE_S, pacer.wait_s(loop.time())))
+            while pacer.take(loop.time()):
+                partition = self._slots.take()
+                if partition is not None:
+                    task = self._control.run(self._one(partition))
+                    self._in_flight[task] = None
+                    task.add_done_callback(self._landed)
+            self._counts.report(loop.time())
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(task, None)
+
+    async def _one(self, partition: int) -> None:
+        result = await self._send(partition, -1, self._settings.append_timeout_s)
+        self._slots.give_back(partition)
+        if result.outcome == "ok" and not self._acknowledged:
+            self._acknowledged = True
+            self._control.tell(FirstAck(self._clock()))
+
+    async def _stop(self) -> None:
+        if self._load is not None:
+            self._load.cancel()
+            self._load = None
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=self._settings.append_timeout_s + 2.0)
+        self._writer.flush()
+        self._counts.report(asyncio.get_running_loop().time(), force=True)
+        self._control.tell(Stopped(len(self._in_flight)))
+
+    async def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        """`count` appends to one partition, each after the outcome of the one before, until one is not ok.
+
+        A library asks who leads as soon as it loses a leader's connection; here that is made up for before the first.
+        """
+        await self._client.refresh(self._settings.topic)
+        results: list[AppendResult] = []
+        while len(results) < count and all(result.outcome == "ok" for result in results):
+            results.append(await self._send(partition, acks, timeout_s))
+        self._writer.flush()
+        return results
+
+    async def _send(self, partition: int, acks: int, timeout_s: float) -> AppendResult:
+        """One append, with an honest outcome on record."""
+        topic, writer = self._settings.topic, self._writer
+        value = writer.reserve(topic, partition)
+        payload = record_bytes(value, self._settings.parameters["record_bytes"])
+        inv = self._clock()
+        outcome, offset, text = await self._sender.send(partition, payload, acks, timeout_s)
+        if outcome == "ok":
+            writer.append_ok(topic, partition, value, inv=inv, ret=self._clock(), offset=offset, acks=acks)
+        elif outcome == "fail":
+            writer.append_failed(topic, partition, value, inv=inv, ret=self._clock(), error=text, acks=acks)
+        else:
+            writer.append_unknown(topic, partition, value, inv=inv, error=text, acks=acks)
+        self._counts.add(outcome)
+        return AppendResult(outcome, offset, text)
+
+
+class VirtualRead:
+    """Reads partitions and records each contiguous run of records as one read."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        control: VirtualControl,
+        writer: OperationWriter,
+        clock: ClockNs,
+        *,
+        on_records: Callable[[int, int, int, int], None] | None = None,
+    ) -> None:
+        """`on_records`: is told of each run of records the partition, the first and the last offset, and when."""
+        self._settings = settings
+        self._writer = writer
+        self._clock = clock
+        self._on_records = on_records
+        self._client = SimulatedClient(addresses(settings))
+        self._upkeep = control.run(self._client.keep_up(settings.topic))
+        self.next = dict.fromkeys(range(settings.partitions), 0)
+        """By partition: the offset after the last record that was read."""
+
+    async def close(self) -> None:
+        self._upkeep.cancel()
+        self._client.close()
+
+    async def poll(self, partition: int, wait_s: float = POLL_S) -> tuple[int, int]:
+        """Fetch once and record it; how many reads it made, and how many failed."""
+        topic, start, inv = self._settings.topic, self.next[partition], self._clock()
+        try:
+            fetched = await self._client.fetch(
+                topic, partition, start, max_wait=wait_s, timeout=self._settings.query_timeout_s
+            )
+        except (RefusedError, UncertainError) as error:
+            self._failed(partition, inv, _name(error), start=start)
+            if isinstance(error, RefusedError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self.next[partition] = 0
+            return 0, 1
+        ret, reads = self._clock(), 0
+        for run in contiguous_runs(fetched.records, _offset):
+            offsets, values = [record.offset for record in run], [_value(record) for record in run]
+            self._writer.read(
+                topic, partition, inv=inv, ret=ret, start=self.next[partition], offsets=offsets, values=values
+            )
+            self.next[partition] = offsets[-1] + 1
+            if self._on_records is not None:
+                self._on_records(partition, offsets[0], offsets[-1], ret)
+            reads += 1
+        self.next[partition] = max(self.next[partition], fetched.next_offset)
+        if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
+            self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
+            reads += 1
+        return reads, 0
+
+    async def end(self, partition: int) -> int | None:
+        """Ask the leader for the log's end and record the answer; None when there was none."""
+        topic, inv = self._settings.topic, self._clock()
+        try:
+            end = await self._client.end(topic, partition, timeout=self._settings.query_timeout_s)
+        except (RefusedError, UncertainError) as error:
+            self._failed(partition, inv, _name(error), is_end=True)
+            return None
+        self._writer.end(topic, partition, inv=inv, ret=self._clock(), end=end)
+        return end
+
+    def _failed(self, partition: int, inv: int, error: str, *, start: int = -1, is_end: bool = False) -> None:
+        self._writer.query_failed(
+            self._settings.topic, partition, inv=inv, ret=self._clock(), error=error, start=start, is_end=is_end
+        )
+
+
+class Consumer:
+    """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._counts = Counts(control)
+        self._rng = Random(settings.seed)
+        self._reading = VirtualRead(settings, control, writer, clock)
+        self._load: asyncio.Task[None] | None = None
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case StartLoad():
+                self._load = self._control.run(self._work())
+            case StopLoad():
+                if self._load is not None:
+                    self._load.cancel()
+                    self._load = None
+                self._writer.flush()
+                self._counts.report(asyncio.get_running_loop().time(), force=True)
+                self._control.tell(Stopped(0))
+            case _:
+                self._control.decline("consumer", command)
+
+    async def close(self) -> None:
+        await self._reading.close()
+
+    async def _work(self) -> None:
+        loop, rate = asyncio.get_running_loop(), self._settings.rate
+        polls = Pacer(rate * (1 - END_QUERIES_SHARE), self._rng, start_s=loop.time())
+        ends = Pacer(rate * END_QUERIES_SHARE, self._rng, start_s=loop.time())
+        while True:
+            await asyncio.sleep(min(POLL_S, polls.wait_s(loop.time())))
+            if polls.take(loop.time()):
+                reads, failed = await self._reading.poll(self._rng.randrange(self._settings.partitions))
+                self._counts.add("ok", reads)
+                self._counts.add("fail", failed)
+            if ends.take(loop.time()):
+                end = await self._reading.end(self._rng.randrange(self._settings.partitions))
+                self._counts.add("fail" if end is None else "ok")
+            self._counts.report(loop.time())
+
+
+class FinalReader:
+    """Reads whole partitions on command, from the first record to the end that the leader states."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        self._control = control
+        self._writer = writer
+        self._reading = VirtualRead(settings, control, writer, clock)
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case SetPhase():
+                self._writer.phase = command.name
+            case ReadAll():
+                self._control.tell(await self._read(command))
+            case _:
+                self._control.decline("reader", command)
+
+    async def close(self) -> None:
+        await self._reading.close()
+
+    async def _read(self, command: ReadAll) -> ReadDone:
+        loop, partition = asyncio.get_running_loop(), command.place
+        give_up = loop.time() + command.timeout_s
+        end = await self._reading.end(partition)
+        while end is None and loop.time() < give_up:
+            await asyncio.sleep(RETRY_S)
+            end = await self._reading.end(partition)
+        if end is None:
+            return ReadDone(command.id, complete=False, end=-1, read=0)
+        self._reading.next[partition] = 0
+        while self._reading.next[partition] < end and loop.time() < give_up:
+            _, failed = await self._reading.poll(partition)
+            if failed:
+                await asyncio.sleep(RETRY_S)
+        self._writer.flush()
+        read = self._reading.next[partition]
+        return ReadDone(command.id, complete=read >= end, end=end, read=read)
+
+
+def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:
+    """Where the brokers are, by id: in the simulation the ids are 1 to n, in the order of the endpoints."""
+    pairs = (endpoint.rsplit(":", 1) for endpoint in settings.endpoints)
+    return {number: (host, int(port)) for number, (host, port) in enumerate(pairs, 1)}
+
+
+def _name(error: RefusedError | UncertainError) -> str:
+    return error.code.name if isinstance(error, RefusedError) else str(error)
+
+
+def _offset(record: Record) -> int:
+    return record.offset
+
+
+def _value(record: Record) -> int:
+    """What a record carries; a record of other bytes than those that producers send carries nothing."""
+    if record.key is not None or record.headers:
+        return NOT_A_VALUE
+    return value_of_record(record.value)
