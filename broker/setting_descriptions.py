@@ -132,6 +132,6 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "max.connections.per.ip": "the largest number of client connections of one address",
     "max.connections.per.ip.overrides": "the same for single addresses: `10.0.0.1:100,10.0.0.2:5`",
     "connections.max.idle.ms": "an idle connection is closed after this time; -1: never",
-    "queued.max.requests": "the number of queued requests at which the broker stops reading from connections",
+    "queued.max.requests": "the number of pending requests of a connection at which the broker stops reading from it",
 }
 """The keys with a default, in the order of `BrokerConfig`."""
