@@ -1,4 +1,4 @@
-"""`python -m workloads.documentation` writes the table of workload kinds into docs/workloads.md, from what they say."""
+"""`python -m workloads.documentation` writes the workload kinds, from their declarations, into docs/workloads.md."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def table() -> str:
 def _section(kind: WorkloadKind) -> str:
     lines = [
         f"### `{kind.name}`",
-        f"{kind.description} Judged as: {kind.judge}. Data in the partitions of a topic: {_yes(kind.partitioned)}. "
-        f"Needs a client of yours: {_yes(kind.own_client)}. Script steps: {', '.join(sorted(kind.steps)) or 'none'}.",
+        f"{kind.description} Checked as: {kind.judge}. Data in the partitions of a topic: {_yes(kind.partitioned)}. "
+        f"Needs a user-defined client: {_yes(kind.own_client)}. "
+        f"Script steps: {', '.join(sorted(kind.steps)) or 'none'}.",
         "",
-        f"After everything was healed, {kind.probe_means}; at the end {kind.read_means}.",
+        f"After the last heal, {kind.probe_means}; at the end {kind.read_means}.",
         "",
         "| key | default | bounds | meaning |",
         "|---|---|---|---|",

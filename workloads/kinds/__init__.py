@@ -20,7 +20,7 @@ def registry(modules: Iterable[ModuleType]) -> dict[str, WorkloadKind]:
     for module in modules:
         kind = getattr(module, "KIND", None)
         if not isinstance(kind, WorkloadKind):
-            raise KindError(f"{module.__file__}: defines no KIND = Kind(...)")
+            raise KindError(f"{module.__file__}: defines no KIND = WorkloadKind(...)")
         if kind.name in kinds:
             raise KindError(f"{module.__file__}: the name {kind.name!r} is taken by {files[kind.name]}")
         kinds[kind.name] = kind

@@ -156,7 +156,7 @@ def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Contr
 
 KIND: Final = WorkloadKind(
     name="append-log",
-    description="Producers append, consumers read and ask for ends, through a client of yours for any log.",
+    description="Producers append, consumers read and query ends, through a user-defined client for any log.",
     judge="log",
     partitioned=True,
     own_client=True,

@@ -69,21 +69,21 @@ PRODUCERS: Final = WorkloadParameter("producers", 2, "processes that append", ma
 PROBE_ACKS: Final = WorkloadParameter(
     "probe_acks",
     -1,
-    "who acknowledges the probe: all that are in sync (-1), or the leader alone (1)",
+    "which replicas acknowledge the probe: all in-sync replicas (-1), or the leader alone (1)",
     minimum=-1,
     maximum=1,
 )
 COMPRESSION: Final = WorkloadParameter(
     "compression",
     "none",
-    "how producers compress what they send together",
+    "how producers compress their batches",
     choices=("none", "gzip", "snappy", "lz4", "zstd"),
 )
-CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and ask for ends", maximum=MAX_CLIENTS)
+CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and query ends", maximum=MAX_CLIENTS)
 
 KIND: Final = WorkloadKind(
     name="log",
-    description="Producers append to a topic, consumers read it and ask for its ends, through librdkafka.",
+    description="Producers append to a topic, consumers read it and query its ends, through librdkafka.",
     judge="log",
     partitioned=True,
     parameters=(
@@ -96,8 +96,8 @@ KIND: Final = WorkloadKind(
         WorkloadParameter(
             "idempotent",
             False,
-            "producers number what they send, send it again until it is acknowledged, and have several appends under "
-            "way; brokers keep one of each, in order",
+            "producers number their batches, retry them until they are acknowledged, and have several appends in "
+            "flight; brokers store each batch once, in order",
         ),
         COMPRESSION,
     ),

@@ -160,13 +160,13 @@ def _weight(key: str, default: int, what: str) -> WorkloadParameter:
 
 KIND: Final = WorkloadKind(
     name="register",
-    description="Clients read, write and compare-and-set a few keys, through a client of yours.",
+    description="Clients read, write and compare-and-set a few keys, through a user-defined client.",
     judge="register",
     partitioned=False,
     own_client=True,
     parameters=(
-        WorkloadParameter("clients", 4, "processes that put the load", minimum=1, maximum=MAX_CLIENTS),
-        WorkloadParameter("keys", 4, "keys that they share", minimum=1, maximum=MAX_KEYS),
+        WorkloadParameter("clients", 4, "processes that issue the load", minimum=1, maximum=MAX_CLIENTS),
+        WorkloadParameter("keys", 4, "number of keys that they share", minimum=1, maximum=MAX_KEYS),
         _weight("reads", 5, "reads"),
         _weight("writes", 3, "writes"),
         _weight("cas", 2, "compare-and-sets"),

@@ -1,7 +1,7 @@
-"""How Brownout's clients talk to my system. Replace `_ask` by your protocol; keep the rules about outcomes.
+"""A client of my system for Brownout. Replace `_ask` by your protocol; keep the rules about outcomes.
 
-A method that returns says: it happened, with this result. `Refused` says: it certainly did not happen, and never will.
-Any other exception says: nobody knows. Never catch an error to return something, and never try a change again.
+If a method returns, the operation happened, with that result. `Refused`: it did not happen and never will. Any other
+exception: the outcome is unknown. Never catch an error to return a value, and never retry a change.
 """
 
 import json
@@ -13,11 +13,11 @@ from brownout_api import LogClient, Refused
 
 
 class MyClient(LogClient):
-    """One connection to one node. Made anew after every exception but `Refused`."""
+    """One connection to one node. A new object is created after every exception except `Refused`."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
         super().__init__(endpoints, timeout_s, options)
-        host, _, port = endpoints[0].rpartition(":")  # another node first for each client
+        host, _, port = endpoints[0].rpartition(":")  # the first address differs from client to client
         self._connection = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._lines = self._connection.makefile("rb")
 
@@ -37,12 +37,12 @@ class MyClient(LogClient):
         self._connection.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
-        """One JSON object a line, one back."""
+        """Send one JSON object as a line, and return the one of the answer."""
         self._connection.sendall(json.dumps(request).encode() + b"\n")
         line = self._lines.readline()
         if not line:
             raise ConnectionError("the node closed the connection without an answer")
         answer: dict[str, Any] = json.loads(line)
-        if "refused" in answer:  # only for what the server promises not to have done
+        if "refused" in answer:  # only for operations that the server did not and will not execute
             raise Refused(answer["refused"])
         return answer
