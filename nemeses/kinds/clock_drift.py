@@ -1,4 +1,4 @@
-"""A clock that goes too fast or too slow: whoever counts on a lease counts differently."""
+"""Clock drift: a node's clocks run too fast or too slow, and with them its leases and timeouts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from nemeses.mechanisms.clock_rate import Drift
 from nemeses.parameters import Parameter
 
 _PERCENT = Parameter(
-    "percent", "%", "by how much the node's clocks gain, or (negative) lose", 0.5, 20, signed=True, drawn=(0.5, 10.0)
+    "percent",
+    "%",
+    "how much faster, or (negative) slower, the node's clocks run",
+    0.5,
+    20,
+    signed=True,
+    drawn=(0.5, 10.0),
 )
 
 
 class ClockDrift(Kind[Drift]):
-    """Evidence: when it is healed, the time since boot is off by what the pace makes of the time that passed."""
+    """Evidence: at the heal, the time since boot deviates by the rate times the elapsed time."""
 
     name = "clock-drift"
-    deed = "all clocks of the simulated machine, its timers with them, pass faster or slower"
-    proven_by = (
-        "when healed, the time since boot is off by what the pace makes of the time that passed; then it is right"
-    )
+    deed = "all clocks and timers of the simulated machine run faster or slower"
+    proven_by = "at the heal, the time since boot deviates by the rate times the elapsed time; afterwards it is correct"
     destroys = frozenset({Damage.CLOCK_PACE})
     seen = (EvidenceRule("gain"),)
     healed = (EvidenceRule("moved"),)
@@ -46,7 +50,7 @@ class ClockDrift(Kind[Drift]):
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])
-        return f"the clocks of {listed(fault.targets)} go {abs(percent):g} % too {'fast' if percent > 0 else 'slow'}"
+        return f"the clocks of {listed(fault.targets)} run {abs(percent):g} % too {'fast' if percent > 0 else 'slow'}"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts_of(after, name))}" for name in node_facts(seen))

@@ -1,4 +1,4 @@
-"""A machine that stops together with its clocks: when it goes on it believes that no time has passed."""
+"""Clock freeze: a machine is suspended together with its clocks, and continues as if no time had passed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nemeses.mechanisms.suspension import Suspension, SuspensionKind
 
 
 class ClockFreeze(SuspensionKind):
-    """The machine and all its clocks stop."""
+    """The machine and all of its clocks stop."""
 
     name = "clock-freeze"
-    deed = "the machine stopped together with its clocks"
+    deed = "the machine is suspended together with its clocks"
     proven_by = (
-        "as for `stall`; afterwards its time since boot is behind by the time it was stopped. Then its real-time clock "
-        "is set right"
+        "as for `stall`; afterwards its time since boot lags by the duration of the suspension. Then its real-time "
+        "clock is corrected"
     )
     destroys = frozenset({Damage.PROGRESS, Damage.ELAPSED_TIME})
     needs = frozenset[Need]({"freeze"})
@@ -28,4 +28,4 @@ class ClockFreeze(SuspensionKind):
         return by.resume(fault.targets, "frozen")
 
     def sentence(self, fault: Fault) -> str:
-        return f"the machine of {listed(fault.targets)} stops together with its clocks, and later goes on behind time"
+        return f"the machine of {listed(fault.targets)} is suspended together with its clocks, which lag afterwards"

@@ -1,4 +1,4 @@
-"""A clock that jumps: whoever measures time by it is wrong from one moment to the next."""
+"""Clock jump: the real-time clock of a node is set forward or back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from nemeses.probes import Script, WasClockMoved
 _PATIENCE_S = 20.0
 _WAS_MOVED = Script(f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", WasClockMoved())
 _JUMP = Parameter(
-    "jump_s", "s", "by how much the clock is set forward, or back", 1, 86_400, signed=True, drawn=(2.0, 3600.0)
+    "jump_s", "s", "how far the clock is set forward, or (negative) back", 1, 86_400, signed=True, drawn=(2.0, 3600.0)
 )
 
 
 class Clocks(Mechanism):
-    """The real-time clocks of all hosts, and what they showed before they were moved."""
+    """The real-time clocks of all hosts, and their readings before each jump."""
 
     stage = 50
     part = "clocks"
@@ -35,7 +35,7 @@ class Clocks(Mechanism):
         self._jumped: dict[str, tuple[ClockReading, float]] = {}
 
     def clear_leftovers(self) -> Evidence | None:
-        """Set every clock right that was moved, by this run or by one that was killed."""
+        """Correct every clock that was moved, by this run or by a killed one."""
 
         def heal(host: Host) -> Evidence:
             patience_s = self._patience_s if host.name in self._jumped else 0.0
@@ -45,7 +45,7 @@ class Clocks(Mechanism):
         return combine(on_each(self.site, self.site.hosts, heal))
 
     def jump(self, host: Host, jump_s: float) -> Evidence:
-        """Move a clock, and see that it and nothing else has moved."""
+        """Set a clock, and check that it moved and the time since boot did not."""
         before = read_clocks(host, self.site.scheduler)
         if before.shared:
             return Evidence("inconclusive", {"error": SHARED})
@@ -58,26 +58,26 @@ class Clocks(Mechanism):
         return Evidence("confirmed" if jumped and steady else "mismatch", detail)
 
     def back(self, host: Host) -> Evidence:
-        """Set a clock right, and see whether it still was as it had been set."""
+        """Correct a clock, and check that it still had the offset of the jump."""
         found = read_clocks(host, self.site.scheduler, patience_s=self._patience_s)
         healed = set_right(host, self.site.scheduler, found)
         if not healed.confirmed:
             return healed
         before, jump_s = self._jumped.pop(host.name, (found, 0.0))
         if abs(found.real_s - before.real_s) < abs(jump_s) / 2:
-            # Half of the jump: who holds a clock takes it back at once, or by and by.
-            return Evidence("mismatch", {**healed.detail, "error": "something else has set the clock meanwhile"})
+            # Half of the jump: a time service corrects a clock at once, or gradually.
+            return Evidence("mismatch", {**healed.detail, "error": "another program has set the clock in between"})
         return healed
 
 
 class ClockJump(Kind[Clocks]):
-    """Evidence: the real-time clock is off by the jump, the time since boot did not jump; healed: nobody else had set
-    it meanwhile, and it shows this machine's time again."""
+    """Evidence: the real-time clock deviates by the jump, the time since boot does not. At the heal the clock still
+    deviates, so that no other program has set it; then it agrees with this machine's clock."""
 
     name = "clock-jump"
     deed = "`date -s` on the node"
     proven_by = (
-        "the real-time clock is off by the jump, the time since boot did not jump; when healed it still was off, and "
+        "the real-time clock deviates by the jump, the time since boot does not; at the heal it still deviates, and "
         "then agrees with the orchestrator's"
     )
     destroys = frozenset({Damage.TIME_OF_DAY})

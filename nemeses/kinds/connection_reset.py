@@ -1,4 +1,4 @@
-"""Connections that are reset, again and again: as if something between the nodes had forgotten them."""
+"""Connection reset: all connections of a node are reset repeatedly, as by a middlebox that lost its state."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanisms.packets import WireEffects, WireKind
 from nemeses.parameters import Parameter
 
-_EVERY = Parameter("every_ms", "ms", "after how long all are reset again", 20, 10_000, drawn=(50.0, 2_000.0))
+_EVERY = Parameter("every_ms", "ms", "interval between two resets", 20, 10_000, drawn=(50.0, 2_000.0))
 
 
 class ConnectionReset(WireKind):
-    """All connections of a node with others are reset, at both ends, until the fault is healed."""
+    """All connections between a node and others are reset at both ends, repeatedly until the heal."""
 
     name = "connection-reset"
-    deed = "the simulated wire: all connections of the node are reset at both ends, again and again"
-    proven_by = "how many connections there were to reset; when healed, none is for longer than it took"
+    deed = "the simulated network resets all connections of the node at both ends, repeatedly"
+    proven_by = "the number of reset connections; at the heal, no connection is older than the reset interval"
     seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
     begun_by = "reset"
@@ -38,6 +38,6 @@ class ConnectionReset(WireKind):
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('broken', 0) + facts_of(after, name).get('broken_again', 0)} ends of connections reset"
+            f"{name}: {facts.get('broken', 0) + facts_of(after, name).get('broken_again', 0)} connection ends reset"
             for name, facts in node_facts(seen).items()
         )

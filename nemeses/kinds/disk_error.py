@@ -1,4 +1,4 @@
-"""A disk whose syncs fail: what they should have written is gone, and a second sync would not say so."""
+"""Disk error: syncs fail and their data is lost; as on Linux, a second sync reports success."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
 
 
 class DiskError(FailingDiskKind):
-    """The disk of a node fails every sync."""
+    """Every sync of a node's disk fails."""
 
     name = "disk-error"
-    deed = "every sync of the node's simulated disk fails with EIO, and what it should have written is forgotten"
+    deed = "every sync of the node's simulated disk fails with EIO, and the data to sync is lost"
     proven_by = (
-        "a probe meets EIO; when healed, a service that had met it has ended, with an exit code other than 0 and 1 (an "
-        "exception that nobody caught); then the machine is booted, for its page cache shows what is not on its disk, "
-        "and a new one answers"
+        "a probe gets EIO; at the heal, a service that got EIO has exited with a code other than 0 and 1 (1: an "
+        "uncaught exception); then the machine is rebooted, because its page cache has data that its disk does not "
+        "have, and a new process answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
     seen = (EvidenceRule("probe", values=("EIO",)),)
@@ -31,4 +31,4 @@ class DiskError(FailingDiskKind):
         return by.repair(fault.targets)
 
     def sentence(self, fault: Fault) -> str:
-        return f"the disk of {listed(fault.targets)} fails every sync"
+        return f"every sync of the disk of {listed(fault.targets)} fails"

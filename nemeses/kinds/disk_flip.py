@@ -1,4 +1,4 @@
-"""Bits that are not what was written: a log rots on its disk while nobody looks."""
+"""Bit flips: stored log files change on the disk (bit rot) while the service is down."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanisms.disks import DEFECTS, DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
 
-_BITS = Parameter("bits", "bits", "how many are turned over, in the logs of the node's partitions", 1, 64, default=1)
+_BITS = Parameter("bits", "bits", "number of flipped bits, in the logs of the node's partitions", 1, 64, default=1)
 _MOST_DRAWN = 4
 
 
 class DiskFlip(DiskKind):
-    """A node's service is killed, bits of its logs are turned over, and it is started: it must notice. Healed: what its
-    message asks for, the files are restored."""
+    """A node's service is killed, bits of its logs are flipped, and the service is started: it must detect the damage.
+    The heal restores the files, as the broker's message requests."""
 
     name = "disk-flip"
-    deed = "SIGKILL to the service, bits of its logs turned over on the simulated disk, and the service started"
+    deed = "SIGKILL to the service, bits of its logs are flipped on the simulated disk, and the service is started"
     proven_by = (
-        "which bits were turned over; when healed, a service that refused to run on them has said so by its exit code "
-        "(not 0, nor 1: an exception that nobody caught), what is still wrong is put right, and a new one answers"
+        "the flipped bits; at the heal, a service that refused the files has exited with a code other than 0 and 1 (1: "
+        "an uncaught exception); then the remaining flipped bits are restored, and a new process answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.SYNCED})
     service = "ended"
@@ -60,7 +60,7 @@ class DiskFlip(DiskKind):
 def _tell(facts: Facts, after: Facts) -> str:
     words = ", ".join(facts.get("flipped", ())) or "nothing was flipped"
     if after.get("noticed"):
-        return f"{words}; the service refused to run on it, with exit code {after.get('exit')}"
+        return f"{words}; the service rejected the files with exit code {after.get('exit')}"
     if "mended" in after:
-        return f"{words}; the service started; {after['mended']} of them were still there afterwards"
+        return f"{words}; the service started; {after['mended']} of them were still flipped at the heal"
     return words

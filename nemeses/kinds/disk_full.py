@@ -1,4 +1,4 @@
-"""A disk on which nothing more can be written."""
+"""Disk full: the disk accepts no further writes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class DiskFull(FailingDiskKind):
     """The disk of a node is full."""
 
     name = "disk-full"
-    deed = "no byte more can be written to the node's simulated disk (ENOSPC)"
+    deed = "every write of new data to the node's simulated disk fails with ENOSPC"
     proven_by = (
-        "a probe meets ENOSPC; when healed, a service that had met it has ended, with an exit code other than 0 and 1 "
-        "(an exception that nobody caught), and a new one answers"
+        "a probe gets ENOSPC; at the heal, a service that got ENOSPC has exited with a code other than 0 and 1 (1: an "
+        "uncaught exception), and a new process answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY})
     seen = (EvidenceRule("probe", values=("ENOSPC",)),)

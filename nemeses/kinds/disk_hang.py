@@ -1,4 +1,4 @@
-"""A disk that does not answer for a while, and then does as if nothing had happened."""
+"""Disk hang: syncs block for some time and then succeed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class DiskHang(DiskKind):
     """No sync of a node returns until the fault is healed."""
 
     name = "disk-hang"
-    deed = "no sync of the node's simulated disk returns, until it is healed"
-    proven_by = "a probe's sync does not return within a second; when healed, it does"
+    deed = "every sync of the node's simulated disk blocks until the heal"
+    proven_by = "a probe's sync does not return within a second; after the heal, it returns"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("silent_s", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)
@@ -27,7 +27,7 @@ class DiskHang(DiskKind):
         return by.soothe(fault.targets)
 
     def sentence(self, fault: Fault) -> str:
-        return f"no sync of {listed(fault.targets)} returns"
+        return f"every sync of {listed(fault.targets)} blocks"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(

@@ -1,4 +1,4 @@
-"""A disk that takes its time: whoever waits for it holds up everybody else."""
+"""Slow disk: each sync takes longer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nemeses.kind import Facts, RandomDraw, listed, node_facts
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
 
-_SYNC = Parameter("sync_ms", "ms", "how much longer each sync takes", 1, 5_000, drawn=(10.0, 1_000.0))
+_SYNC = Parameter("sync_ms", "ms", "additional duration of each sync", 1, 5_000, drawn=(10.0, 1_000.0))
 
 
 class DiskSlow(DiskKind):
@@ -19,7 +19,7 @@ class DiskSlow(DiskKind):
 
     name = "disk-slow"
     deed = "each sync of the node's simulated disk takes longer"
-    proven_by = "a probe's sync takes as long; when healed, one of a few takes less"
+    proven_by = "a probe's sync takes at least this long; after the heal, one of several takes less"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("sync_ms", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)

@@ -1,4 +1,4 @@
-"""A disk that is replaced by an empty one: the node comes back with its name and without its memory."""
+"""Disk wipe: a node restarts with its identity and an empty disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 
 
 class DiskWipe(DiskKind):
-    """A node's service is killed, and started on an empty disk. More than any log promises to survive, where the node
-    votes or is the last to have a record: a campaign with it says what it allows."""
+    """A node's service is killed and started on an empty disk. No log promises to survive this if the node votes or
+    has the last copy of a record: a campaign with this fault states what it allows."""
 
     name = "disk-wipe"
-    deed = "SIGKILL to the service, and an empty disk in place of its own"
-    proven_by = "how many files there were; afterwards a new process answers on the empty disk"
+    deed = "SIGKILL to the service, and its disk is replaced by an empty one"
+    proven_by = "the number of removed files; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
     service = "ended"
     seen = (EvidenceRule("files_before", least=1),)

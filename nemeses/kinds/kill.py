@@ -1,4 +1,4 @@
-"""kill -9 of a service: the page cache stays, everything in the process's memory is gone."""
+"""Kill: SIGKILL to a service. The page cache survives, the process's memory is lost."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from nemeses.ports import Host
 
 
 class Kill(Kind[Services]):
-    """Evidence: the process (pid and start time) and those below it are gone, its port is closed; healed: the port is
-    open again."""
+    """Evidence: the process (pid and start time) and its children are gone and its port is closed; after the heal the
+    port is open."""
 
     name = "kill"
-    deed = "SIGKILL to the service, all its processes"
-    proven_by = "they are gone and its port closed; afterwards a new one answers"
+    deed = "SIGKILL to all processes of the service"
+    proven_by = "they are gone and its port is closed; afterwards a new process answers"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
     service = "ended"
     seen = (
@@ -38,7 +38,7 @@ class Kill(Kind[Services]):
         return by.start(fault.targets)
 
     def sentence(self, fault: Fault) -> str:
-        return f"the service on {listed(fault.targets)} is killed; its machine goes on"
+        return f"the service on {listed(fault.targets)} is killed; its machine continues"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: process state {facts.get('state')}" for name, facts in node_facts(seen).items())

@@ -1,4 +1,4 @@
-"""A disk that is replaced by a copy of old, as by a snapshot of a machine that is rolled back."""
+"""Old disk: a node's disk is replaced by an earlier copy, as when a machine is rolled back to a snapshot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 
 
 class OldDisk(DiskKind):
-    """What is durable on a node is copied; when the fault is healed, its service is killed and started on the copy.
-    More than any log promises to survive: votes and records that were durable are gone. A campaign with it says what it
-    allows."""
+    """The durable data of a node is copied. At the heal its service is killed and started on the copy. No log promises
+    to survive this, because durable votes and records are lost: a campaign with this fault states what it allows."""
 
     name = "old-disk"
-    deed = "a copy of what is durable on the node; later SIGKILL to the service, and the copy in place of its disk"
-    proven_by = "how many files were copied; when healed, a new process answers on the copy"
+    deed = "the node's durable data is copied; at the heal SIGKILL to the service, and the copy replaces its disk"
+    proven_by = "the number of copied files; after the heal a new process answers on the copy"
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
     seen = (EvidenceRule("files_copied", least=1),)
@@ -32,11 +31,11 @@ class OldDisk(DiskKind):
         return by.put_back(fault.targets)
 
     def sentence(self, fault: Fault) -> str:
-        return f"{listed(fault.targets)} comes back with the disk that it has now"
+        return f"{listed(fault.targets)} will restart with the present state of its disk"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('files_copied', 0)} files copied, and put in the place of "
+            f"{name}: {facts.get('files_copied', 0)} files copied; they replaced "
             f"{facts_of(after, name).get('files_before', 0)}"
             for name, facts in node_facts(seen).items()
         )

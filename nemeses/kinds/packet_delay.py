@@ -1,4 +1,4 @@
-"""Packets that come late: everything works, and everybody wonders."""
+"""Packet delay: packets from a node to the others arrive late."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from nemeses.parameters import Parameter, ParameterError
 _DELAY = Parameter(
     "delay_ms",
     "ms",
-    "by how much what the node sends to the others is late",
+    "delay of the packets from the node to the others",
     1,
     2_000,
     drawn=(20.0, 500.0),
-    remedy="more is a cut rather than a delay, less cannot be seen",
+    remedy="a longer delay acts like a partition, a shorter one cannot be measured",
 )
-_JITTER = Parameter("jitter_ms", "ms", "by how much that varies, either way; less than the delay", 0, 2_000, default=0)
+_JITTER = Parameter(
+    "jitter_ms", "ms", "variation of the delay in both directions; less than the delay", 0, 2_000, default=0
+)
 
 
 class PacketDelay(NetemKind):
-    """What a node sends to the others is late."""
+    """Packets from a node to the others arrive late."""
 
     name = "packet-delay"
-    deed = "netem on the node's device to the other nodes"
-    proven_by = "netem read back; connects to another node take longer, and are as fast as before when healed"
+    deed = "netem delays packets from the node to the other nodes"
+    proven_by = (
+        "the netem rule is read back; connects to another node take longer, and after the heal as long as before"
+    )
     seen = (EvidenceRule("queue"), EvidenceRule("connect_ms", least=0))
     parameters = (_DELAY, _JITTER)
     begun_by = "delay"
@@ -50,8 +54,8 @@ class PacketDelay(NetemKind):
 
     def sentence(self, fault: Fault) -> str:
         delay_ms, jitter_ms = _delay(fault)
-        varying = f", give or take {jitter_ms:g} ms" if jitter_ms else ""
-        return f"what {listed(fault.targets)} sends to the other nodes is {delay_ms:g} ms late{varying}"
+        varying = f", plus or minus {jitter_ms:g} ms" if jitter_ms else ""
+        return f"packets from {listed(fault.targets)} to the other nodes are {delay_ms:g} ms late{varying}"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
@@ -64,4 +68,5 @@ def _delay(fault: Fault) -> tuple[float, float]:
 def _tell(facts: Facts) -> str:
     if facts.get("connect_ms") is None:
         return "no connect was timed"
-    return f"a connect took {facts.get('connect_before_ms', 0):.1f} ms before, {facts['connect_ms']:.0f} ms then"
+    before_ms, during_ms = facts.get("connect_before_ms", 0), facts["connect_ms"]
+    return f"a connect took {before_ms:.1f} ms before, {during_ms:.0f} ms during the fault"

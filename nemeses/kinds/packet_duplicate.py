@@ -1,4 +1,4 @@
-"""Packets that arrive twice: TCP takes the second for nothing."""
+"""Packet duplication: some packets arrive twice, and TCP ignores the second copy."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from nemeses.mechanisms.packets import WireEffects, WireKind
 from nemeses.parameters import Parameter
 
 _PERCENT = Parameter(
-    "percent", "%", "how many of the packets that the node sends to the others arrive twice", 1, 50, drawn=(1.0, 50.0)
+    "percent", "%", "share of the packets from the node to the others that arrive twice", 1, 50, drawn=(1.0, 50.0)
 )
 
 
 class PacketDuplicate(WireKind):
-    """Some of what a node sends arrives twice."""
+    """Some packets from a node arrive twice."""
 
     name = "packet-duplicate"
-    deed = "the simulated wire: some of what the node sends to the others arrives twice"
+    deed = "the simulated network duplicates some packets from the node to the others"
     proven_by = (
-        "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, "
-        "some arrived twice, and not more than asked for"
+        "a burst of probe datagrams (false-negative probability 1e-9) shows duplicates, and at most the requested share"
     )
     seen = (EvidenceRule("twice", least=1),)
     parameters = (_PERCENT,)
@@ -39,7 +38,7 @@ class PacketDuplicate(WireKind):
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])
-        return f"{percent:g} % of what {listed(fault.targets)} sends to the other nodes arrives twice"
+        return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes arrive twice"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(

@@ -1,4 +1,4 @@
-"""Packets that do not all arrive: what TCP makes up for, by and by."""
+"""Packet loss: some packets from a node do not arrive, and TCP retransmits them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from nemeses.parameters import Parameter
 _PERCENT = Parameter(
     "percent",
     "%",
-    "how many of the packets that the node sends to the others are lost",
+    "share of the packets from the node to the others that are lost",
     1,
-    50,  # beyond it control connections do not work either
+    50,  # above this control connections fail, too
     drawn=(1.0, 50.0),
-    remedy="to lose everything, use cut",
+    remedy="to drop all packets, use cut",
 )
 
 
 class PacketLoss(NetemKind):
-    """Some of what a node sends to the others is lost."""
+    """Some packets from a node to the others are lost."""
 
     name = "packet-loss"
-    deed = "netem on the node's device to the other nodes"
+    deed = "netem drops some packets from the node to the other nodes"
     proven_by = (
-        "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, some were "
-        "dropped and counted, and not more than asked for"
+        "a burst of probe datagrams (false-negative probability 1e-9) shows counted drops, and at most the requested "
+        "share"
     )
     seen = (EvidenceRule("dropped", least=1),)
     parameters = (_PERCENT,)
@@ -42,9 +42,8 @@ class PacketLoss(NetemKind):
         return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
-        return (
-            f"{float(fault.parameters['percent']):g} % of what {listed(fault.targets)} sends to the other nodes is lost"
-        )
+        percent = float(fault.parameters["percent"])
+        return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes are lost"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(

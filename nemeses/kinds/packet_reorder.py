@@ -1,4 +1,4 @@
-"""Packets that are overtaken by later ones: TCP waits for them with all that came meanwhile."""
+"""Packet reordering: later packets overtake some packets, and TCP holds the later ones back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nemeses.parameters import Parameter
 _PERCENT = Parameter(
     "percent",
     "%",
-    "how many of the packets that the node sends to the others are held back, up to 50 ms",
+    "share of the packets from the node to the others that are held back, up to 50 ms",
     1,
     50,
     drawn=(1.0, 50.0),
@@ -21,13 +21,13 @@ _PERCENT = Parameter(
 
 
 class PacketReorder(WireKind):
-    """Some of what a node sends is overtaken by later packets."""
+    """Later packets overtake some packets from a node."""
 
     name = "packet-reorder"
-    deed = "the simulated wire: some of what the node sends to the others is overtaken by later packets"
+    deed = "the simulated network holds back some packets from the node to the others, so that later ones overtake them"
     proven_by = (
-        "of a burst of probe datagrams, so many that one in a thousand million such bursts would pass whole, "
-        "some were overtaken, and not more than asked for"
+        "a burst of probe datagrams (false-negative probability 1e-9) shows overtaken ones, and at most the requested "
+        "share"
     )
     seen = (EvidenceRule("overtaken", least=1),)
     parameters = (_PERCENT,)
@@ -44,7 +44,7 @@ class PacketReorder(WireKind):
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])
-        return f"{percent:g} % of what {listed(fault.targets)} sends to the other nodes is overtaken by later packets"
+        return f"later packets overtake {percent:g} % of the packets from {listed(fault.targets)} to the other nodes"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(

@@ -1,4 +1,4 @@
-"""A partition through the middle of the cluster."""
+"""Partition into two halves of the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nemeses.targeting import Aim, ClusterView
 
 
 class PartitionHalves(PartitionKind):
-    """The smaller half of the nodes and the larger one."""
+    """The smaller half of the nodes is separated from the larger one."""
 
     name = "partition-halves"
     deed = "packets between two halves of the cluster are dropped, in one direction or both"

@@ -1,4 +1,4 @@
-"""A partition around a leader: the classic of split brains."""
+"""Partition between a leader and all other nodes: the classic cause of two leaders."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from nemeses.mechanisms.partition import PartitionKind
 
 
 class PartitionTheLeader(PartitionKind):
-    """A node that leads something, and the others."""
+    """A node that leads a partition or the quorum is separated from the others."""
 
     name = "partition-leader"
-    deed = "packets between a partition's leader and the others are dropped, in one direction or both"
+    deed = "packets between a leader and the others are dropped, in one direction or both"
     aim = "leader"

@@ -1,4 +1,4 @@
-"""A partition around one node."""
+"""Partition between one node and all others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nemeses.mechanisms.partition import PartitionKind
 
 
 class PartitionOne(PartitionKind):
-    """One node and the others; in scripts, any two groups."""
+    """One node is separated from the others; in scripts, any two groups from each other."""
 
     name = "partition-one"
     deed = "packets between one node and the others are dropped, in one direction or both"

@@ -1,4 +1,4 @@
-"""SIGSTOP of a service: a process that is silent for a while and then goes on as if nothing had happened."""
+"""Pause: SIGSTOP to a service, and later SIGCONT."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nemeses.ports import Host, Site
 
 
 class Signals(Mechanism):
-    """Stopping services and letting them go on, by signals."""
+    """Suspends and resumes services with signals."""
 
     stage = 60
     part = "awake"
@@ -23,8 +23,8 @@ class Signals(Mechanism):
         self._stopped: dict[str, tuple[int, str]] = {}
 
     def stop(self, host: Host) -> Evidence:
-        """Stop the service of a host. Raises `HostError`."""
-        self._stopped.pop(host.name, None)  # of a pause that nobody healed
+        """Suspend the service of a host. Raises `HostError`."""
+        self._stopped.pop(host.name, None)  # of an earlier pause without a heal
         pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"absent": "no service was running"})
@@ -35,25 +35,25 @@ class Signals(Mechanism):
         return judged
 
     def resume(self, host: Host) -> Evidence:
-        """Let the service of a host go on; one that this stopped must have stood until now. Raises `HostError`."""
+        """Resume the service of a host. If `stop` suspended it, it must still be suspended. Raises `HostError`."""
         resumed = _resume(host)
         seen = resumed.detail
         is_same = self._stopped.pop(host.name, None) == (seen.get("pid"), seen.get("start"))
         if is_same and seen["before"] != "T":
-            return Evidence("mismatch", {**seen, "error": "it had gone on before it was told to"})
+            return Evidence("mismatch", {**seen, "error": "the service was running before SIGCONT"})
         return resumed
 
     def heal_all(self) -> Evidence | None:
-        self._stopped.clear()  # only whether they run now is asked
+        self._stopped.clear()  # the heal only checks that they run now
         return combine(on_each(self.site, self.site.hosts, _wake))
 
 
 class Pause(Kind[Signals]):
-    """Evidence: every thread's state is T, in all processes, and still is when it is healed; healed: none is."""
+    """Evidence: the state of every thread of all processes is T, still at the heal; after the heal no thread's is."""
 
     name = "pause"
-    deed = "SIGSTOP to the service, all its processes, later SIGCONT"
-    proven_by = "the state of all their threads, read back both times"
+    deed = "SIGSTOP to all processes of the service, later SIGCONT"
+    proven_by = "the state of all their threads, read after each signal"
     destroys = frozenset({Damage.PROGRESS})
     service = "stopped"
     seen = (
@@ -73,14 +73,14 @@ class Pause(Kind[Signals]):
         return combine(on_each(by.site, fault.targets, by.resume))
 
     def sentence(self, fault: Fault) -> str:
-        return f"the service on {listed(fault.targets)} stands still, and later goes on as if nothing had happened"
+        return f"the service on {listed(fault.targets)} is suspended, and later resumed"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: process state {facts.get('after')}" for name, facts in node_facts(seen).items())
 
 
 def _wake(host: Host) -> Evidence:
-    """Resume the service if there is one; a host without one has nothing asleep."""
+    """Resume the service if there is one; a host without one has nothing to resume."""
     evidence = _resume(host)
     return Evidence("confirmed", evidence.detail) if "absent" in evidence.detail else evidence
 

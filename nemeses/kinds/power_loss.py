@@ -1,4 +1,4 @@
-"""One machine loses power."""
+"""Power loss of one machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from nemeses.parameters import Files
 
 
 class PowerLoss(PowerLossKind):
-    """The power of one node goes."""
+    """One node loses power."""
 
     name = "power-loss"
     begun_by = "power-loss"
     parameters = (
         *PowerLossKind.parameters,
-        Files("loses", "files of which a cut must lose what is not synced: one that takes nothing of them is no proof"),
+        Files(
+            "loses",
+            "files that must lose unsynced data in the power cut; if they lose nothing, the evidence is not sufficient",
+        ),
     )

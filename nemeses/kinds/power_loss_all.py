@@ -1,4 +1,4 @@
-"""The whole cluster loses power at the same moment: nobody is left who remembers."""
+"""Power loss of all nodes at the same moment, so that no process memory survives."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nemeses.targeting import Aim, ClusterView
 
 
 class PowerLossAll(PowerLossKind):
-    """The power of all nodes goes."""
+    """All nodes lose power."""
 
     name = "power-loss-all"
-    deed = "the same, to all nodes at the same moment"
+    deed = "as `power-loss`, for all nodes at the same moment"
     proven_by = "as for `power-loss`, on every node"
     aim = "any"
 

@@ -1,4 +1,4 @@
-"""A partition by a firewall that answers: connections are refused and reset, as if the other side had died."""
+"""Partition by a rejecting firewall: connections are refused and reset, as if the peer's process were dead."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from nemeses.mechanisms.partition import PartitionKind, PartitionMechanism
 
 
 class Reject(PartitionKind):
-    """One node and the others; in scripts, any two groups. Evidence: as of every partition, and connections along all
-    that is cut are refused at once."""
+    """One node is separated from the others; in scripts, any two groups from each other. Evidence: as for every
+    partition, and connections along each separated pair are refused at once."""
 
     name = "reject"
     deed = (
-        "packets between one node and the others are rejected, in one direction or both: TCP by a reset, anything else "
-        "by ICMP"
+        "packets between one node and the others are rejected, in one direction or both: TCP with a reset, other "
+        "protocols with ICMP"
     )
-    proven_by = "the rule's counters under probes, and connections that are refused at once; after healing they succeed"
+    proven_by = (
+        "the rule's counters under probes, and immediate refusals of connections; after the heal connections succeed"
+    )
     seen = (*PartitionKind.seen, EvidenceRule("not_refused", of="fault", values=({},)))
     begun_by = "reject"
 
@@ -25,7 +27,7 @@ class Reject(PartitionKind):
         return by.cut(fault, reject=True)
 
     def sentence(self, fault: Fault) -> str:
-        return f"{super().sentence(fault)}: whoever sends is refused"
+        return f"{super().sentence(fault)}: connections are refused"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return super().proof(seen, after).replace("dropped", "rejected")

@@ -1,4 +1,4 @@
-"""A machine that executes nothing for a while: when it goes on, its clocks have jumped."""
+"""Stall: a machine is suspended while its clocks continue."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nemeses.mechanisms.suspension import Suspension, SuspensionKind
 
 
 class Stall(SuspensionKind):
-    """The machine stops, its clocks go on."""
+    """The machine stops, its clocks continue."""
 
     name = "stall"
-    deed = "the whole machine stopped from outside (SIGSTOP of the hypervisor)"
+    deed = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
     proven_by = (
-        "its stopper says so, and its SSH port is silent for three times as long as an answer took before; afterwards "
-        "its clocks have gone on"
+        "the hypervisor reports it, and the SSH port is silent for three times the duration of an earlier answer; "
+        "afterwards the machine's clocks have continued"
     )
     destroys = frozenset({Damage.PROGRESS})
     needs = frozenset[Need]({"stall"})
@@ -28,4 +28,4 @@ class Stall(SuspensionKind):
         return by.resume(fault.targets, "stalled")
 
     def sentence(self, fault: Fault) -> str:
-        return f"the machine of {listed(fault.targets)} stops while its clocks go on"
+        return f"the machine of {listed(fault.targets)} is suspended while its clocks continue"

@@ -1,4 +1,4 @@
-"""A clean shutdown: what operators do all day, and what must lose nothing and nobody."""
+"""Stop: a clean shutdown with SIGTERM, as in every upgrade."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nemeses.ports import Host, Site
 
 
 class Stop(Kind[Services]):
-    """Evidence: the process that was asked to end has ended by itself in time, and what it left behind when it was told
-    to; its port is closed; healed: the port is open again."""
+    """Evidence: the main process has exited after SIGTERM within the deadline, and so have the processes that it left
+    behind; its port is closed; after the heal the port is open."""
 
     name = "stop"
-    deed = "SIGTERM to the service's main process: it ends in its own way. What it leaves behind gets SIGTERM, too"
+    deed = "SIGTERM to the service's main process, then SIGTERM to child processes that outlive it"
     proven_by = (
-        "they are gone within the system's stop deadline and its port closed; afterwards a new one answers. What does "
-        "not end by then is a mismatch"
+        "they are gone within the system's stop deadline and its port is closed; afterwards a new process answers. A "
+        "process that has not exited by then is a mismatch"
     )
     destroys = frozenset({Damage.PROGRESS})
     service = "ended"
@@ -41,7 +41,7 @@ class Stop(Kind[Services]):
         return by.start(fault.targets)
 
     def sentence(self, fault: Fault) -> str:
-        return f"the service on {listed(fault.targets)} is asked to shut down, and ends in its own way"
+        return f"the service on {listed(fault.targets)} gets SIGTERM and shuts down"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
@@ -64,7 +64,7 @@ def _tell(facts: Facts) -> str:
     if "error" in facts or "state" not in facts:
         return str(facts.get("error", "not seen"))
     if facts["state"] != "gone":
-        return f"it had not ended after {facts.get('waited')} s (process state {facts['state']})"
-    words = f"it ended by itself within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
+        return f"it had not exited after {facts.get('waited')} s (process state {facts['state']})"
+    words = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
     left = str(facts.get("left", "")).split()
-    return f"{words}; processes that it left behind were ended, too: {len(left)}" if left else words
+    return f"{words}; child processes that outlived it were ended: {len(left)}" if left else words

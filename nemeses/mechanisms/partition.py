@@ -170,7 +170,7 @@ class PartitionKind(Kind[PartitionMechanism]):
     """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
     connections between all that were cut succeed."""
 
-    proven_by = "the drop rule's counters under probes; after healing the probes pass"
+    proven_by = "the drop rule's counters under probes; after the heal the probes pass"
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
     seen: ClassVar[tuple[EvidenceRule, ...]] = (EvidenceRule("dropped", of="fault", least=1),)
@@ -178,8 +178,8 @@ class PartitionKind(Kind[PartitionMechanism]):
     mechanism = PartitionMechanism
     needs = frozenset[Need]({"network"})
     parameters = (
-        Choice("direction", "what the targets lose towards the rest: `both`, `out` or `in`"),
-        Choice("pairs", "or exactly these directed pairs of nodes (what a script's `between` comes to)", drawn=False),
+        Choice("direction", "which packets between the targets and the rest are lost: `both`, `out` or `in`"),
+        Choice("pairs", "instead: exactly these directed pairs of nodes (from a script's `between`)", drawn=False),
     )
     ended_by = "heal"
     takes = "groups"

@@ -131,14 +131,14 @@ class PowerLossKind(Kind[Power]):
 
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
     deed = (
-        "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted anew; "
-        "virtual machines: the hypervisor's process killed, unflushed disk writes taken back; inventory: its "
-        "power command"
+        "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted again; "
+        "virtual machines: the hypervisor's process killed, unflushed disk writes removed; inventory: its power "
+        "command"
     )
     proven_by = (
-        "nothing answers; another boot id; a mark on the disk that was fsynced is there (`synced_mark: kept`). One "
-        "that was only written, just before the cut, should not be (`unsynced_mark: lost`): that it was really "
-        "the power that went"
+        "the node does not answer; later it has another boot id; a synced mark on the disk survives (`synced_mark: "
+        "kept`). An unsynced mark, written just before the cut, should be lost (`unsynced_mark: lost`): this "
+        "distinguishes a power loss from a clean stop"
     )
     service = "ended"
     seen = (EvidenceRule("off", values=(True,)), EvidenceRule("answers", values=(False,)))
@@ -150,7 +150,7 @@ class PowerLossKind(Kind[Power]):
     mechanism = Power
     needs = frozenset[Need]({"power"})
     parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = (
-        Choice("tear", "write some dirty pages back first, as a dying machine may (by a seed)", scripted=True),
+        Choice("tear", "write back some dirty pages first, as a failing machine may (chosen by a seed)", scripted=True),
     )
     proven_late = True
     ended_by = "power-on"

@@ -39,7 +39,7 @@ SAID: list[tuple[str, dict[str, Any], str]] = [
     (
         "packet-delay",
         {"n1": {"connect_before_ms": 2.16, "connect_ms": 256.7}},
-        "n1: a connect took 2.2 ms before, 257 ms then",
+        "n1: a connect took 2.2 ms before, 257 ms during the fault",
     ),
     ("packet-loss", {"n3": {"dropped": 38, "seen": 113}}, "n3: 38 of 113 packets dropped"),
     (
@@ -69,8 +69,8 @@ def test_what_was_not_seen_is_told_too() -> None:
 
 
 TOLD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
-    ("kill", ("n1", "n2"), {}, "the service on n1 and n2 is killed; its machine goes on"),
-    ("pause", ("n3",), {}, "the service on n3 stands still, and later goes on as if nothing had happened"),
+    ("kill", ("n1", "n2"), {}, "the service on n1 and n2 is killed; its machine continues"),
+    ("pause", ("n3",), {}, "the service on n3 is suspended, and later resumed"),
     ("power-loss", ("n2",), {"tear": 0}, "n2 loses power; unsynced pages reach the disk partly"),
     (
         "power-loss-all",
@@ -82,16 +82,16 @@ TOLD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
     ("partition-leader", ("n1",), {"direction": "out"}, "nothing that n1 sends reaches the other nodes"),
     ("partition-halves", ("n1", "n2"), {"direction": "in"}, "nothing from the other nodes reaches n1 and n2"),
     ("partition-one", ("n1",), {"pairs": [["n1", "n2"], ["n2", "n1"]]}, "nothing passes n1->n2 and n2->n1"),
-    ("stall", ("n1",), {}, "the machine of n1 stops while its clocks go on"),
-    ("clock-freeze", ("n1",), {}, "the machine of n1 stops together with its clocks, and later goes on behind time"),
+    ("stall", ("n1",), {}, "the machine of n1 is suspended while its clocks continue"),
+    ("clock-freeze", ("n1",), {}, "the machine of n1 is suspended together with its clocks, which lag afterwards"),
     ("clock-jump", ("n1",), {"jump_s": -90.0}, "the clock of n1 jumps 90 s back"),
     (
         "packet-delay",
         ("n1",),
         {"delay_ms": 80.0, "jitter_ms": 20.0},
-        "what n1 sends to the other nodes is 80 ms late, give or take 20 ms",
+        "packets from n1 to the other nodes are 80 ms late, plus or minus 20 ms",
     ),
-    ("packet-loss", ("n1",), {"percent": 12.5}, "12.5 % of what n1 sends to the other nodes is lost"),
+    ("packet-loss", ("n1",), {"percent": 12.5}, "12.5 % of the packets from n1 to the other nodes are lost"),
 ]
 
 

@@ -101,13 +101,13 @@ def test_a_real_process_that_will_not_end_is_a_mismatch(service: RealService) ->
     assert evidence.status == "mismatch"
     assert evidence.detail["n1"]["state"] != "gone"
     assert evidence.detail["n1"]["port"] == "open"
-    assert "had not ended after" in KINDS["stop"].proof(evidence.detail, {})
+    assert "had not exited after" in KINDS["stop"].proof(evidence.detail, {})
 
 
-def test_it_is_told_and_has_its_words_and_its_worlds() -> None:
+def test_its_sentence_proof_script_words_and_worlds() -> None:
     kind = KINDS["stop"]
-    assert kind.sentence(STOP) == "the service on n1 is asked to shut down, and ends in its own way"
-    assert kind.proof({"n1": ENDED}, {}) == "n1: it ended by itself within 3 s"
+    assert kind.sentence(STOP) == "the service on n1 gets SIGTERM and shuts down"
+    assert kind.proof({"n1": ENDED}, {}) == "n1: it exited within 3 s"
     assert BEGINS["stop"] is kind
     assert ENDS["start"] >= {"stop", "kill"}
     assert "stop" in inflictable(()), "every world can inflict it"

@@ -206,7 +206,7 @@ def test_a_clock_that_somebody_else_sets_back_is_a_mismatch(machine: FakeMachine
     machine.offset_s = 0.0
     healed = nemesis.heal(fault)
     assert healed.status == "mismatch"
-    assert "something else" in healed.detail["n1"]["error"]
+    assert "another program" in healed.detail["n1"]["error"]
 
 
 class ThisMachine(FakeHost):
