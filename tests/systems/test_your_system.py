@@ -36,7 +36,8 @@ def blocks(page: str = PAGE) -> list[Block]:
 def rows(section: str) -> list[list[str]]:
     """The cells of the first table of a section, without its head."""
     text = PAGE.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    first = text[text.index("|---") :].split("\n\n", 1)[0]
+    lines = [line for line in first.splitlines() if line.startswith("| `")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
