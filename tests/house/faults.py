@@ -1,4 +1,4 @@
-"""Makes docs/faults.md from the kinds of fault and the worlds: `python -m tests.house.faults`."""
+"""Writes docs/faults.md from the kinds of fault and the worlds: `python -m tests.house.faults`."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from orchestrator.worlds.vagrant.lab import VagrantLab
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "faults.md"
-INTRODUCTION = """# Faults and their proof
+INTRODUCTION = """# Faults and their evidence
 
-Made by `python -m tests.house.faults` from `nemeses/kinds/`, one file for each kind of fault; a test fails when this
-page is out of date.
+Made by `python -m tests.house.faults` from `nemeses/kinds/`, which has one file for each kind of fault. A test fails if
+this page is out of date.
 
 """
 AFTERWARDS = """
-## How sure the proof is
-Clocks are compared by commands over SSH. A node reads its clock somewhere between a command's sending and its answer,
-so half of the round trip is what each reading may be wrong by. That, and nothing else of weight, is the tolerance that
-the evidence states; a stop that is too short to be told from it is *inconclusive*. A host that shares the
-orchestrator's kernel is recognized (by the kernel's count of context switches), and its clock is never set.
+## Precision of the evidence
+Clocks are compared by commands over SSH. A node reads its clock at some moment between the sending of a command and the
+arrival of its answer, so each reading has an error of up to half of the round trip. That error is the tolerance in the
+evidence. A suspension that is too short to exceed it is *inconclusive*. Brownout recognizes a host that shares the
+orchestrator's kernel by the kernel's count of context switches, and never sets its clock.
 
-A fault on a service that had ended or stood still before, through nobody's order, is *inconclusive*; a partition
-and what is done to packets are not, and say so.
+A fault on a service that had already exited or was suspended for another reason is *inconclusive*. Partitions and
+packet faults are still conclusive there, and their evidence says so.
 
-What is proven late is proven when it is healed: the status of the fault is then the heal's. What a killed run left
-behind on a host - netem, a moved clock - the next run finds at its start and removes.
+For a fault with late evidence, the heal proves both: the status of the fault is that of the heal. If a killed run left
+netem rules or moved clocks on a host, the next run finds and removes them at its start.
 
-A disk that fails (`disk-error`, `disk-full`) must end a service that meets it, with an exit code that is neither 0
-nor 1; one that went on, or ended as if by a mistake of its own, is a *mismatch*. What `disk-flip` turns over is put
-back when it is healed, as the broker's message asks; what is wrong in between must be noticed and never be served.
-`disk-wipe` and `old-disk` may take the last copy of a record: no log with three replicas survives them in every
-schedule, and a campaign with them says what it allows. An empty disk takes no promise from the metadata quorum: a
-voter is known by its disk, too (`wiped-voter`, `wiped-majority`). A disk as it was before says that it is the one
-that it was, and does.
+A service that gets an error of a failing disk (`disk-error`, `disk-full`) must exit with a code other than 0 and 1. If
+it continues, or exits as after a defect of its own, the evidence is a *mismatch*. The heal of `disk-flip` restores the
+flipped bits, as the broker's message requests; until then the service must detect the damage and never serve it.
+`disk-wipe` and `old-disk` may remove the last copy of a record. No log with three replicas survives them in every
+schedule, and a campaign with them states what it allows. An empty disk breaks no promise of the metadata quorum,
+because a voter is identified by its disk, too (`wiped-voter`, `wiped-majority`). An old copy of a disk has the same
+identity as the disk, and breaks such promises.
 
-What a fault may destroy (`history/damage.py` says what each word means) is all that oracles and checkers excuse, and on
-its targets alone. The journal has it with the fault (`may_destroy`).
+Oracles and checkers excuse only what a fault may destroy, and only on its targets (`history/damage.py` defines the
+words). The journal states it with each fault (`may_destroy`).
 
-A fault that is not confirmed makes the run *unknown*, whatever else it showed, unless it showed a contradiction.
+A fault that is not confirmed makes the run *unknown*, except if the run shows a contradiction: then it is a *fail*.
 """
 
 
@@ -54,12 +54,12 @@ def page() -> str:
 
 def _proofs() -> list[str]:
     rows = [
-        f"| `{kind.name}` | {kind.deed} | {kind.proven_by} | {'late' if kind.proven_late else 'at once'} "
+        f"| `{kind.name}` | {kind.deed} | {kind.proven_by} | {'at the heal' if kind.proven_late else 'at once'} "
         f"| {', '.join(sorted(kind.destroys))} |"
         for kind in KINDS.values()
     ]
     return [
-        "| fault | what is done | what proves it | proven | may destroy on its targets |",
+        "| fault | action | evidence | confirmed | may destroy on its targets |",
         "|---|---|---|---|---|",
         *rows,
     ]
@@ -73,7 +73,7 @@ def _parameters() -> list[str]:
                 case Parameter():
                     values = each.bounds
                     default = "needed" if each.default is None else f"{each.default:g}"
-                    drawn = "from the other one" if each.drawn is None else "{:g} to {:g}".format(*each.drawn)
+                    drawn = "derived" if each.drawn is None else "{:g} to {:g}".format(*each.drawn)
                 case Choice():
                     scripted = each.scripted and kind.begun_by
                     values, default = ("true or false", "false") if scripted else ("–", "–")
@@ -83,11 +83,11 @@ def _parameters() -> list[str]:
                     drawn = "no"
             rows.append(f"| `{kind.name}` | `{each.name}` | {each.meaning} | {values} | {default} | {drawn} |")
     return [
-        "## How much of it",
-        "A step of a script gives these (–: it cannot); a random schedule draws them from the seed, small values as",
-        "often as large ones.",
+        "## Parameters",
+        "A step of a script sets these (–: it cannot). A random schedule draws them from the seed, uniformly in their",
+        "logarithm. *derived*: computed from the other parameter, or from a small fixed range.",
         "",
-        "| fault | parameter | meaning | values in scripts | default there | drawn |",
+        "| fault | parameter | meaning | values in scripts | default in scripts | drawn |",
         "|---|---|---|---|---|---|",
         *rows,
     ]
@@ -103,11 +103,12 @@ def _words() -> list[str]:
     shared = "; ".join(f"`{word}`: {', '.join(sorted(ENDS[word]))}" for word in sorted(ENDS) if len(ENDS[word]) > 1)
     return [
         "## In scripts",
-        "| `do` | fault | acts on | ended by |",
+        "| `do` | fault | target key | ended by |",
         "|---|---|---|---|",
         *rows,
         "",
-        f"Words that end several kinds: {shared}. `{HEAL}` without a node and without groups ends all that it can.",
+        f"Words that end several kinds: {shared}. `{HEAL}` without a node and without groups ends all active faults "
+        "of its kinds.",
     ]
 
 
@@ -116,16 +117,16 @@ def _worlds() -> list[str]:
     rows = [f"| {name} | {', '.join(f'`{kind}`' for kind in sorted(kinds))} |" for name, kinds in worlds.items()]
     needs = [f"`{kind.name}`: {', '.join(sorted(kind.needs))}" for kind in KINDS.values() if kind.needs]
     return [
-        "## In which world",
+        "## Worlds",
         "| world | faults |",
         "|---|---|",
         *rows,
-        "| inventory | as of the process world; and what its variables allow or give commands for (power, stopping "
-        "machines, clocks), and what is found to work on every host (partitions, netem) |",
+        "| inventory | those of the process world; also those that its variables allow or give commands for (power, "
+        "suspending machines, clocks), and those that work on every host (partitions, netem) |",
         "",
-        f"What a world must have for a fault: {'; '.join(needs)}. The others need nothing but a service on a host.",
-        "Nodes of the namespace world share one clock, and netem needs a kernel that has it. A wire, disks and a pace "
-        "of clocks that take orders (`wire`, `disk`, `drift`) are the simulation's alone.",
+        f"What a world must support for a fault: {'; '.join(needs)}. The others only need a service on a host.",
+        "Nodes of the namespace world share one clock, and netem needs a kernel that supports it. Only the simulation "
+        "has a network, disks and clock rates that faults can control (`wire`, `disk`, `drift`).",
     ]
 
 
