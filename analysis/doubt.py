@@ -50,18 +50,18 @@ def code_of(doubt: str, otherwise: Reason) -> str:
     return doubt.code if isinstance(doubt, Doubt) else otherwise.code
 
 
-CHECKER_CRASHED: Final = Reason("checker-crashed", "A checker ended with an error of its own.")
-UNJUDGED: Final = Reason("operations-unjudged", "No checker judges what the clients did.")
-EVIDENCE_CHANGED: Final = Reason("evidence-changed", "A file of the evidence is not what the run left.")
-MAY_BE_FORGOTTEN: Final = Reason(
-    "may-be-forgotten", "A record is missing that the system's settings allow it to remove."
+CHECKER_CRASHED: Final = Reason("checker-crashed", "A checker failed with an internal error.")
+UNJUDGED: Final = Reason("operations-unjudged", "No checker analyzes the clients' operations.")
+EVIDENCE_CHANGED: Final = Reason("evidence-changed", "A file of evidence was changed after the end of the run.")
+MAY_BE_FORGOTTEN: Final = Reason("may-be-forgotten", "A record is missing that the system may remove by its settings.")
+TESTER_SHORT: Final = Reason("tester-short", "The tester's machine ran out of a resource, which may be the cause.")
+CERTIFICATE_REFUSED: Final = Reason(
+    "certificate-refused", "The certificate of the pass could not be written or confirmed."
 )
-TESTER_SHORT: Final = Reason("tester-short", "The tester's own machine ran out of something, and may have caused it.")
-CERTIFICATE_REFUSED: Final = Reason("certificate-refused", "The proof of the pass could not be written or confirmed.")
-RECORD_UNREADABLE: Final = Reason("record-unreadable", "The run's record or its run.toml cannot be read.")
-ANALYSIS_BROKEN: Final = Reason("analysis-broken", "The analysis ended with an error of its own.")
-ANALYSIS_NOT_FINISHED: Final = Reason("analysis-not-finished", "The analysis is under way, or was ended early.")
-UNDECIDED: Final = Reason("undecided", "A checker that declares no reasons could not decide.")
+RECORD_UNREADABLE: Final = Reason("record-unreadable", "The run's record or its run.toml is unreadable.")
+ANALYSIS_BROKEN: Final = Reason("analysis-broken", "The analysis failed with an internal error.")
+ANALYSIS_NOT_FINISHED: Final = Reason("analysis-not-finished", "The analysis is in progress, or was ended early.")
+UNDECIDED: Final = Reason("undecided", "A checker without declared reasons could not decide.")
 COMMON: Final = (
     CHECKER_CRASHED,
     UNJUDGED,

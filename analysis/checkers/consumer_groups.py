@@ -13,8 +13,8 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 if TYPE_CHECKING:
     from history.groups import GroupRecords
 
-COMMIT_STAYS: Final = Promise("GC", "a commit of a group's offset that was acknowledged or shown stays")
-AT_LEAST_ONCE: Final = Promise("ALO", "a group is given every record at least once")
+COMMIT_STAYS: Final = Promise("GC", "a group's offset commit that was acknowledged or shown persists")
+AT_LEAST_ONCE: Final = Promise("ALO", "a group receives every record at least once")
 
 GROUP: Final = "group"
 """The kind of workload whose plan has a group."""
@@ -22,19 +22,22 @@ MEMBER: Final = "member"
 RECORDED: Final = (MEMBER, "reader")
 """The roles of clients that leave a record of the group: the reader asks for its offsets in the end."""
 SKIPPED: Final = AnomalyKind(
-    "skipped-record", AT_LEAST_ONCE, "A group's offset was committed beyond a record that no member was given."
+    "skipped-record", AT_LEAST_ONCE, "A group committed an offset past a record that no member received."
 )
 ANOMALIES: Final = (
     AnomalyKind(
         "lost-acknowledged-commit",
         COMMIT_STAYS,
-        "A fetch of a group's offset shows an older commit, or none, after a newer one had been acknowledged or shown.",
+        "A fetch of a group's offset returned an older commit, or none, after a newer one had been "
+        "acknowledged or shown.",
     ),
-    AnomalyKind("phantom-commit", COMMIT_STAYS, "A fetch of a group's offset shows one that nobody committed."),
+    AnomalyKind(
+        "phantom-commit", COMMIT_STAYS, "A fetch of a group's offset returned an offset that no client committed."
+    ),
     SKIPPED,
 )
 
-UNDECIDED: Final = Reason("group-record-not-whole", "What members of a group did is not on record as a whole.")
+UNDECIDED: Final = Reason("group-record-not-whole", "The record of a group's members is incomplete.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -128,7 +131,7 @@ def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
 
 CHECKER: Final = Checker(
     "consumer groups",
-    "Do a consumer group's commits stay, and was every record below them given to a member?",
+    "Do a consumer group's commits persist, and was every record below them delivered to a member?",
     20,
     ANOMALIES,
     check,

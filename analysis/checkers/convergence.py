@@ -19,11 +19,10 @@ from history.journal import CONVERGED, NOT_CONVERGED
 LIVENESS: Final = AnomalyKind(
     "not-converged",
     RECOVERS,
-    "Everything was healed, and after the bound some partition had no leader, lacked in-sync replicas or "
-    "took no writes.",
+    "After all heals and the bound, some partition had no leader, lacked in-sync replicas or accepted no writes.",
 )
 
-NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery, and nothing shows whether it came.")
+NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery, and there is no evidence of it.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -56,7 +55,7 @@ def _failed(sentence: str, witness: dict[str, Any]) -> Outcome:
 
 CHECKER: Final = Checker(
     "convergence",
-    "Once everything was healed, was the cluster whole again within the bound that the campaign states?",
+    "After all heals, did the cluster recover within the campaign's bound?",
     35,
     (LIVENESS,),
     check,

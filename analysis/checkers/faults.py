@@ -15,10 +15,16 @@ from analysis.doubt import Reason
 from analysis.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
 
-UNDECIDED: Final = Reason("fault-record-damaged", "The journal contradicts itself about a fault, or says too little.")
-NOT_CONFIRMED: Final = Reason("fault-not-confirmed", "Nothing proves that a fault took effect, or a kind never came.")
-NOT_HEALED: Final = Reason("fault-not-healed", "Nothing proves that a fault, or everything in the end, was healed.")
-NOT_DONE: Final = Reason("script-not-done", "A step of the script was not done.")
+UNDECIDED: Final = Reason(
+    "fault-record-damaged", "The journal's entries about a fault are contradictory or incomplete."
+)
+NOT_CONFIRMED: Final = Reason(
+    "fault-not-confirmed", "There is no evidence that a fault took effect, or a planned kind of fault never occurred."
+)
+NOT_HEALED: Final = Reason(
+    "fault-not-healed", "There is no evidence that a fault was healed, or that the final heal was complete."
+)
+NOT_DONE: Final = Reason("script-not-done", "A step of the script was not executed.")
 CONFIRMED: Final = "confirmed"
 Line = Mapping[str, Any]
 
@@ -209,7 +215,7 @@ def _brief(evidence: Any) -> str:
 
 CHECKER: Final = Checker(
     "faults",
-    "Were the planned faults inflicted, proven and healed?",
+    "Were the planned faults injected, confirmed and healed?",
     25,
     (),
     check,

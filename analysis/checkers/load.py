@@ -12,10 +12,10 @@ from analysis.verdict import PASS, UNKNOWN
 if TYPE_CHECKING:
     from analysis.load import MeasuredLoad
 
-FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged than min_ok asks for.")
-FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries asks for.")
+FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged than min_ok requires.")
+FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries requires.")
 SMALL_SHARE: Final = Reason("too-small-share", "Less than min_share of the planned changes was acknowledged.")
-NO_LOAD: Final = Reason("faults-met-no-load", "No operation was under way at the first fault or after it.")
+NO_LOAD: Final = Reason("faults-met-no-load", "No operation was in progress at the first fault or after it.")
 _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
 
 
@@ -66,5 +66,5 @@ def _of_plan(run: CheckedRun, load: MeasuredLoad) -> str:
 
 
 CHECKER: Final = Checker(
-    "load", "Was there enough at stake?", 15, (), check, (FEW_CHANGES, FEW_QUERIES, SMALL_SHARE, NO_LOAD)
+    "load", "Was there enough load?", 15, (), check, (FEW_CHANGES, FEW_QUERIES, SMALL_SHARE, NO_LOAD)
 )

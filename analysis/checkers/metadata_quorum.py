@@ -20,30 +20,34 @@ if TYPE_CHECKING:
     from analysis.core.quorum import QuorumMember
     from history.reader import History
 
-ONE_LEADER: Final = Promise("2L", "an epoch has one leader, whom a majority elected")
+ONE_LEADER: Final = Promise("2L", "an epoch has one leader, elected by a majority")
 
 OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged")
 """What may be found in the metadata log as in any other."""
 ANOMALIES: Final = (
     AnomalyKind("two-leaders", ONE_LEADER, "Two nodes led the quorum in one epoch."),
     AnomalyKind("two-votes", ONE_LEADER, "A voter of the quorum voted for two candidates in one epoch."),
-    AnomalyKind("elected-by-minority", ONE_LEADER, "A leader's epoch was opened without the votes of a majority."),
-    AnomalyKind("vote-not-on-disk", ONE_LEADER, "A vote left a voter before its disk held it."),
+    AnomalyKind("elected-by-minority", ONE_LEADER, "A leader started an epoch without the votes of a majority."),
+    AnomalyKind("vote-not-on-disk", ONE_LEADER, "A voter sent a vote before it was on its disk."),
     AnomalyKind(
         "election-state-regression",
         ONE_LEADER,
-        "A voter's epoch fell, or its disk held less of epoch and vote than it had told before.",
+        "A voter's epoch decreased, or its disk had an older epoch or vote than the voter had sent.",
     ),
     AnomalyKind(
         "lost-committed-metadata",
         WRITE_LOST,
-        "Metadata was committed, and a later leader, or a majority of the voters, does not have it.",
+        "A later leader, or a majority of the voters, lacks metadata that was committed.",
     ),
     AnomalyKind(
-        "metadata-high-watermark-regression", WATERMARK, "The quorum's high watermark fell while a process ran."
+        "metadata-high-watermark-regression",
+        WATERMARK,
+        "The quorum's high watermark decreased during the life of a process.",
     ),
     AnomalyKind(
-        "applied-metadata-mismatch", SAME_LOG, "A node acted on metadata that others, or the log, do not have there."
+        "applied-metadata-mismatch",
+        SAME_LOG,
+        "A node applied metadata that differs from the log's or another node's at that offset.",
     ),
     *(kind for kind in OF_REPLICAS if kind.name in OF_LOGS),
 )
@@ -58,7 +62,7 @@ FILES: Final = (
 CLOCK_SLACK_NS: Final = 500_000_000
 """By how much less two readings of two clocks may seem to differ because the machine was busy between them."""
 
-UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or cannot be read.")
+UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or unreadable.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -218,7 +222,7 @@ def _compared(members: Sequence[QuorumMember], records: int) -> str:
 
 CHECKER: Final = Checker(
     "metadata quorum",
-    "Did the metadata quorum have one leader at a time, and does what it committed stay, on every node?",
+    "Did the metadata quorum have one leader at a time, and do its committed records persist on every node?",
     25,
     ANOMALIES,
     check,

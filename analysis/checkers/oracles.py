@@ -26,225 +26,222 @@ SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"
 SUMMARY: Final = "simulation.json"
 
-SAFE_STATE: Final = Promise("ORC", "at every step the brokers' own state keeps what they promise to each other")
+SAFE_STATE: Final = Promise("ORC", "the brokers keep their promises to each other at every step")
 
 ANOMALIES: Final = (
     AnomalyKind(
         "epoch-fell",
         SAFE_STATE,
-        "A replica or a voter acted in an older epoch than before, in its memory or after a restart from its disk.",
+        "A replica or voter used an older epoch than before, in memory or, after a restart, from disk.",
         ("K101-1", "K595-5", "K595-14"),
     ),
     AnomalyKind(
         "high-watermark-fell",
         SAFE_STATE,
-        "A replica's high watermark fell while its process ran, and no unclean election had allowed it.",
+        "A replica's high watermark decreased during the life of its process, without an unclean election.",
         ("H5", "H9", "H25"),
     ),
     AnomalyKind(
         "two-leaders-of-one-epoch",
         SAFE_STATE,
-        "Two processes led one epoch of a partition or of the quorum; what disks say of dead nodes counts.",
+        "Two processes led one epoch of a partition or of the quorum; the disks of dead nodes count.",
         ("H18", "K595-13", "K595-14", "K595-21"),
     ),
     AnomalyKind(
         "committed-without-majority",
         SAFE_STATE,
-        "The quorum's leader committed what is not in the logs of a majority of the voters.",
+        "The quorum's leader committed a record that is not in the logs of a majority of the voters.",
         ("K595-36",),
     ),
     AnomalyKind(
         "log-mismatch",
         SAFE_STATE,
-        "Two logs have other records at one offset of one epoch, or the same ones behind other records.",
+        "Two logs have different records at one offset of one epoch, or the same records after different ones.",
         ("H1", "H3", "H11", "K595-35", "K101-10"),
     ),
     AnomalyKind(
         "leader-incomplete",
         SAFE_STATE,
-        "A leader was elected cleanly, or as the most complete, and lacks records that were committed.",
+        "A leader that was elected cleanly, or as the most complete replica, lacks committed records.",
         ("H16", "K595-18", "K704-1"),
     ),
     AnomalyKind(
         "isr-too-narrow",
         SAFE_STATE,
-        "A leader counts fewer replicas than the controller may elect from.",
+        "A leader counts fewer replicas than those from which the controller may elect.",
         ("H13",),
     ),
     AnomalyKind(
         "committed-not-durable",
         SAFE_STATE,
-        "What was committed lay in the page cache only: of a majority of the voters, or of an in-sync replica where "
-        "records must be flushed.",
+        "Committed records were only in the page cache: of a majority of the voters, or of an in-sync "
+        "replica that must flush them.",
         ("K595-7",),
     ),
     AnomalyKind(
         "high-watermark-invalid",
         SAFE_STATE,
-        "A high watermark lies beyond the log, beyond what in-sync replicas have, beyond what leaders have committed, "
-        "or rose below min.insync.replicas.",
+        "A high watermark is past the end of the log, of an in-sync replica or of what leaders "
+        "committed, or rose with fewer than min.insync.replicas.",
         ("H6", "H7", "H13", "H15", "H16"),
     ),
     AnomalyKind(
         "committed-prefix-changed",
         SAFE_STATE,
-        "A replica cut off what was committed.",
+        "A replica truncated committed records.",
         ("K101-7", "H25", "K595-40"),
     ),
     AnomalyKind(
         "vote-before-disk",
         SAFE_STATE,
-        "A voter showed an epoch or a vote that its disk did not hold for certain.",
+        "A voter sent an epoch or a vote that was not certainly on its disk.",
         ("K595-13", "K595-19", "K595-31"),
     ),
     AnomalyKind(
         "lease-shared",
         SAFE_STATE,
-        "A leader was elected, or committed, while one of an older epoch still had its lease.",
+        "A leader was elected, or committed, while the leader of an older epoch still had its lease.",
         ("H31",),
     ),
     AnomalyKind(
         "epochs-contradict-log",
         SAFE_STATE,
-        "A replica's epochs, in its memory or in their file, are not those of its log's records.",
+        "A replica's epochs, in memory or in the epoch file, differ from those of its log's records.",
         ("K101-3", "K101-8", "K101-12", "H8", "H10", "H27"),
     ),
     AnomalyKind(
         "isr-not-granted",
         SAFE_STATE,
-        "The controller has a replica in an ISR that cannot be reached, that is another process than the one "
-        "whose fetches were counted, or that its leader has not asked for on top of that state.",
+        "The controller has a replica in an ISR that is unreachable, that runs another process than the "
+        "one whose fetches were counted, or that its leader has not requested for that state.",
         ("H13", "H14", "H15"),
     ),
     AnomalyKind(
         "election-not-allowed",
         SAFE_STATE,
-        "The controller had a replica lead that was not eligible, or skipped the recovery of one that was "
-        "elected uncleanly.",
+        "The controller elected a replica that was not eligible, or skipped the recovery of an uncleanly elected one.",
         ("K704-1", "K704-4", "K704-9"),
     ),
     AnomalyKind(
         "member-incomplete",
         SAFE_STATE,
-        "Who is in the ISR, is proposed for it or is eligible to lead lacks records that were committed, or may "
-        "lack them.",
+        "A replica that is in the ISR, proposed for it or eligible to lead lacks committed records, or may lack them.",
         ("H5", "H16"),
     ),
     AnomalyKind(
         "counted-not-shared",
         SAFE_STATE,
-        "A leader counts records of a follower that this one does not have, or a fetch of an older epoch.",
+        "A leader counts records that a follower does not have, or a fetch of an older epoch.",
         ("H3", "H6", "H15"),
     ),
     AnomalyKind(
         "followed-unmatched",
         SAFE_STATE,
-        "A follower began to fetch behind a log that is not its leader's.",
+        "A follower started to fetch after a log prefix that differs from its leader's.",
         ("H1", "K101-7"),
     ),
     AnomalyKind(
         "served-in-recovery",
         SAFE_STATE,
-        "A leader that was elected uncleanly appended to its log, or committed, before its recovery was over, or would "
-        "have answered whoever had asked it then.",
+        "An uncleanly elected leader appended, or committed, before the end of its recovery, or would "
+        "have answered a hypothetical request during it.",
         ("K704-5",),
     ),
     AnomalyKind(
         "vote-against-log",
         SAFE_STATE,
-        "A voter voted for a candidate whose log lacks what its own has.",
+        "A voter voted for a candidate whose log is behind its own.",
         ("K595-18",),
     ),
     AnomalyKind(
         "committed-old-epoch",
         SAFE_STATE,
-        "The quorum's leader committed up to a record of an earlier epoch than its own.",
+        "The quorum's leader committed up to a record of an epoch before its own.",
         ("K595-36",),
     ),
     AnomalyKind(
         "led-without-votes",
         SAFE_STATE,
-        "A node led an epoch of the quorum for which a majority of the voters had not voted for it.",
+        "A node led an epoch of the quorum without the votes of a majority of the voters.",
         ("K595-21",),
     ),
     AnomalyKind(
         "leads-unheard",
         SAFE_STATE,
-        "A leader of the quorum would have led on for more than one and a half fetch timeouts, or for ever, while no "
-        "majority of the voters fetched from it.",
+        "A leader of the quorum would have led for more than 1.5 fetch timeouts without fetches from a "
+        "majority of the voters.",
         ("K595-43", "H19"),
     ),
     AnomalyKind(
         "snapshot-mismatch",
         SAFE_STATE,
-        "A snapshot of the metadata log does not hold what the records in front of its end come to, or would not, had "
-        "there been one at that moment.",
+        "A snapshot of the metadata log, real or hypothetical, differs from the state that results from "
+        "the records before its end.",
         ("H16", "K704-9"),
     ),
     AnomalyKind(
         "isr-would-be-granted",
         SAFE_STATE,
-        "The controller would have granted an ISR that it must refuse, had a broker asked for it at that moment.",
+        "The controller would have granted a hypothetical request for an ISR that it must reject.",
         ("H13", "H14", "H15", "K704-4"),
     ),
     AnomalyKind(
         "fetch-would-be-counted",
         SAFE_STATE,
-        "A leader would have counted a fetch of another epoch, of a log that parts from its own, or of an earlier "
-        "process than it has heard of, had there been one at that moment.",
+        "A leader would have counted a hypothetical fetch of another epoch, of a diverging log, or of an "
+        "earlier process of the follower.",
         ("H3", "H6", "H15"),
     ),
     AnomalyKind(
         "request-would-be-answered",
         SAFE_STATE,
-        "A leader would have answered a Fetch, ListOffsets or OffsetForLeaderEpoch that names another epoch than its "
-        "own, or a consumer while it had no lease, had there been one at that moment.",
+        "A leader would have answered a hypothetical Fetch, ListOffsets or OffsetForLeaderEpoch with "
+        "another epoch than its own, or a consumer while it had no lease.",
         ("H3", "H31"),
     ),
     AnomalyKind(
         "commit-would-be-taken",
         SAFE_STATE,
-        "A coordinator would have taken an OffsetCommit of another generation than its group was in, had there been "
-        "one at that moment.",
+        "A coordinator would have accepted a hypothetical OffsetCommit of another generation than its group's.",
         ("CG-1",),
     ),
     AnomalyKind(
         "producers-contradict-log",
         SAFE_STATE,
-        "What a replica knows of idempotent producers is not what the batches of its log say.",
+        "A replica's state of idempotent producers differs from the batches of its log.",
         ("K98-6", "K98-7", "K98-8"),
     ),
     AnomalyKind(
         "sequence-gap",
         SAFE_STATE,
-        "A log holds a batch of an idempotent producer whose first sequence is not the next one: what the producer "
-        "sent in between is refused for ever, or is there twice.",
+        "A log holds a batch of an idempotent producer whose first sequence is not the next one: the "
+        "batches in between are rejected forever, or are duplicated.",
         ("K98-2", "K98-10"),
     ),
     AnomalyKind(
         "offsets-contradict-log",
         SAFE_STATE,
-        "A coordinator would have shown an offset of a group that was not committed, or not one that was.",
+        "A coordinator would have returned an uncommitted offset of a group, or omitted a committed one.",
         ("CG-3", "CG-4"),
     ),
     AnomalyKind(
         "batch-not-valid",
         SAFE_STATE,
-        "A log holds a batch whose checksum, counts or length its own bytes contradict.",
+        "A log holds a batch whose checksum, counts or length do not match its bytes.",
         ("K101-13",),
     ),
     AnomalyKind(
         "stands-still",
         SAFE_STATE,
-        "A majority of the voters and enough in-sync replicas were untouched by faults for longer than the bound, and "
-        "no leader was there, or it committed nothing of what it had.",
+        "A majority of the voters and enough in-sync replicas were unaffected by faults for longer than "
+        "the bound, and there was no leader, or it committed nothing.",
         ("K595-43", "H14"),
     ),
     AnomalyKind(
         "isr-keeps-unreachable",
         SAFE_STATE,
-        "A replica that no other broker could reach for longer than the bound stayed in the ISR, while a majority of "
-        "the voters and another member were untouched by faults.",
+        "A replica that was unreachable from all brokers for longer than the bound stayed in the ISR, "
+        "while a majority of the voters and another member were unaffected by faults.",
         ("H14",),
     ),
 )
@@ -344,8 +341,8 @@ class _Record(_Simulated):
 
 Read = TypeVar("Read", bound=_Simulated)
 
-UNREAD: Final = Reason("oracles-unread", "The record of the oracles is missing, not whole or of another run.")
-IDLE: Final = Reason("oracle-idle", "An oracle compared nothing in a run in which it has to.")
+UNREAD: Final = Reason("oracles-unread", "The record of the oracles is missing, incomplete or of another run.")
+IDLE: Final = Reason("oracle-idle", "An oracle made no comparison in a run in which it must.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -432,7 +429,7 @@ def _anomaly(found: _Finding) -> Anomaly:
 
 CHECKER: Final = Checker(
     "oracles",
-    "Did the brokers of a simulated run keep, at every step, what they promise to each other?",
+    "Did the brokers of a simulated run keep their promises to each other at every step?",
     27,
     ANOMALIES,
     check,

@@ -12,40 +12,46 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 if TYPE_CHECKING:
     from analysis.core.incomplete_clients import Owners
 
-WRITE_LOST: Final = Promise("AWL", "an acknowledged write stays")
+WRITE_LOST: Final = Promise("AWL", "an acknowledged write persists")
 ORDER: Final = Promise("SR", "reads and order respect real time")
-PHANTOM: Final = Promise("PH", "only what was written is read", stands_alone=True)
-WATERMARK: Final = Promise("HWR", "the high watermark does not go back")
+PHANTOM: Final = Promise("PH", "reads return only what was written", stands_alone=True)
+WATERMARK: Final = Promise("HWR", "the high watermark does not decrease")
 OFFSET: Final = Promise("OFR", "an offset names one record")
 DUPLICATE: Final = Promise("DUP", "a record has one offset")
 GAP: Final = Promise("GAP", "no offset is skipped")
 
 LOST: Final = AnomalyKind(
-    "lost-acknowledged-write", WRITE_LOST, "A write was acknowledged, and in the end it is not in the log."
+    "lost-acknowledged-write", WRITE_LOST, "A write was acknowledged, and it is not in the final log."
 )
-POLL_SKIP: Final = AnomalyKind("poll-skip", GAP, "A read left out an offset between those that it returned.")
+POLL_SKIP: Final = AnomalyKind("poll-skip", GAP, "A read skipped an offset between those that it returned.")
 ANOMALIES: Final = (
     LOST,
-    AnomalyKind("committed-then-truncated", WRITE_LOST, "A record was read, and in the end it is not in the log."),
+    AnomalyKind("committed-then-truncated", WRITE_LOST, "A record was read, and it is not in the final log."),
     AnomalyKind("offset-mismatch", OFFSET, "Acknowledgements and reads show different records at one offset."),
-    AnomalyKind("duplicate", DUPLICATE, "A record that was sent once is at two offsets."),
-    AnomalyKind("phantom", PHANTOM, "A read shows a record that nobody sent to this partition."),
-    AnomalyKind("aborted-read", PHANTOM, "A read shows a record whose append was refused."),
-    AnomalyKind("gap", GAP, "The log reaches beyond an offset at which no record can be."),
+    AnomalyKind("duplicate", DUPLICATE, "A record that was sent once has two offsets."),
+    AnomalyKind("phantom", PHANTOM, "A read returned a record that no client sent to this partition."),
+    AnomalyKind("aborted-read", PHANTOM, "A read returned a record whose append was rejected."),
+    AnomalyKind("gap", GAP, "The log extends past an offset at which no record can be."),
     POLL_SKIP,
-    AnomalyKind("poll-regression", GAP, "A read returned an offset below the one that it asked for or had come to."),
+    AnomalyKind(
+        "poll-regression",
+        GAP,
+        "A read returned an offset below the requested one or below one that it had already returned.",
+    ),
     AnomalyKind("append-reorder", ORDER, "An append was invoked after one at a later offset had been acknowledged."),
-    AnomalyKind("future-read", ORDER, "A read shows a record before it was sent, or beyond the end that it reports."),
-    AnomalyKind("stale-read", ORDER, "A query denies a record that had been acknowledged before it was asked."),
-    AnomalyKind("session-violation", ORDER, "A client was shown a shorter log than it had been shown before."),
+    AnomalyKind("future-read", ORDER, "A read returned a record before it was sent, or past the end that it reported."),
+    AnomalyKind("stale-read", ORDER, "A query omits a record that had been acknowledged before the query was sent."),
+    AnomalyKind("session-violation", ORDER, "A client saw a shorter log than before."),
     AnomalyKind("producer-order", ORDER, "Two records of one producer are not in the order in which it sent them."),
     AnomalyKind(
-        "non-monotonic-high-watermark", WATERMARK, "A query shows a shorter log than another one that ended before it."
+        "non-monotonic-high-watermark", WATERMARK, "A query shows a shorter log than a query that had completed before."
     ),
 )
 
-UNDECIDED: Final = Reason("log-undecided", "What clients saw of a partition can neither be explained nor refuted.")
-NOT_READ: Final = Reason("final-read-missing", "A partition or a register was not read to its end after the heal.")
+UNDECIDED: Final = Reason(
+    "log-undecided", "The clients' observations of a partition can be neither explained nor refuted."
+)
+NOT_READ: Final = Reason("final-read-missing", "A partition or a register was not read to its end after the last heal.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -108,7 +114,7 @@ def certify(run: CheckedRun) -> Outcome:
 
 CHECKER: Final = Checker(
     "partition logs",
-    "Is what clients saw of each partition one linearizable log?",
+    "Do the clients' observations of each partition form one linearizable log?",
     10,
     ANOMALIES,
     check,

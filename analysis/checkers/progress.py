@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 NO_ACKNOWLEDGEMENT: Final = AnomalyKind(
     "no-acknowledgement",
     RECOVERS,
-    "A majority of the nodes and enough in-sync replicas of a partition were untouched by faults for longer than the "
-    "bound, clients went on writing, and no write was acknowledged.",
+    "A majority of the nodes and enough in-sync replicas of a partition were unaffected by faults "
+    "for longer than the bound, clients sent writes, and no write was acknowledged.",
 )
 ISR_NOT_SHRUNK: Final = AnomalyKind(
     "isr-not-shrunk",
     RECOVERS,
-    "A replica that a fault had stopped for longer than the bound stayed in the in-sync set, while a majority of the "
-    "nodes and the leader were untouched.",
+    "A replica that a fault had stopped for longer than the bound stayed in the ISR, while a "
+    "majority of the nodes and the leader were unaffected.",
 )
 KAFKA: Final = "kafka"
 LEAST_S, SLACK_S, ROUNDS = 20.0, 10.0, 2
@@ -160,7 +160,8 @@ def _first_of_each(anomalies: Sequence[Anomaly]) -> tuple[Anomaly, ...]:
 
 CHECKER: Final = Checker(
     "progress",
-    "While faults lasted, did what no fault touched go on: were writes acknowledged, and did in-sync sets shrink?",
+    "During faults, did the unaffected part of the cluster make progress: were writes acknowledged, "
+    "and did ISRs shrink?",
     36,
     (NO_ACKNOWLEDGEMENT, ISR_NOT_SHRUNK),
     check,

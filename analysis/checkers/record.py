@@ -23,8 +23,8 @@ SLACK_NS: Final = 60_000_000_000
 DATA: Final = "data"
 SERVICE_LOG: Final = "service.log"
 
-NOT_WHOLE: Final = Reason("record-not-whole", "Something that the plan or the journal names has no whole evidence.")
-NOT_FINISHED: Final = Reason("run-not-finished", "The run did not come to its end.")
+NOT_WHOLE: Final = Reason("record-not-whole", "The evidence of something in the plan or the journal is incomplete.")
+NOT_FINISHED: Final = Reason("run-not-finished", "The run did not reach its end.")
 PLAN_UNCLEAR: Final = Reason("plan-unclear", "run.toml lacks something, contradicts itself or contradicts the journal.")
 
 
@@ -183,7 +183,7 @@ def _seal(run: CheckedRun) -> Iterator[str]:
 
 CHECKER: Final = Checker(
     "record",
-    "Is the record of the run whole, by its plan, and as it was when the run ended?",
+    "Is the run's record complete by its plan, and unchanged since the end of the run?",
     5,
     (),
     check,

@@ -15,21 +15,23 @@ if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
     from analysis.core.registers import RegisterReport
 
-EXPLAINED: Final = Promise("LIN", "some order explains every answer of a register")
+EXPLAINED: Final = Promise("LIN", "some order of its operations explains every answer of a register")
 
 PHANTOM_READ: Final = "register-phantom"
 UNEXPLAINED: Final = "non-linearizable-register"
 LOST_WRITES: Final = "the record of a client that may have written is not whole"
 
 ANOMALIES: Final = (
-    AnomalyKind(PHANTOM_READ, PHANTOM, "A read shows a value that nobody wrote to this key."),
+    AnomalyKind(PHANTOM_READ, PHANTOM, "A read returned a value that no client wrote to this key."),
     AnomalyKind(
-        "stale-register-read", ORDER, "A read shows an older value after a newer one had been acknowledged or read."
+        "stale-register-read", ORDER, "A read returned an older value after a newer one had been acknowledged or read."
     ),
     AnomalyKind(UNEXPLAINED, EXPLAINED, "No order of the operations on a key explains all of their answers."),
 )
 
-UNDECIDED: Final = Reason("register-undecided", "What clients saw of a key can neither be explained nor refuted.")
+UNDECIDED: Final = Reason(
+    "register-undecided", "The clients' observations of a key can be neither explained nor refuted."
+)
 NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned register has no operation.")
 
 
@@ -113,7 +115,7 @@ def certify(run: CheckedRun) -> Outcome:
 
 CHECKER: Final = Checker(
     "registers",
-    "Is what clients saw of each key one linearizable register?",
+    "Do the clients' observations of each key form one linearizable register?",
     10,
     ANOMALIES,
     check,

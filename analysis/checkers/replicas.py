@@ -19,30 +19,36 @@ if TYPE_CHECKING:
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
 RECOVERS: Final = Promise("STK", "the cluster recovers", stands_alone=True)
-INTACT: Final = Promise("COR", "a record keeps its bytes", stands_alone=True)
+INTACT: Final = Promise("COR", "a record's bytes do not change", stands_alone=True)
 
 ANOMALIES: Final = (
     LOST,
     AnomalyKind("replica-divergence", SAME_LOG, "Two replicas hold different records at a committed or shared offset."),
-    AnomalyKind("epoch-regression", SAME_LOG, "Leader epochs fall along a log or along its epoch file."),
-    AnomalyKind("epoch-start-mismatch", SAME_LOG, "A leader epoch starts at different offsets, or is not on file."),
+    AnomalyKind("epoch-regression", SAME_LOG, "Leader epochs decrease along a log or along its epoch file."),
     AnomalyKind(
-        "replica-order-mismatch", SAME_LOG, "A replica lacks a record that clients were told of, or has another."
+        "epoch-start-mismatch", SAME_LOG, "A leader epoch starts at different offsets, or is missing in the epoch file."
     ),
-    AnomalyKind("prefix-changed", SAME_LOG, "What lay below a replica's high watermark is different in a later dump."),
+    AnomalyKind(
+        "replica-order-mismatch",
+        SAME_LOG,
+        "A replica lacks a record that was reported to clients, or has a different one.",
+    ),
+    AnomalyKind("prefix-changed", SAME_LOG, "Records below a replica's high watermark differ in a later dump."),
     AnomalyKind(
         "not-converged",
         RECOVERS,
-        "After healing, the logs begin or end at different offsets, or the rest is not committed.",
+        "After the last heal, the logs start or end at different offsets, or their tails are not committed.",
     ),
     AnomalyKind(
         "final-end-mismatch",
         RECOVERS,
-        "The logs do not end where the final reads were told, and no append of unknown outcome explains it.",
+        "The ends of the logs differ from the final reads, and no append of unknown outcome explains it.",
     ),
-    AnomalyKind("phantom-on-replica", PHANTOM, "A replica holds a record that nobody sent there, or that was refused."),
-    AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once is at two offsets of a replica."),
-    AnomalyKind("corrupt-record", INTACT, "A record has other bytes than those that its client gave it."),
+    AnomalyKind(
+        "phantom-on-replica", PHANTOM, "A replica holds a record that no client sent there, or that was rejected."
+    ),
+    AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once has two offsets on a replica."),
+    AnomalyKind("corrupt-record", INTACT, "A record's bytes differ from those that its client sent."),
 )
 PROGRESS: Final = "replica_progress"
 FILES: Final = (
@@ -51,7 +57,7 @@ FILES: Final = (
 )
 """What of the nodes' files is read: not the indexes, nor the system's own topics."""
 
-UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, cannot be read or prove nothing.")
+UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, unreadable or insufficient.")
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -177,7 +183,7 @@ def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
 
 CHECKER: Final = Checker(
     "replicas",
-    "Do a partition's replicas hold the same log, and the log that clients saw?",
+    "Do a partition's replicas hold the same log, and the log that clients observed?",
     20,
     ANOMALIES,
     check,

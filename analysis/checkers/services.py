@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 UNEXPECTED_EXIT: Final = AnomalyKind(
     "unexpected-exit",
-    Promise("UEX", "a process of the system runs until something is done to it", stands_alone=True),
-    "A process of the system ended, restarted or stood still though nobody had ordered it, or did not end in order.",
+    Promise("UEX", "a process of the system runs until the run or a fault ends it", stands_alone=True),
+    "A process of the system exited, restarted or was suspended without an order of the run, or did "
+    "not shut down cleanly.",
 )
 FATAL_LOG_LINE: Final = AnomalyKind(
     "fatal-log-line",
-    Promise("FTL", "the system does not report a state that it calls fatal", stands_alone=True),
+    Promise("FTL", "the system does not log a state that it declares fatal", stands_alone=True),
     "A process of the system logged a line that the system declares fatal.",
 )
-NOT_SEEN: Final = Reason("process-not-seen", "A process was not seen to run to the end, or not how it ended.")
+NOT_SEEN: Final = Reason("process-not-seen", "There is no evidence that a process ran to the end, or how it exited.")
 # What runtimes of many languages say when they give up; what follows it is mostly where, not why.
 _TELLING: Final = re.compile(
     r"assert(ion)?\b.*(fail|error)|AssertionError|panic:|OutOfMemoryError|Segmentation fault|core dumped", re.IGNORECASE
@@ -138,7 +139,7 @@ def _telling_line(text: str) -> str:
 
 CHECKER: Final = Checker(
     "services",
-    "Did the system's own processes stay up, and log nothing that the system declares fatal?",
+    "Did the system's processes keep running, and log no line that the system declares fatal?",
     30,
     (UNEXPECTED_EXIT, FATAL_LOG_LINE),
     check,

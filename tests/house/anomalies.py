@@ -1,4 +1,4 @@
-"""Makes docs/anomalies.md from what the checkers declare: `python -m tests.house.anomalies`."""
+"""Writes docs/anomalies.md from the checkers' declarations: `python -m tests.house.anomalies`."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from analysis.checker_registry import CHECKERS
 from analysis.doubt import COMMON, Reason
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anomalies.md"
-INTRODUCTION = """# What the analysis can find
+INTRODUCTION = """# Anomalies and reasons for *unknown*
 
-Made by `python -m tests.house.anomalies` from what the files in `analysis/checkers/` declare; a test fails when this
-page is out of date. A campaign's cell names an anomaly, or the codes of reasons for *unknown*, in `expect`
-([campaigns](campaigns.md)); reports show an anomaly with its class. A class marked * stands alone: no breach of another
-promise brings about a breach of this one, and a cell that expects an anomaly of another class does not tolerate it.
+Made by `python -m tests.house.anomalies` from the declarations in `analysis/checkers/`. A test fails if this page is
+out of date. A campaign's cell names an anomaly, or codes of reasons for *unknown*, in `expect`
+([campaigns](campaigns.md)). Reports show an anomaly with its class. A class marked * stands alone: the breach of
+another promise never causes it, and a cell that expects an anomaly of another class does not tolerate it.
 """
 
 
 def page() -> str:
     """The page as it should be."""
-    common = ["", "## every checker, and the analysis itself", *_reasons(COMMON)]
+    common = ["", "## All checkers, and the analysis", *_reasons(COMMON)]
     return INTRODUCTION + "".join(_section(checker) for checker in CHECKERS) + "\n".join(common) + "\n"
 
 
 def _section(checker: Checker) -> str:
-    judged = "every run" if checker.judge is None else f'runs whose workload says `judge = "{checker.judge}"`'
+    judged = "every run" if checker.judge is None else f'runs whose workload has `judge = "{checker.judge}"`'
     where = f"`analysis/checkers/{checker.check.__module__.rpartition('.')[2]}.py`"
-    lines = ["", f"## {checker.name}", checker.question, f"It applies to {judged}: {where}.", ""]
+    lines = ["", f"## {checker.name.capitalize()}", checker.question, f"It applies to {judged}: {where}.", ""]
     if not checker.anomalies:
-        lines.append("It names no anomaly: what it misses makes a run *unknown*.")
+        lines.append("It reports no anomaly: missing evidence makes a run *unknown*.")
         return "\n".join(lines + _reasons(checker.reasons)) + "\n"
     guards = any(kind.guards for kind in checker.anomalies)
-    columns = ["anomaly", "class", "the promise", "what was found", *(["rules"] if guards else [])]
+    columns = ["anomaly", "class", "promise", "meaning", *(["rules"] if guards else [])]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for kind in checker.anomalies:
         rules = [", ".join(kind.guards)] if guards else []
@@ -45,7 +45,7 @@ def _section(checker: Checker) -> str:
 def _reasons(reasons: Sequence[Reason]) -> list[str]:
     """The table of reasons for *unknown*, as lines."""
     rows = [f"| `{reason.code}` | {reason.meaning} |" for reason in reasons]
-    return ["", "| reason for *unknown* | what it says |", "|---|---|", *rows]
+    return ["", "| reason for *unknown* | meaning |", "|---|---|", *rows]
 
 
 if __name__ == "__main__":
