@@ -82,9 +82,12 @@ class MachineView:
         return self.run(self.node.lease.valid)
 
     def set_for(self, topic: str) -> Mapping[str, str]:
-        """What clients have set for a topic, by the metadata that the broker here has; nothing without a broker."""
-        found = None if self.node is None else self.image.topics.get(topic)
-        return {} if found is None else found.configs
+        """What clients have set for a topic, else for all topics, by the configuration records that the broker here
+        has applied; nothing without a broker."""
+        if self.node is None:
+            return {}
+        found = self.image.topics.get(topic)
+        return self.image.defaults if found is None else {**self.image.defaults, **found.configs}
 
     def damaged(self, damage: Damage) -> None:
         """A fault is about to do this damage to the machine."""

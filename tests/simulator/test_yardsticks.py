@@ -59,7 +59,7 @@ ASKED = {
     "broker.controller.image_records": {"records_of"},
     "broker.errors": {"ErrorCode", "ProtocolError", "StartupError"},
     "broker.groups.group_settings": {"GroupSettings"},
-    "broker.groups.group_effects": {"Append"},
+    "broker.groups.group_effects": {"AppendEffect"},
     "broker.protocol.messages.alter_partition": {"AlterPartitionRequest", "BrokerState", "PartitionData", "TopicData"},
     "broker.protocol.messages.offset_commit": {
         "OffsetCommitRequest",

@@ -20,7 +20,6 @@ from tests.broker.controller.world import topic_request
 
 SOON_S = 0.1
 TIMEOUT_MS = 10_000
-pytestmark = pytest.mark.conforms("TOP-1")
 
 
 def created(node: Node, *assignments: list[int], name: str = "t") -> asyncio.Task[CreateTopicsResponse]:
@@ -29,9 +28,11 @@ def created(node: Node, *assignments: list[int], name: str = "t") -> asyncio.Tas
     return asyncio.create_task(node.controller.handle_create_topics(request, 7))
 
 
-def enlarged(node: Node, count: int, *replicas: list[int]) -> asyncio.Task[CreatePartitionsResponse]:
+def enlarged(
+    node: Node, count: int, *replicas: list[int], timeout_ms: int = TIMEOUT_MS
+) -> asyncio.Task[CreatePartitionsResponse]:
     more = [CreatePartitionsAssignment(each) for each in replicas]
-    request = CreatePartitionsRequest([CreatePartitionsTopic("t", count, more)], TIMEOUT_MS)
+    request = CreatePartitionsRequest([CreatePartitionsTopic("t", count, more)], timeout_ms)
     return asyncio.create_task(node.controller.handle_create_partitions(request, 3))
 
 
@@ -40,6 +41,7 @@ async def is_waiting(task: asyncio.Task[CreateTopicsResponse] | asyncio.Task[Cre
     return not task.done()
 
 
+@pytest.mark.conforms("TOP-1")
 def test_the_answer_comes_when_the_leader_acts_on_the_record() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
@@ -55,6 +57,7 @@ def test_the_answer_comes_when_the_leader_acts_on_the_record() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_followers_are_not_waited_for() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
@@ -64,6 +67,7 @@ def test_followers_are_not_waited_for() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_at_the_timeout_the_answer_says_so_of_each_topic_that_is_concerned() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
@@ -82,6 +86,7 @@ def test_at_the_timeout_the_answer_says_so_of_each_topic_that_is_concerned() -> 
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_who_is_elected_meanwhile_is_waited_for() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
@@ -94,6 +99,7 @@ def test_who_is_elected_meanwhile_is_waited_for() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_an_earlier_registration_does_not_lead() -> None:
     async def story() -> None:
         node = await a_node(1)
@@ -109,6 +115,7 @@ def test_an_earlier_registration_does_not_lead() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
     async def story() -> None:
         node = await a_node(1)
@@ -123,6 +130,7 @@ def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     async def story() -> None:
         from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -137,6 +145,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_what_is_only_validated_is_answered_at_once() -> None:
     async def story() -> None:
         node = await a_node(1)
@@ -149,6 +158,7 @@ def test_what_is_only_validated_is_answered_at_once() -> None:
     play(story())
 
 
+@pytest.mark.conforms("TOP-1")
 def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
@@ -161,5 +171,19 @@ def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
         assert await is_waiting(adding)
         await node.heartbeat(2)
         assert (await adding).results[0].error_code == ErrorCode.NONE
+
+    play(story())
+
+
+@pytest.mark.conforms("TOP-1")
+def test_at_the_timeout_the_answer_says_so_of_each_topic_with_more_partitions() -> None:
+    async def story() -> None:
+        node = await a_node(1, 2)
+        assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE
+        node.behind = {2}
+        result = (await enlarged(node, 2, [2], timeout_ms=500)).results[0]
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "partition 1" in (result.error_message or "")
+        assert len(node.image.topics["t"].partitions) == 2
 
     play(story())

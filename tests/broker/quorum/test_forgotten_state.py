@@ -27,12 +27,9 @@ LONG = 10.0
 
 
 def remove(disk: SimulatedDisk, *, only: str = "") -> None:
-    """Remove the metadata directory, or one of its files."""
-    for name in [only] if only else disk.list(METADATA_DIRECTORY):
-        disk.unlink(f"{METADATA_DIRECTORY}/{name}")
-    if not only:
-        disk.remove_directory(METADATA_DIRECTORY)
-    disk.commit()
+    """Remove the metadata directory, or one of its files. The disk reports this damage to the oracles."""
+    removed = f"{METADATA_DIRECTORY}/{only}" if only else METADATA_DIRECTORY
+    disk.replace([(path, data) for path, data in disk.files() if not f"{path}/".startswith(f"{removed}/")])
 
 
 def recovery_point(disk: SimulatedDisk) -> int:
