@@ -1,4 +1,4 @@
-"""The metadata quorum after KIP-595.
+"""The metadata quorum: a Raft variant after KIP-595.
 
-`runner.QuorumRunner` is what the rest of the broker uses, and `raft_node.RaftNode` the pure state machine behind it.
+The rest of the broker uses `runner.QuorumRunner`, which drives the pure state machine `raft_node.RaftNode`.
 """

@@ -1,4 +1,4 @@
-"""Reading what is committed: data records for the state machine, control records for the trace (K595-41)."""
+"""Reads committed batches: data records for the state machine, control records for the trace (K595-41)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _DIGESTED = struct.Struct(">qqiI")
 
 
 class CommittedBatch(NamedTuple):
-    """One batch. `leader_change` is its content when it is a control batch that opens an epoch; `crc` is its header's,
-    over all that the batch's records are."""
+    """One batch. `leader_change` is set for a control batch that opens an epoch. `crc` is the CRC of the batch header,
+    which
+    covers all records of the batch."""
 
     base_offset: int
     next_offset: int
@@ -35,7 +36,7 @@ class CommittedBatch(NamedTuple):
 
 
 def committed_batches(log: PartitionLog, start: int, high_watermark: int) -> Iterator[CommittedBatch]:
-    """All batches of [start, high_watermark), in order. Raises `CorruptBatch` when the log cannot be read."""
+    """All batches of [start, high_watermark), in order. Raises `CorruptBatch` for an unreadable log."""
     while start < high_watermark:
         data = log.read(start, READ_BYTES, high_watermark)
         before = start
@@ -52,16 +53,16 @@ def committed_batches(log: PartitionLog, start: int, high_watermark: int) -> Ite
 
 
 def digest_with(digest: int, batch: CommittedBatch) -> int:
-    """The digest of a log that goes on with `batch`, from its digest before it; that of an empty log is 0.
+    """The digest of a log after `batch`, from its digest before the batch. The digest of an empty log is 0.
 
-    A CRC-32 chained over base offset, next offset, epoch and CRC-32C of every batch: two nodes that have applied the
-    same batches in the same order, and only they, have it in common.
+    A CRC-32 chained over base offset, next offset, epoch and CRC-32C of every batch. Two nodes have the same digest if
+    they applied the same batches in the same order, and otherwise, collisions apart, different ones.
     """
     return zlib.crc32(_DIGESTED.pack(batch.base_offset, batch.next_offset, batch.epoch, batch.crc), digest)
 
 
 def data_batch(records: tuple[bytes, ...], timestamp_ms: int) -> bytearray:
-    """One batch of data records; offset and epoch are stamped by the append."""
+    """One batch of data records; the append stamps offset and epoch."""
     return bytearray(build_batch([Record(0, timestamp_ms, None, value) for value in records]))
 
 
@@ -82,7 +83,7 @@ def leader_change_batch(
 
 
 def _leader_change(records: list[Record]) -> LeaderChangeMessage | None:
-    """The LeaderChangeMessage of a control batch; control records of other types are none of this broker's business."""
+    """The LeaderChangeMessage of a control batch; None for control records of other types."""
     key = decode_exactly(ControlRecordKey, CONTROL_VERSION, records[0].key or b"")
     if key.type != LEADER_CHANGE_TYPE:
         return None

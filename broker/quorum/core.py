@@ -1,4 +1,4 @@
-"""What the parts of the state machine share: the role, the log's ends, the effects, and the one way to change role."""
+"""The state that all parts of the state machine share: the role, the log's ends, the effects, and the role change."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Epochs(Protocol):
     """The leader epochs of a log."""
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch <= the one asked for, and where it ends; epoch -1 when that is not known."""
+        """The largest known epoch <= `epoch` and its end offset; epoch -1 if the log has no such epoch."""
         ...
 
 
 class MetadataLogView(Protocol):
-    """What the state machine reads of the log. It never writes: that is the runner's part."""
+    """The part of the log that the state machine reads. Only the runner writes to the log."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -46,7 +46,7 @@ class MetadataLogView(Protocol):
 
 
 class Core:
-    """The state of one member of the quorum. Owned by `RaftNode`; the parts change it only through these methods."""
+    """The state of one member of the quorum. `RaftNode` owns it; the parts change it only through these methods."""
 
     def __init__(
         self,
@@ -67,20 +67,21 @@ class Core:
         self._strictly_less = mutants.active("diverging_strictly_less")
         self.ignores_keys = mutants.active("voter_key_ignored")
         self.cluster_id = settings.cluster_id
-        """None until it is known: then requests carry none, and those of any cluster pass (K595-47, K595-49)."""
+        """None until this node knows the id. Requests then carry no id, and requests of any cluster pass (K595-47,
+        K595-49)."""
         self.snapshot: OffsetAndEpoch | None = None
-        """The newest snapshot here: the log begins at its end."""
+        """The newest snapshot on this node: the log starts at its end."""
         self.high_watermark = 0
-        """What this node knows to be committed. It never goes back while the node runs."""
+        """The offset below which this node knows everything to be committed. It never decreases while the node runs."""
         self.log_in_motion = False
-        """Whether appends or truncations are not yet durable. Meanwhile nothing is fetched: a fetch offset is a promise
-        that everything below it is on disk (K595-7)."""
+        """Whether appends or truncations are not yet durable. The node does not fetch meanwhile, because a fetch offset
+        promises that everything below it is on disk (K595-7)."""
         self.shutting_down = False
         self.failed = False
         self._effects: list[Effect] = []
 
     def emit(self, *effects: Effect) -> None:
-        """Add to what the runner has to do, in order."""
+        """Append to the list of effects that the runner executes, in order."""
         self._effects.extend(effects)
 
     def take_effects(self) -> list[Effect]:
@@ -88,16 +89,16 @@ class Core:
         return taken
 
     def fail(self, reason: str) -> None:
-        """Stop this node for good."""
+        """Stop this node permanently."""
         self.failed = True
         self.emit(Fail(reason))
 
     def log_end(self) -> OffsetAndEpoch:
-        """Where the log ends, as votes and fetches state it."""
+        """The end of the log, in the form that votes and fetches carry."""
         return OffsetAndEpoch(self.log.last_epoch, self.log.log_end_offset)
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        """The largest local epoch <= `epoch` and its end; the log's start, with epoch -1, when there is none."""
+        """The largest local epoch <= `epoch` and its end; without such an epoch the log's start, with epoch -1."""
         if epoch >= self.log.last_epoch:
             return self.log_end()
         below = epoch - 1 if self._strictly_less else epoch
@@ -106,16 +107,16 @@ class Core:
             return OffsetAndEpoch(-1, self.log.log_start_offset)
         return OffsetAndEpoch(found, end)
 
-    # --- who votes
+    # --- voters
 
     @property
     def voters(self) -> VoterSet:
-        """Who votes: the newest set in the log, committed or not (KIP-853)."""
+        """The voters: the newest set in the log, committed or not (KIP-853)."""
         return self.history.current
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node votes, as far as its own log says."""
+        """Whether this node is a voter according to its own log."""
         return self.counts(self.settings.node_id, self.settings.directory_id)
 
     @property
@@ -123,18 +124,18 @@ class Core:
         return self.voters.others(self.settings.node_id)
 
     def counts(self, replica: int, directory: bytes) -> bool:
-        """Whether a replica, on this disk, is a voter: one whose disk was replaced is none (H22)."""
+        """Whether a replica with this disk is a voter. A voter whose disk was replaced does not count (H22)."""
         return replica in self.voters.ids if self.ignores_keys else self.voters.has(replica, directory)
 
     def is_meant(self, voter_directory: bytes) -> bool:
-        """Whether a request to a voter means this node on this disk. Who asks may have a newer log: it knows better who
-        votes than an observer does that has not fetched so far (KIP-853)."""
+        """Whether a request to a voter addresses this node with this disk. The sender may have a newer log than this
+        observer and then knows the voters better (KIP-853)."""
         if voter_directory == NO_ID or self.ignores_keys:
             return self.is_voter
         return voter_directory == self.settings.directory_id
 
     def take_in_voters(self, now: float) -> None:
-        """Another set may be in force since the log was appended to or truncated: the role's timers follow it."""
+        """Adapt the role's timers after an append or a truncation, because another voter set may be in force."""
         voters = self.voters
         if voters is self._voters_seen:
             return
@@ -150,15 +151,15 @@ class Core:
     # --- roles
 
     def election_state(self, role: Role) -> ElectionState:
-        """What has to be on disk for a role."""
+        """The election state that must be on disk for a role."""
         return ElectionState(role.epoch, role.elected_id, role.voted_id, self.settings.voters)
 
     def transition_durably(self, role: Role) -> None:
-        """Replace the role. Raises `IllegalTransitionError` for an edge that the table does not have.
+        """Replace the role. Raises `IllegalTransitionError` for a transition that is not in the table.
 
-        Invariant: no one can observe a role whose election state is not on disk. The write is put into the list of
-        effects here, before any message that the new role sends, and the runner shows a role to others only after the
-        whole list.
+        Invariant: a role becomes visible only after its election state is on disk. This method adds the write to the
+        list of effects before any message that the new role sends, and the runner publishes a role only after it has
+        executed the whole list.
         """
         old = self.role
         check_transition(old, role, is_voter=self.is_voter)
@@ -166,7 +167,7 @@ class Core:
             self.emit(Persist(self.election_state(role)))
         self.role = role
         if isinstance(old, Leader):
-            # Parked fetches are answered now: nothing would ever complete them again (H24).
+            # Answer parked fetches now: no later event would complete them (H24).
             self.emit(LeadershipLost(old.epoch))
             for _, parked in old.parked():
                 self.emit(Reply(parked.ticket, self.fetch_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
@@ -175,25 +176,25 @@ class Core:
         return FetchResponse(error, self.role.leader_id, self.role.epoch)
 
     def become_unattached(self, now: float, epoch: int, *, soon: bool = False) -> None:
-        """Adopt an epoch whose leader is unknown. A voter stands in time; `soon` skips the wait for a leader."""
+        """Adopt an epoch with an unknown leader. A voter stands after a time; `soon` skips the wait for a leader."""
         wait = 0.0 if soon else self.settings.election_timeout_s
         self.transition_durably(
             Unattached(epoch, self.new_fetch_loop(None), self.election_time(now, wait) if self.is_voter else None)
         )
 
     def become_voted(self, now: float, epoch: int, candidate_id: int, *, wait: float) -> None:
-        """Give this node's vote in `epoch` away, or keep it there after an election was lost."""
+        """Give this node's vote in `epoch` to a candidate, or keep it there after a lost election."""
         election_at = self.election_time(now, wait) if self.is_voter else None
         self.transition_durably(Voted(epoch, candidate_id, self.new_fetch_loop(None), election_at))
 
     def become_follower(self, now: float, epoch: int, leader_id: int) -> None:
-        """Follow the elected leader of `epoch`. A vote given in this epoch is kept (H20)."""
+        """Follow the elected leader of `epoch`. A vote that this node gave in this epoch is kept (H20)."""
         vote = self.role.voted_id if epoch == self.role.epoch else None
         deadline = now + self.settings.fetch_timeout_s if self.is_voter else None
         self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
 
     def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
-        """Take over what an answer says about leader and epoch, if it is news (K595-26, K595-32, K595-39)."""
+        """Adopt the leader and epoch of an answer if they are newer (K595-26, K595-32, K595-39)."""
         leader = leader_id if self.may_be_led_by(leader_id) else None
         if epoch > self.role.epoch:
             if leader is None:
@@ -204,14 +205,15 @@ class Core:
             self.become_follower(now, epoch, leader)
 
     def may_be_led_by(self, leader_id: int | None) -> bool:
-        """Only another voter can be followed; a node that is told it leads does not believe it (H18)."""
+        """Whether this node can follow `leader_id`: another voter. An answer that names this node as leader is ignored
+        (H18)."""
         return leader_id is not None and leader_id in self.settings.other_voters
 
     def new_fetch_loop(self, leader_id: int | None) -> FetchLoop:
         return FetchLoop(leader_id, self.settings, self.rng)
 
     def election_time(self, now: float, wait: float) -> float:
-        """When to stand: after `wait` and a random delay (K595-15); at once when nobody else could."""
+        """When to stand: after `wait` and a random delay (K595-15); at once when this node is the only voter."""
         if self.voters.majority == 1:
             return now
         return now + wait + self.settings.election_delay(self.rng)
@@ -227,10 +229,10 @@ def initial_role(
     *,
     resumes: bool = False,
 ) -> Role:
-    """The role after a start, from what the quorum-state file and the log remember.
+    """The role after a start, from the quorum-state file and the log.
 
-    A node never starts as leader, nor as candidate, of an epoch it may have led before: its unflushed records are gone
-    and it would give their offsets to others in the same epoch (H18, KAFKA-10527).
+    A node never starts as leader or candidate of an epoch that it may have led before. Its unflushed records are lost,
+    and it would assign their offsets to other records of the same epoch (H18, KAFKA-10527).
     `resumes`: the mutant resume_as_leader.
     """
     epoch = max(stored.epoch, log.last_epoch)

@@ -1,4 +1,4 @@
-"""The answer to DescribeQuorum (KIP-595, KIP-836): how far each replica is, and when it was last heard of."""
+"""The answer to DescribeQuorum (KIP-595, KIP-836): each replica's log end and the time of its last fetch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.quorum.wire import METADATA_TOPIC, PARTITION
 
 
 def is_about_the_quorum(request: DescribeQuorumRequest) -> bool:
-    """Whether exactly the metadata partition is asked for (K595-10)."""
+    """Whether the request asks for exactly the metadata partition (K595-10)."""
     asked = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
@@ -31,7 +31,7 @@ def invalid_response() -> DescribeQuorumResponse:
 
 
 def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResponse:
-    """Only the leader knows; the asker is told who that is (K595-44, K595-45)."""
+    """Only the leader knows the state; the answer names the leader (K595-44, K595-45)."""
     result = PartitionResult(
         partition_index=PARTITION,
         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -46,7 +46,7 @@ def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResp
 def status_response(
     status: QuorumStatus, now: float, wall_ms: int, voters: tuple[Endpoint, ...], listener: str
 ) -> DescribeQuorumResponse:
-    """The leader's answer. `now` is the loop's time at which the wall clock showed `wall_ms` (-1: there is none)."""
+    """The leader's answer. `now`: the loop's time at which the wall clock showed `wall_ms`, -1 without a wall clock."""
 
     def timestamp(at: float | None) -> int:
         return -1 if at is None or wall_ms < 0 else wall_ms - round((now - at) * 1000)

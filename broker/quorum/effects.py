@@ -1,7 +1,9 @@
-"""What the state machine wants done. The runner executes a list of effects in its order, before the next event.
+"""Effects: the actions that the state machine requests from the runner.
 
-The order is the safety argument: `Persist` and `TruncateEffect` are awaited before anything behind them happens, so no
-message of a list leaves before the state that it speaks of is on disk (K595-13, K595-19, K595-31).
+The runner executes a list of effects in order, before the next event. The order is the safety argument: the runner
+awaits `Persist` and `TruncateEffect` before it executes later effects, so the state that a message depends on is on
+disk
+before the message leaves (K595-13, K595-19, K595-31).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request to a voter. Its answer comes back as `answered`, a failure or timeout as `unanswered`."""
+    """Send a request to a voter. Its answer is delivered to `answered`, a failure or timeout to `unanswered`."""
 
     to: int
     request: Request
@@ -47,7 +49,7 @@ class ReadSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the request that came in under `ticket`."""
+    """Answer the request with this `ticket`."""
 
     ticket: int
     response: Response
@@ -66,7 +68,7 @@ class AppendLeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class AppendVoters:
-    """Append the control record that names the voters; they are in force from here on (KIP-853)."""
+    """Append the control record that names the voters; they are in force from this offset on (KIP-853)."""
 
     epoch: int
     voters: VoterSet
@@ -74,7 +76,8 @@ class AppendVoters:
 
 @dataclass(frozen=True, slots=True)
 class AppendAsLeader:
-    """Append records as one batch of the leader's epoch; `ticket` is told once it is committed, or uncertain."""
+    """Append records as one batch of the leader's epoch; the call of `ticket` ends when it is committed, or
+    uncertain."""
 
     epoch: int
     records: tuple[bytes, ...]
@@ -83,14 +86,14 @@ class AppendAsLeader:
 
 @dataclass(frozen=True, slots=True)
 class RefuseAppend:
-    """The append under `ticket` did not happen: this node does not lead."""
+    """Fail the append of `ticket`: this node does not lead, and it wrote nothing."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendAsFollower:
-    """Append batches as fetched from the leader of `epoch`."""
+    """Append batches that were fetched from the leader of `epoch`."""
 
     epoch: int
     records: bytes
@@ -105,7 +108,7 @@ class TruncateEffect:
 
 @dataclass(frozen=True, slots=True)
 class KeepPiece:
-    """Write bytes of a snapshot that is being fetched."""
+    """Write a part of a snapshot that is being fetched."""
 
     snapshot: OffsetAndEpoch
     position: int
@@ -114,7 +117,8 @@ class KeepPiece:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """The snapshot is fetched: make it durable, begin the log anew at its end, and hand it to the state machine."""
+    """A snapshot is fetched completely: make it durable, restart the log at its end, and give it to the state
+    machine."""
 
     snapshot: OffsetAndEpoch
 
@@ -126,8 +130,8 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class CommitEffect:
-    """Everything below `high_watermark` is committed, as was learned in `epoch`: hand it to the state machine that
-    reads the log."""
+    """Everything below `high_watermark` is committed, as this node learned in `epoch`: deliver it to the state machine
+    that reads the log."""
 
     high_watermark: int
     epoch: int
@@ -142,14 +146,14 @@ class LeadershipEstablished:
 
 @dataclass(frozen=True, slots=True)
 class LeadershipLost:
-    """This node no longer leads `epoch`: appends that wait for their commit have an uncertain outcome."""
+    """This node no longer leads `epoch`: the outcome of uncommitted appends is uncertain."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """This node must stop: going on would break a promise. `reason` is for people."""
+    """This node must stop, because continuing would break a promise. `reason` is a message for operators."""
 
     reason: str
 

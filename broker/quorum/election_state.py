@@ -1,4 +1,4 @@
-"""What a node must remember of elections across restarts: the quorum-state file (K595-5)."""
+"""The quorum-state file: the election state that a node keeps across restarts (K595-5)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DATA_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """The newest epoch this node knows, its leader, and whom this node voted for in it.
+    """The newest epoch that this node knows, its leader, and the candidate that this node voted for in it.
 
-    A vote never changes within an epoch, restarts included (K595-14): that is why it is durable before it counts.
+    A vote never changes within an epoch, also after a restart (K595-14). So it is durable before it counts.
     """
 
     epoch: int = 0
@@ -29,7 +29,8 @@ class ElectionState:
     voters: tuple[int, ...] = ()
 
     def encode(self) -> str:
-        """The file's content: Kafka's JSON. The log is scanned from its start, so AppliedOffset stays 0 (K595-6)."""
+        """The file's content: Kafka's JSON. AppliedOffset stays 0, because a start reads the log from its start
+        (K595-6)."""
         document = {
             "clusterId": "",
             "leaderId": -1 if self.leader_id is None else self.leader_id,
@@ -45,7 +46,7 @@ class ElectionState:
     def decode(cls, content: str, path: str) -> ElectionState:
         """Read a file's content. Raises `StartupError` for anything that `encode` would not write.
 
-        A broken file is never taken for an empty one: a node that forgot its vote could vote twice in one epoch.
+        A broken file is never treated as an empty one: a node that forgot its vote could vote twice in one epoch.
         """
         try:
             document = json.loads(content)
@@ -57,8 +58,8 @@ class ElectionState:
         except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
                 f"{path}: is not a quorum-state file ({error!r}); remove it if the other voters are well: this disk "
-                "then counts as a new one, and takes its place by itself; a voter that forgets its vote, by a backup "
-                "for example, can elect two leaders"
+                "then counts as a new one and rejoins automatically; a voter that forgets its vote, for example by a "
+                "restored backup, can elect two leaders"
             ) from error
         if version != DATA_VERSION:
             raise StartupError(f"{path}: data_version {version!r} is not {DATA_VERSION}; use the broker that wrote it")
@@ -72,9 +73,9 @@ class ElectionFile:
         self._file = AtomicFile(disk, path)
 
     def read(self, voters: tuple[int, ...]) -> ElectionState:
-        """What is remembered; the state of a fresh node when there is no file.
+        """The stored state; without a file the state of a new node.
 
-        Raises `StartupError` when the file is broken, or belongs to a quorum of other voters than the configured ones.
+        Raises `StartupError` for a broken file, and for a file of a quorum with other voters than the configured ones.
         """
         text = self._file.read()
         if text is None:
@@ -88,7 +89,7 @@ class ElectionFile:
         return stored
 
     async def write_durably(self, state: ElectionState) -> None:
-        """Replace the state; a power cut leaves the old or the new one, and after the return the new one."""
+        """Replace the state. After a power cut the file has the old or the new state; after the return, the new one."""
         await self._file.write(state.encode())
 
 

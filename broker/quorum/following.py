@@ -1,4 +1,4 @@
-"""Finding the leader, fetching from it, truncating what it does not have (KIP-595 Begin, End, Fetch)."""
+"""The follower's part: finds the leader, fetches from it, truncates divergent records (KIP-595 Begin, End, Fetch)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ class Following:
         self._core = core
         self._truncates_committed = core.mutants.active("truncate_below_hw")
 
-    # --- what leaders announce
+    # --- announcements of leaders
 
     def receive_begin(self, now: float, ticket: int, request: BeginRequest) -> None:
-        """Follow a newly elected leader, unless it contradicts what is known of its epoch (K595-24, K595-25)."""
+        """Follow a newly elected leader, unless the request contradicts the known leader of its epoch (K595-24,
+        K595-25)."""
         error = self._begin(now, request)
         role = self._core.role
         self._core.emit(Reply(ticket, BeginResponse(error, role.leader_id, role.epoch)))
@@ -61,7 +62,8 @@ class Following:
         return ErrorCode.NONE
 
     def receive_end(self, now: float, ticket: int, request: EndRequest) -> None:
-        """Stand in turn when the leader, or the candidate, of this epoch gives up (K595-12, K595-29, K595-30)."""
+        """Stand in the order of the successors when this epoch's leader or candidate resigns (K595-12, K595-29,
+        K595-30)."""
         error = self._end(now, request)
         role = self._core.role
         self._core.emit(Reply(ticket, EndResponse(error, role.leader_id, role.epoch)))
@@ -92,7 +94,7 @@ class Following:
     # --- fetching
 
     def poll(self, now: float) -> None:
-        """Send the next fetch if one is due and everything fetched before is on disk."""
+        """Send the next fetch if it is due and everything that was fetched before is on disk."""
         core = self._core
         role = core.role
         if not isinstance(role, Unattached | Voted | Follower) or core.log_in_motion:
@@ -127,25 +129,26 @@ class Following:
         core.emit(Send(voter, loop.inflight))
 
     def deadline(self) -> float | None:
-        """When the next fetch is due."""
+        """The time of the next fetch."""
         role = self._core.role
         if not isinstance(role, Unattached | Voted | Follower) or self._core.log_in_motion:
             return None
         if not self._core.settings.other_voters:
-            return None  # nobody can be asked
+            return None  # there is no voter to ask
         return role.fetching.not_before if role.fetching.inflight is None else None
 
     def unanswered(self, now: float, request: FetchRequest | SnapshotRequest) -> None:
-        """The voter could not be reached in time, or its records could not be taken."""
+        """The request failed or timed out, or its records were rejected."""
         role = self._core.role
         loop = role.fetching if isinstance(role, Unattached | Voted | Follower | Prospective) else None
         if loop is not None and loop.inflight is request:
             loop.failed(now)
 
     def refused(self, now: float, voter: int) -> None:
-        """Nobody listens at the leader's address: its process has ended, and to wait for the fetch timeout is in vain.
+        """The leader's host refused the connection: the leader's process has ended, so do not wait for the fetch
+        timeout.
 
-        Pre-votes keep this safe: a leader that is there after all is not disturbed.
+        Pre-votes keep this safe: a leader that is still alive is not disturbed.
         """
         role = self._core.role
         if not isinstance(role, Follower) or voter != role.leader or role.fetch_deadline is None:
@@ -154,7 +157,7 @@ class Following:
             role.stand_at(self._core.election_time(now, 0.0))
 
     def answered(self, now: float, voter: int, request: FetchRequest, response: FetchResponse) -> None:
-        """Take an answer to the one fetch that is under way; any other comes too late for this log."""
+        """Handle the answer to the one fetch in flight. Any other answer is stale: the log may have changed since."""
         self._find_leader_again(now, voter, request, response)
         role = self._core.role
         if not isinstance(role, Unattached | Voted | Follower) or role.fetching.inflight is not request:
@@ -174,7 +177,8 @@ class Following:
         request: FetchRequest | SnapshotRequest,
         response: FetchResponse | SnapshotResponse,
     ) -> None:
-        """The leader that this node lost sight of, and is asking the others about, has answered what was under way."""
+        """Follow the lost leader again: its answer to the fetch in flight arrived while this node asks for
+        pre-votes."""
         core, role = self._core, self._core.role
         if not isinstance(role, Prospective) or role.fetching is None or role.fetching.inflight is not request:
             return
@@ -186,9 +190,9 @@ class Following:
         core.role.resume(role)
 
     def _note_leaderless(self, now: float, role: Unattached, voter: int, response: FetchResponse) -> None:
-        """Once a majority knows of no leader, waiting longer for one to show up is in vain (K595-48).
+        """Stand at once when a majority knows no leader: a longer wait would not find one (K595-48).
 
-        Pre-votes make this safe: a leader that the others lost sight of is not disturbed by an early question.
+        Pre-votes make this safe: an early election does not disturb a leader that the others lost.
         """
         core = self._core
         if response.epoch < role.epoch or (response.epoch == role.epoch and response.leader_id is None):
@@ -214,10 +218,11 @@ class Following:
             core.emit(AppendAsFollower(role.epoch, response.records), Flush())
 
     def snapshot_answered(self, now: float, voter: int, request: SnapshotRequest, response: SnapshotResponse) -> None:
-        """Keep a piece of the snapshot; once all are here, the log begins anew at its end (KIP-630).
+        """Keep a part of the snapshot. When all parts are here, the log restarts at the snapshot's end (KIP-630).
 
-        A piece that is not the next one, or that the leader has no more, ends the download: the next Fetch says what to
-        do instead.
+        A part at an unexpected position, or of a snapshot that the leader no longer has, ends the download. The answer
+        to
+        the next Fetch says how to continue.
         """
         self._find_leader_again(now, voter, request, response)
         core, role = self._core, self._core.role
@@ -250,8 +255,9 @@ class Following:
     def _truncate(self, diverging: OffsetAndEpoch) -> None:
         """Remove offsets >= the leader's end of that epoch, and every epoch above it (K595-40).
 
-        `end_offset_for` takes the largest local epoch <= the leader's: with "<", as KIP-595 has it, records that both
-        logs share would go, committed ones among them (H25).
+        `end_offset_for` takes the largest local epoch <= the leader's epoch. With "<", as KIP-595 has it, records that
+        both
+        logs share would be removed, committed ones among them (H25).
         """
         core = self._core
         offset = min(diverging.offset, core.end_offset_for(diverging.epoch).offset)
@@ -265,13 +271,13 @@ class Following:
         core.emit(TruncateEffect(offset), Flush())
 
     def flushed(self) -> None:
-        """What was fetched is durable: what the leader has committed of it is committed here."""
+        """The fetched records are durable: advance the high watermark to what the leader has committed of them."""
         role = self._core.role
         if isinstance(role, Follower):
             self.advance_high_watermark(role)
 
     def advance_high_watermark(self, role: Follower) -> None:
-        """Follow the leader's high watermark as far as this log reaches."""
+        """Advance to the leader's high watermark, at most to the end of this log."""
         core = self._core
         known = min(role.leader_high_watermark, core.log.durable_end_offset)
         if known > core.high_watermark:

@@ -1,4 +1,4 @@
-"""Leading an epoch: announcing it, appending, serving fetches, committing, and giving up in time."""
+"""The leader's part: announces its epoch, appends, serves fetches, commits, and resigns in time."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ from broker.quorum.request_pacing import Outreach
 from broker.quorum.roles import Candidate, Leader, ParkedQuorumFetch, ReplicaProgress, Resigned
 from broker.quorum.voter_changes import VoterChanges
 
-# A replica that is not a voter is forgotten when it has not fetched for this long, and at most so many are remembered.
+# A replica that is not a voter is forgotten when it has not fetched for this long. The leader remembers at most this
+# many.
 OBSERVER_SESSION_TIMEOUT_S = 300.0
 MAX_OBSERVERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """A line of DescribeQuorum. Times are the loop's seconds."""
+    """One replica in DescribeQuorum. Times are seconds of the event loop's clock."""
 
     replica_id: int
     directory: bytes
@@ -50,7 +51,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """What a leader answers to DescribeQuorum (K595-44)."""
+    """The leader's view of the quorum, for DescribeQuorum (K595-44)."""
 
     leader_id: int
     epoch: int
@@ -60,7 +61,7 @@ class QuorumStatus:
 
 
 class Leading:
-    """The part of the state machine that leads."""
+    """The part of the state machine that leads an epoch."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -96,7 +97,7 @@ class Leading:
         )
 
     def append(self, ticket: int, records: tuple[bytes, ...]) -> None:
-        """Append records as one batch and hand them to the followers that wait."""
+        """Append records as one batch and send them to followers with parked fetches."""
         core = self._core
         role = core.role
         if not isinstance(role, Leader):
@@ -110,7 +111,7 @@ class Leading:
     # --- fetches of the other replicas
 
     def receive_fetch(self, now: float, ticket: int, request: FetchRequest) -> None:
-        """Serve a fetch, tell where the logs part, or park it until there is news (K595-34, K595-35, K595-38)."""
+        """Serve a fetch, report a divergence, or park the fetch until there is news (K595-34, K595-35, K595-38)."""
         core = self._core
         role = core.role
         error = self._fetch_error(request)
@@ -121,7 +122,7 @@ class Leading:
         replica = self._replica(now, role, request)
         self.heard_from(now, role, replica)
         if replica.parked is not None:
-            # One fetch at a time per replica: the older one has lost its reader.
+            # At most one fetch per replica: the replica no longer waits for the older one.
             self._complete(role, replica, replica.parked)
         snapshot = self._needs_snapshot(request.fetch_from)
         if snapshot is not None:
@@ -130,7 +131,7 @@ class Leading:
             return
         diverging = self._divergence(request.fetch_from)
         if diverging is not None:
-            # Nothing below this offset is known to be the leader's: the replica's progress stays as it was (H6).
+            # The logs may differ below this offset, so the replica's progress stays unchanged (H6).
             response = FetchResponse(ErrorCode.NONE, role.leader_id, role.epoch, _or_unknown(role), diverging)
             core.emit(Reply(ticket, response))
             return
@@ -143,8 +144,9 @@ class Leading:
         self._change_voters(now, role)
 
     def _needs_snapshot(self, fetch_from: OffsetAndEpoch) -> OffsetAndEpoch | None:
-        """The snapshot that a replica has to fetch first: what follows its log is no longer in this one, or its log is
-        of an epoch of which this one knows nothing any more (KIP-630)."""
+        """The snapshot that a replica must fetch first, because this log no longer has the records behind the replica's
+        log
+        end, or does not know the replica's epoch any more (KIP-630)."""
         snapshot, start = self._core.snapshot, self._core.log.log_start_offset
         if snapshot is None:
             return None
@@ -153,7 +155,7 @@ class Leading:
         return snapshot if gone or parted else None
 
     def receive_snapshot_fetch(self, now: float, ticket: int, request: SnapshotRequest) -> None:
-        """Serve a piece of the newest snapshot; the fetch endorses this leader as any other does."""
+        """Serve a part of the newest snapshot. The fetch endorses this leader as any fetch does."""
         core = self._core
         role = core.role
         error = self._fetch_error(request)
@@ -185,9 +187,9 @@ class Leading:
         return ErrorCode.NONE
 
     def _divergence(self, fetch_from: OffsetAndEpoch) -> OffsetAndEpoch | None:
-        """Where the replica's log leaves the leader's; None when it is a prefix of it (K595-35).
+        """Where the replica's log diverges from the leader's; None when it is a prefix of the leader's log (K595-35).
 
-        Equal (epoch, offset) ends mean equal logs up to there, because one leader wrote each epoch.
+        If the ends are equal in (epoch, offset), the logs are equal up to there, because one leader wrote each epoch.
         """
         core = self._core
         if fetch_from.offset == core.log.log_start_offset == 0:
@@ -200,7 +202,7 @@ class Leading:
         return known
 
     def _replica(self, now: float, role: Leader, request: FetchRequest | SnapshotRequest) -> ReplicaProgress:
-        """What is known of a replica: as a voter, if it fetches for a voter's disk (H22)."""
+        """The progress of the replica that fetches. It counts as a voter if it fetches with a voter's disk (H22)."""
         replica_id = request.replica_id
         if replica_id in role.voters and self._core.counts(replica_id, request.directory):
             replica = role.voters[replica_id]
@@ -211,7 +213,7 @@ class Leading:
         return replica
 
     def _forget_observers(self, now: float, role: Leader, newcomer: int) -> None:
-        """Make room for one that is not known yet."""
+        """Make room for a new observer: forget those that expired and, above the limit, any without a parked fetch."""
         if newcomer in role.observers:
             return
         for known, progress in list(role.observers.items()):
@@ -220,13 +222,14 @@ class Leading:
                 role.forget_observer(known)
 
     def heard_from(self, now: float, role: Leader, replica: ReplicaProgress) -> None:
-        """A voter's fetch endorses this leader (K595-23); a majority's put off its resignation (K595-43, H19)."""
+        """A voter's fetch endorses this leader (K595-23). A majority of fetches postpones its resignation (K595-43,
+        H19)."""
         voter = next((voter for voter, progress in role.voters.items() if progress is replica), None)
         if voter is not None:
             role.endorsed(voter, self._core.voters.majority, now + self._core.settings.check_quorum_timeout_s)
 
     def _change_voters(self, now: float, role: Leader) -> None:
-        """Append the next voter set, if one is due, and hand it to the followers that wait."""
+        """Append the next voter set if one is due, and send it to followers with parked fetches."""
         voters = self._changes.due(now, role)
         if voters is None:
             return
@@ -236,7 +239,7 @@ class Leading:
             self._complete(role, replica, parked)
 
     def _has_news(self, role: Leader, replica: ReplicaProgress, request: FetchRequest) -> bool:
-        """Records, or a high watermark that the replica was not told yet."""
+        """Whether there are records for the replica, or a high watermark that it does not know yet."""
         return (
             request.fetch_from.offset < self._core.log.log_end_offset or _or_unknown(role) > replica.high_watermark_sent
         )
@@ -250,7 +253,7 @@ class Leading:
     # --- committing
 
     def flushed(self, now: float) -> None:
-        """What was appended is durable here."""
+        """The appended records are durable on this node."""
         self.advance_high_watermark()
         role = self._core.role
         if isinstance(role, Leader):
@@ -259,8 +262,9 @@ class Leading:
     def advance_high_watermark(self) -> None:
         """Commit what is on the disks of a majority, once that includes an entry of this epoch (K595-36).
 
-        Entries of earlier epochs are never counted alone: a later leader could still replace them (Raft, figure 8).
-        Nothing is committed before every voter has the record that names the voters' disks.
+        Entries of earlier epochs alone never count: a later leader could still replace them (Raft, figure 8). Nothing
+        is
+        committed before every voter has the record that names the voters' disks.
         """
         core = self._core
         role = core.role
@@ -280,13 +284,13 @@ class Leading:
         if not established:
             core.emit(LeadershipEstablished(role.epoch))
         for replica, parked in role.parked():
-            # A follower that learns of the commit at once applies it at once.
+            # A follower that learns of the commit now applies it now.
             self._complete(role, replica, parked)
 
-    # --- giving up
+    # --- resigning
 
     def poll(self, now: float) -> None:
-        """Do what is due: resign, announce the epoch again, end long polls."""
+        """Do what is due: resign, repeat the announcement of the epoch, end long polls."""
         core = self._core
         role = core.role
         if isinstance(role, Leader):
@@ -309,7 +313,7 @@ class Leading:
     def _poll_resigned(self, now: float, role: Resigned) -> None:
         core = self._core
         if role.give_up_at is not None and now >= role.give_up_at:
-            # The epoch of this node's own leadership cannot have another leader: go on in the next.
+            # This node was the leader of this epoch, so it cannot have another one: continue in the next epoch.
             core.become_unattached(now, role.epoch + 1, soon=True)
             return
         request = EndRequest(core.cluster_id, role.node_id, role.epoch, role.preferred_successors)
@@ -317,7 +321,7 @@ class Leading:
             core.emit(Send(voter, request))
 
     def resign(self, now: float) -> None:
-        """Stop leading and tell the voters who should follow (K595-27, K595-28)."""
+        """Resign and send the voters the preferred order of successors (K595-27, K595-28)."""
         core = self._core
         role = core.role
         assert isinstance(role, Leader)
@@ -328,7 +332,7 @@ class Leading:
         )
 
     def begin_answered(self, voter: int, request: BeginRequest) -> None:
-        """A voter endorses this leader; it need not be told again."""
+        """The voter endorses this leader; it needs no further announcement."""
         role = self._core.role
         if isinstance(role, Leader) and role.epoch == request.epoch:
             role.outreach.answered(voter)
@@ -343,15 +347,15 @@ class Leading:
         if isinstance(role, Resigned) and role.epoch == request.epoch:
             role.outreach.answered(voter)
 
-    # --- telling
+    # --- reporting
 
     def waits_for(self) -> tuple[int, ...]:
-        """The voters without which a new quorum cannot begin, as far as its leader knows."""
+        """The voters that must take part before a new quorum commits anything, as far as this leader knows."""
         role = self._core.role
         return self._changes.missing(role) if isinstance(role, Leader) else ()
 
     def describe(self, now: float) -> QuorumStatus | None:
-        """The quorum as this leader sees it; None when it does not lead (K595-44)."""
+        """The leader's view of the quorum; None when this node does not lead (K595-44)."""
         core = self._core
         role = core.role
         if not isinstance(role, Leader):

@@ -1,7 +1,7 @@
-"""What the members of the quorum say to each other (KIP-595), as values; `wire.py` turns them into Kafka's messages.
+"""The messages between members of the quorum (KIP-595), as values. `wire.py` converts them to Kafka's messages.
 
-Ids are broker ids; `None` stands for "no leader" and "no cluster id". Offsets count records, epochs are leader epochs.
-Directories are the ids of disks, `NO_ID` where none is named.
+Ids are broker ids. `None` means "no leader" or "no cluster id". Offsets count records, epochs are leader epochs.
+Directories are ids of disks; `NO_ID` means that none is given.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from broker.errors import ErrorCode
 from broker.protocol.schema import NO_ID
 
 NO_EPOCH_FOLLOWS: Final = (1 << 31) - 1
-"""The largest epoch that fits into a request. Whoever adopted it could never be voted out again, and never stand."""
+"""The largest epoch accepted in a request. A node that adopted a larger one could not start an election above it, nor
+could any other node."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndEpoch:
     """The end of a log: the epoch of its last record (-1 when empty) and the offset after it.
 
-    Ordered as votes compare logs (K595-18): by the epoch first, then by the offset.
+    Ordered as votes compare logs (K595-18): first by epoch, then by offset.
     """
 
     epoch: int
     offset: int
 
     def up_to_date_with(self, other: OffsetAndEpoch) -> bool:
-        """Whether a log that ends here holds at least as much as the other (K595-18)."""
+        """Whether a log that ends here is at least as complete as the other (K595-18)."""
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Asks for a vote in `epoch`; with `pre_vote`, whether the voter would grant one in the next (KIP-996).
+    """Asks for a vote in `epoch`; with `pre_vote`, asks whether the voter would grant one in the next epoch (KIP-996).
 
-    `voter_directory`: the disk whose vote would count (KIP-853)."""
+    `voter_directory`: the disk whose vote is asked for (KIP-853)."""
 
     cluster_id: str | None
     candidate_id: int
@@ -47,7 +48,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class BeginRequest:
-    """A leader tells a voter that it was elected."""
+    """A leader announces its election to a voter."""
 
     cluster_id: str | None
     leader_id: int
@@ -57,7 +58,7 @@ class BeginRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """A leader, or a candidate (`leader_id` None), tells the voters that it gives up its epoch."""
+    """A leader, or a candidate (`leader_id` None), announces to the voters that it resigns from its epoch."""
 
     cluster_id: str | None
     leader_id: int | None
@@ -67,7 +68,7 @@ class EndRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A replica asks for what follows `fetch_from`, the end of its own log. `max_wait` is in seconds."""
+    """A replica asks for the records that follow `fetch_from`, the end of its own log. `max_wait` is in seconds."""
 
     cluster_id: str | None
     replica_id: int
@@ -96,7 +97,7 @@ Request = VoteRequest | BeginRequest | EndRequest | FetchRequest | SnapshotReque
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What every answer carries (K595-9): an error, and the leader and epoch that the answering node knows."""
+    """The fields of every answer (K595-9): an error, and the leader and epoch that the answering node knows."""
 
     error: ErrorCode
     leader_id: int | None
@@ -120,8 +121,9 @@ class EndResponse(Response):
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse(Response):
-    """`high_watermark` is -1 while the leader does not know it; `diverging` excludes `records`, and so does `snapshot`,
-    which the replica has to fetch first: the log that it needs is gone."""
+    """`high_watermark` is -1 while the leader does not know it. At most one of `records`, `diverging` and `snapshot` is
+    set. `snapshot` is a snapshot that the replica must fetch first, because the leader's log no longer has the
+    records."""
 
     high_watermark: int = -1
     diverging: OffsetAndEpoch | None = None

@@ -1,4 +1,4 @@
-"""Who waits for the quorum: senders of requests for their answers, the controller for the commit of its appends."""
+"""Pending calls of the quorum: requests that wait for an answer, and appends that wait for their commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Uncommitted(NamedTuple):
 
 
 class PendingCalls:
-    """Futures by ticket. A ticket is known for as long as its caller waits; whatever comes later for it is dropped.
+    """Futures by ticket. A ticket is valid while its caller waits; later results for it are dropped.
 
     Invariant: an append is refused only if none of it was written. From `appending` on, its outcome is committed or
     uncertain.
@@ -31,11 +31,11 @@ class PendingCalls:
         self._uncommitted: deque[_Uncommitted] = deque()
 
     def for_answer(self) -> tuple[int, asyncio.Future[Response]]:
-        """A ticket for a request, and the future of its answer."""
+        """A new ticket for a request, and the future of its answer."""
         return self._add(self._answers)
 
     def for_commit(self) -> tuple[int, asyncio.Future[int]]:
-        """A ticket for an append, and the future of its last offset."""
+        """A new ticket for an append, and the future of its last offset."""
         return self._add(self._appends)
 
     def _add(self, waiting: dict[int, asyncio.Future[T]]) -> tuple[int, asyncio.Future[T]]:
@@ -45,42 +45,42 @@ class PendingCalls:
         return self._last_ticket, future
 
     def forget(self, ticket: int) -> None:
-        """The caller waits no longer."""
+        """The caller no longer waits."""
         self._answers.pop(ticket, None)
         self._appends.pop(ticket, None)
 
     def wanted(self, ticket: int) -> bool:
-        """Whether anybody still waits for the answer."""
+        """Whether the caller still waits for the answer."""
         return ticket in self._answers
 
     def answer(self, ticket: int, response: Response) -> None:
         _settle(self._answers.get(ticket), response)
 
     def refuse(self, ticket: int) -> None:
-        """Nothing of this append was written."""
+        """Fail an append that wrote nothing."""
         _settle(self._appends.get(ticket), NotLeaderError("this node does not lead the quorum"))
 
     def appending(self, ticket: int, last_offset: int) -> None:
-        """An append is about to be written up to `last_offset`."""
+        """Record that an append is about to be written up to `last_offset`."""
         call = self._appends.get(ticket)
         if call is not None:
             self._uncommitted.append(_Uncommitted(last_offset, call))
 
     def committed(self, high_watermark: int) -> None:
-        """Let those go whose records all lie below the high watermark (K595-53)."""
+        """Complete the appends whose records are all below the high watermark (K595-53)."""
         while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
             done = self._uncommitted.popleft()
             _settle(done.call, done.last_offset)
 
     def leadership_lost(self) -> None:
-        """What is not committed now may be committed by another leader, or never."""
+        """Fail all uncommitted appends as uncertain: another leader may still commit them."""
         while self._uncommitted:
             _settle(
-                self._uncommitted.popleft().call, CommitUncertainError("leadership went before the commit was known")
+                self._uncommitted.popleft().call, CommitUncertainError("leadership lost before the commit was known")
             )
 
     def close(self) -> None:
-        """This node has stopped: nobody waits in vain."""
+        """This node has stopped: fail all pending calls."""
         self.leadership_lost()
         for ticket in list(self._appends):
             self.refuse(ticket)
@@ -89,7 +89,7 @@ class PendingCalls:
 
 
 def stopped() -> ProtocolError:
-    """What whoever asks a stopped quorum gets."""
+    """The error for every call of a stopped quorum."""
     return ProtocolError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata quorum of this broker is not running")
 
 
@@ -98,6 +98,6 @@ def _settle(future: asyncio.Future[T] | None, outcome: T | ProtocolError) -> Non
         return
     if isinstance(outcome, ProtocolError):
         future.set_exception(outcome)
-        future.exception()  # read here: a caller that still waits for a place in the queue will never look
+        future.exception()  # mark it as retrieved: a caller that waits for a place in the queue never reads it
     else:
         future.set_result(outcome)

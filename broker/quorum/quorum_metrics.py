@@ -1,6 +1,6 @@
-"""What a member of the quorum measures of itself: latencies, rates, and how busy it is (K595-52). Pure: time is given.
+"""Metrics of a quorum member: latencies, rates and idle ratio (K595-52). Pure: the caller passes the time.
 
-Everything is of the last half minute, in buckets of a second, so that a busy node keeps no more than an idle one.
+All values cover the last 30 seconds, in buckets of one second, so that memory does not grow with the load.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class _Bucket:
 
 
 class Window:
-    """Numbers that came within the last `SPAN_S` seconds."""
+    """The numbers of the last `SPAN_S` seconds."""
 
     def __init__(self) -> None:
         self._buckets: deque[_Bucket] = deque()
 
     def note(self, now: float, value: float) -> None:
-        """A number came at `now`, a time that never goes back."""
+        """Add a number at `now`, which never decreases."""
         second = int(now)
         if not self._buckets or self._buckets[-1].second != second:
             self._buckets.append(_Bucket(second))
@@ -37,18 +37,18 @@ class Window:
         bucket.largest = max(bucket.largest, value)
 
     def average(self, now: float) -> float:
-        """0 when none came."""
+        """The average; 0 without numbers."""
         self._forget(now)
         count = sum(bucket.count for bucket in self._buckets)
         return sum(bucket.total for bucket in self._buckets) / count if count else 0.0
 
     def largest(self, now: float) -> float:
-        """0 when none came."""
+        """The maximum; 0 without numbers."""
         self._forget(now)
         return max((bucket.largest for bucket in self._buckets), default=0.0)
 
     def rate(self, now: float) -> float:
-        """Their sum per second."""
+        """The sum per second."""
         self._forget(now)
         return sum(bucket.total for bucket in self._buckets) / SPAN_S
 
@@ -58,7 +58,7 @@ class Window:
 
 
 class QuorumMeasures:
-    """Latencies in seconds, records by number."""
+    """Latencies in seconds, numbers of records."""
 
     def __init__(self) -> None:
         self.elections = Window()
@@ -69,7 +69,7 @@ class QuorumMeasures:
         self._election_began: float | None = None
 
     def role_changed(self, now: float, *, standing: bool, leader_known: bool) -> None:
-        """An election lasts from the first candidacy until a leader is known, whoever it is."""
+        """An election lasts from the first candidacy until any leader is known."""
         if standing and self._election_began is None:
             self._election_began = now
         elif leader_known and self._election_began is not None:
@@ -77,9 +77,9 @@ class QuorumMeasures:
             self._election_began = None
 
     def turn(self, waited: float, now: float) -> None:
-        """One event was handled, at `now`, for which nothing was to be done for `waited` seconds."""
+        """An event was handled at `now`, after the member had been idle for `waited` seconds."""
         self._idle.note(now, waited)
 
     def idle_ratio(self, now: float) -> float:
-        """Which part of the time there was nothing to do, 0 to 1; 1 when no event came at all."""
+        """The share of idle time, 0 to 1; 1 without events."""
         return min(1.0, self._idle.rate(now)) if self._idle.largest(now) else 1.0

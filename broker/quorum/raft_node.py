@@ -1,7 +1,7 @@
-"""One member of the quorum as a pure state machine: an event goes in, effects come out, in the order they must happen.
+"""One member of the quorum as a pure state machine: takes events, returns effects in the order of execution.
 
-`now` is the loop's time in seconds and never goes back. The runner executes all effects of an event before the next
-one, and calls `tick` when `deadline()` has come.
+`now` is the loop's time in seconds and never decreases. The runner executes all effects of an event before the next
+event, and calls `tick` at `deadline()`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from broker.quorum.votes import Votes
 
 
 class RaftNode:
-    """Call `start` once, then any of the events. After an effect `Fail` no event does anything."""
+    """Call `start` once, then any of the events. After the effect `Fail`, events have no effect."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RaftNode:
         rng: random.Random,
         mutants: Mutants | None = None,
     ) -> None:
-        """`voters`: the voter sets that the log names; who executes the effects keeps it as the log is."""
+        """`voters`: the voter sets that the log names. The runner keeps it up to date with the log."""
         mutants = mutants or Mutants()
         resumes = mutants.active("resume_as_leader")
         role = initial_role(now, stored, settings, log, voters.current, rng, resumes=resumes)
@@ -65,55 +65,60 @@ class RaftNode:
 
     @property
     def leading(self) -> Leading:
-        """The part that leads, or would."""
+        """The leader's part, which exists in every role."""
         return self._leading
 
     @property
     def voters(self) -> VoterHistory:
-        """The voter sets that the log here names."""
+        """The voter sets that this node's log names."""
         return self._core.history
 
     @property
     def high_watermark(self) -> int:
-        """What this node knows to be committed; 0 after a start, until a leader tells more."""
+        """The offset below which this node knows everything to be committed; 0 after a start, until a leader reports
+        more."""
         return self._core.high_watermark
 
     @property
     def election_state(self) -> ElectionState:
-        """What must be on disk for the present role."""
+        """The election state that must be on disk for the current role."""
         return self._core.election_state(self._core.role)
 
     @property
     def snapshot(self) -> OffsetAndEpoch | None:
-        """The newest snapshot here, at whose end the log begins; None without one."""
+        """The newest snapshot of this node, at whose end the log starts; None without one."""
         return self._core.snapshot
 
     def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
-        """There is a snapshot of everything below this committed offset; the log begins there now."""
+        """A snapshot of everything below this committed offset was written; the log now starts there."""
         self._core.snapshot = snapshot
         self._core.high_watermark = max(self._core.high_watermark, snapshot.offset)
 
     def remember_committed(self, high_watermark: int, epoch: int) -> list[Effect]:
-        """What an earlier process knew to be committed, in `epoch` or before it: it still is, whoever leads now."""
+        """Restore the offset that an earlier process knew to be committed, in `epoch` or earlier. It stays committed
+        under
+        any leader."""
         if high_watermark > self._core.high_watermark:
             self._core.high_watermark = high_watermark
             self._core.emit(CommitEffect(high_watermark, epoch))
         return self._core.take_effects()
 
     def learn_cluster_id(self, cluster_id: str) -> None:
-        """The cluster's id was committed: from here on every request carries it (K595-49)."""
+        """Use the committed cluster id: from now on every request carries it (K595-49)."""
         self._core.cluster_id = cluster_id
 
     # --- events
 
     def start(self, now: float) -> list[Effect]:
-        """Begin. What was read from the disk is written again: a crash may have left it in the page cache only, and a
+        """Start. The state that was read from disk is written again: after a crash it may be in the page cache only,
+        and a
         vote that is repeated from there could still be forgotten (K595-14)."""
         self._core.emit(Persist(self.election_state))
         return self._finish(now)
 
     def receive(self, now: float, ticket: int, request: Request) -> list[Effect]:
-        """A request of another node. Each is answered once by a `Reply` to its ticket, a parked fetch later."""
+        """Handle a request of another node. Each is answered once by a `Reply` with its ticket; a parked fetch
+        later."""
         if not self._begins(now):
             return []
         if self._foreign(request):
@@ -133,7 +138,7 @@ class RaftNode:
         return self._finish(now)
 
     def answered(self, now: float, voter: int, request: Request, response: Response) -> list[Effect]:
-        """The answer to a `Send`."""
+        """Handle the answer to a `Send`."""
         core = self._core
         if not self._begins(now):
             return []
@@ -146,9 +151,9 @@ class RaftNode:
         return self._finish(now)
 
     def unanswered(self, now: float, voter: int, request: Request, *, refused: bool = False) -> list[Effect]:
-        """A `Send` that failed, or had no answer within the request timeout.
+        """A `Send` failed, or was not answered within the request timeout.
 
-        `refused`: the voter's host answered that nobody listens there.
+        `refused`: the voter's host refused the connection.
         """
         if not self._begins(now):
             return []
@@ -158,14 +163,14 @@ class RaftNode:
         return self._finish(now)
 
     def append(self, now: float, ticket: int, records: tuple[bytes, ...]) -> list[Effect]:
-        """Records of this node's controller, as one batch."""
+        """Append records of this node's controller, as one batch."""
         if not self._begins(now):
             return []
         self._leading.append(ticket, records)
         return self._finish(now)
 
     def flushed(self, now: float) -> list[Effect]:
-        """An fsync of the log has returned; the log's `durable_end_offset` says how far."""
+        """An fsync of the log has returned; `durable_end_offset` of the log says how far it reached."""
         core = self._core
         if not self._begins(now):
             return []
@@ -175,16 +180,17 @@ class RaftNode:
         return self._finish(now)
 
     def synced_by_mistake(self, now: float) -> list[Effect]:
-        """The mutant `follower_fetch_before_fsync`: what has been appended counts as if it were on disk."""
+        """The mutant `follower_fetch_before_fsync`: appended records count as durable."""
         self._core.log_in_motion = False
         return self._finish(now)
 
     def tick(self, now: float) -> list[Effect]:
-        """Time has passed."""
+        """Do what is due at `now`."""
         return self._finish(now) if self._begins(now) else []
 
     def resign(self, now: float, epoch: int) -> list[Effect]:
-        """Give up the leadership of `epoch` and tell the voters (K595-27); nothing when it is not held any more."""
+        """Resign from the leadership of `epoch` and notify the voters (K595-27); no effect if this node no longer leads
+        it."""
         role = self._core.role
         if not self._begins(now) or not isinstance(role, Leader) or role.epoch != epoch:
             return []
@@ -192,7 +198,7 @@ class RaftNode:
         return self._finish(now)
 
     def shut_down(self, now: float) -> list[Effect]:
-        """Give up leadership or candidacy and tell the voters (K595-27). No election is started from here on."""
+        """Resign as leader or candidate and notify the voters (K595-27). This node starts no election from now on."""
         core = self._core
         if not self._begins(now):
             return []
@@ -206,18 +212,18 @@ class RaftNode:
             core.emit(*(Send(voter, request) for voter in others))
         return self._finish(now)
 
-    # --- questions
+    # --- queries
 
     def describe(self, now: float) -> QuorumStatus | None:
-        """The quorum's state; None when this node does not lead."""
+        """The leader's view of the quorum; None when this node does not lead."""
         return self._leading.describe(now)
 
     def waits_for(self) -> tuple[int, ...]:
-        """The voters for which the leader of a new quorum waits; none at any other node."""
+        """The voters that the leader of a new quorum waits for; empty at any other node."""
         return self._leading.waits_for()
 
     def deadline(self) -> float | None:
-        """When `tick` wants to be called; None when only events can change anything."""
+        """The time of the next `tick`; None when only events can change the state."""
         if self._core.failed:
             return None
         if self._core.shutting_down:
@@ -227,14 +233,14 @@ class RaftNode:
     # --- inside
 
     def _begins(self, now: float) -> bool:
-        """Whether an event may still change anything. What the effects before it did to the voters counts from here."""
+        """Whether events may still change the state. Applies voter changes by the effects of earlier events."""
         if self._core.failed:
             return False
         self._core.take_in_voters(now)
         return True
 
     def _finish(self, now: float) -> list[Effect]:
-        """Do whatever is due in the role that the event has led to."""
+        """Do whatever is due in the role after the event, and return all effects."""
         core = self._core
         before: Role | None = None
         while core.role is not before and not core.failed:
@@ -248,7 +254,8 @@ class RaftNode:
         return core.take_effects()
 
     def _foreign(self, request: Request) -> bool:
-        """Whether the request comes from another cluster; a sender that knows no cluster id yet passes (K595-47)."""
+        """Whether the request comes from another cluster. A sender that does not know its cluster id yet passes
+        (K595-47)."""
         own = self._core.cluster_id
         return request.cluster_id is not None and own is not None and request.cluster_id != own
 
@@ -261,7 +268,7 @@ class RaftNode:
             core.fail(_foreign_leader(request.leader_id, f"{request.cluster_id!r}", core.cluster_id))
 
     def _refuse(self, ticket: int, request: Request, error: ErrorCode) -> None:
-        """Answer a request that changes nothing here, whatever it asks."""
+        """Answer a request of any type with an error, without a change of state."""
         leader, epoch = self._core.role.leader_id, self._core.role.epoch
         answer: Response
         if isinstance(request, VoteRequest):
@@ -277,7 +284,7 @@ class RaftNode:
         self._core.emit(Reply(ticket, answer))
 
     def _refused_as_foreign(self, now: float, voter: int, request: Request) -> None:
-        """Refused for the cluster id: only a rejection on Vote, fatal when the elected leader says so (K595-47)."""
+        """Another cluster rejected the request: a rejected vote, but fatal if the elected leader says so (K595-47)."""
         core = self._core
         if isinstance(request, FetchRequest | SnapshotRequest) and voter == core.role.leader_id:
             core.fail(_foreign_leader(voter, "another", core.cluster_id))
@@ -311,7 +318,7 @@ class RaftNode:
         elif isinstance(request, BeginRequest):
             self._leading.begin_unanswered(now, voter, request)
         elif isinstance(request, EndRequest):
-            # Best effort, never repeated (K595-32): a voter that missed it finds out by its own timers.
+            # Best effort, never repeated (K595-32): a voter that missed it notices by its own timers.
             self._leading.end_answered(voter, request)
         else:
             self._following.unanswered(now, request)

@@ -1,7 +1,7 @@
-"""The roles of a member of the quorum, one class each: what a role knows, and which answers follow from that alone.
+"""The roles of a quorum member, one class each: the state of the role, and the answers that follow from it alone.
 
-A role is replaced, never converted: `transitions.py` is the only place that allows it. An *observer* is a node that is
-not in the voter set; it never stands, and is only ever `Unattached`, `Voted` or `Follower` (K595-42).
+A role is replaced, never converted; `transitions.py` has the table of legal transitions. An *observer* is a node that
+is not in the voter set. It never stands, and is only ever `Unattached`, `Voted` or `Follower` (K595-42).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from broker.quorum.request_pacing import FetchLoop, Outreach
 
 
 class Role(ABC):
-    """What every role tells: the newest epoch, its leader as far as known, and this node's vote in it."""
+    """The state that every role has: the newest epoch, its leader if known, and this node's vote in it."""
 
     name: ClassVar[str]
     epoch: int
 
     @property
     def leader_id(self) -> int | None:
-        """The leader that other nodes and clients are pointed at."""
+        """The leader that other nodes and clients are directed to."""
         return None
 
     @property
     def elected_id(self) -> int | None:
-        """The leader of this epoch that is remembered on disk, even if it has resigned."""
+        """The leader of this epoch as stored on disk, even if it has resigned."""
         return self.leader_id
 
     @property
@@ -38,7 +38,8 @@ class Role(ABC):
 
     @property
     def has_live_leader(self) -> bool:
-        """Whether this node leads, or hears from its leader: then it does not help to depose it (KIP-996, H20)."""
+        """Whether this node leads, or hears from its leader. If so, it does not help to depose that leader (KIP-996,
+        H20)."""
         return False
 
     def may_vote_for(self, candidate_id: int, up_to_date: bool) -> bool:
@@ -48,45 +49,45 @@ class Role(ABC):
         return up_to_date if self.voted_id is None else candidate_id == self.voted_id
 
     def may_pre_vote(self, up_to_date: bool) -> bool:
-        """Whether to grant a pre-vote in this role's own epoch. It binds nobody."""
+        """Whether to grant a pre-vote in this role's own epoch. A pre-vote commits the voter to nothing."""
         return up_to_date and not self.has_live_leader
 
     @abstractmethod
     def deadline(self) -> float | None:
-        """When this role wants to act next without being asked."""
+        """When this role acts next without an event."""
 
 
 def earliest(*times: float | None) -> float | None:
-    """The first of some deadlines, of which any may be absent."""
+    """The earliest of some deadlines; None stands for no deadline."""
     return min((time for time in times if time is not None), default=None)
 
 
 @dataclass(slots=True)
 class Unattached(Role):
-    """Knows an epoch but no leader of it, and has not voted in it."""
+    """Knows an epoch but no leader in it, and has not voted in it."""
 
     name: ClassVar[str] = "unattached"
     epoch: int
     fetching: FetchLoop
     election_at: float | None
     leaderless: dict[int, None] = field(default_factory=dict)
-    """The voters that said that they know of no leader either."""
+    """The voters that answered that they know no leader."""
     hurried: bool = False
-    """Whether a majority has said so, and the election was brought forward."""
+    """Whether a majority has answered so, and the election was moved forward."""
 
     def stand_at(self, time: float) -> None:
         self.election_at = time
 
     def votes(self, election_at: float | None) -> None:
-        """This node has become a voter, which stands at that time, or, with None, an observer."""
+        """This node's voter status changed: a voter stands at that time, an observer (None) never."""
         self.election_at = election_at
 
     def missed_leader(self, voter: int) -> None:
-        """A voter said that it knows of no leader either."""
+        """A voter answered that it knows no leader."""
         self.leaderless[voter] = None
 
     def hurry(self, time: float) -> None:
-        """Bring the election forward."""
+        """Move the election forward."""
         self.hurried = True
         self.stand_at(time if self.election_at is None else min(self.election_at, time))
 
@@ -121,7 +122,7 @@ class Voted(Role):
 
 @dataclass(slots=True)
 class Ballot:
-    """The answers to a vote request. In memory only: a restarted candidate starts afresh (K595-21)."""
+    """The answers to a vote request. In memory only: a restarted candidate starts a new ballot (K595-21)."""
 
     voters: tuple[int, ...]
     granted: dict[int, None] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class Ballot:
     """The mutant."""
 
     def record(self, voter: int, granted: bool) -> None:
-        """Count the first answer of each voter; a duplicated one changes nothing."""
+        """Count the first answer of each voter; a duplicate changes nothing."""
         if voter in self.voters and voter not in self.granted and voter not in self.rejected:
             (self.granted if granted else self.rejected)[voter] = None
 
@@ -146,9 +147,9 @@ class Ballot:
 
 @dataclass(slots=True)
 class Prospective(Role):
-    """Asks whether it would win before it disturbs anyone with a new epoch (KIP-996, H20).
+    """Asks the voters whether it would win, before it disturbs them with a new epoch (KIP-996, H20).
 
-    It may still know the leader it lost sight of and the vote it gave in this epoch, and keeps both.
+    It keeps the leader that it lost and the vote that it gave in this epoch.
     """
 
     name: ClassVar[str] = "prospective"
@@ -159,9 +160,9 @@ class Prospective(Role):
     last_leader_id: int | None
     vote: int | None
     leader_heard_at: float | None = None
-    """When the leader itself answered that it still leads; None: it has not."""
+    """When the leader itself answered that it still leads; None before."""
     fetching: FetchLoop | None = None
-    """Of the leader it lost sight of: what is under way may still come, and shows that it lives."""
+    """The fetches from the lost leader: an answer to the one in flight proves that the leader is alive."""
     download: Download | None = None
 
     @property
@@ -184,7 +185,7 @@ class Prospective(Role):
 
 @dataclass(slots=True)
 class Candidate(Role):
-    """Stands in an epoch of its own making and has voted for itself."""
+    """Stands in a new epoch and has voted for itself."""
 
     name: ClassVar[str] = "candidate"
     epoch: int
@@ -206,7 +207,7 @@ class Candidate(Role):
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot that is being fetched: its first `position` bytes are here."""
+    """A snapshot that is being fetched; its first `position` bytes are on this node."""
 
     snapshot: OffsetAndEpoch
     position: int = 0
@@ -217,7 +218,7 @@ class Download:
 
 @dataclass(slots=True)
 class Follower(Role):
-    """Follows the leader of this epoch. As an observer it never stands, whatever its timers say."""
+    """Follows the leader of this epoch. An observer never stands, whatever its timers say."""
 
     name: ClassVar[str] = "follower"
     epoch: int
@@ -225,13 +226,14 @@ class Follower(Role):
     vote: int | None
     fetching: FetchLoop
     fetch_deadline: float | None
-    """When the leader counts as gone; None for observers, who look for another leader for ever."""
+    """When the leader counts as gone; None for observers, which never stop looking for a leader."""
     election_at: float | None = None
-    """When to stand, once the leader is gone: after a random delay (K595-15), or as a successor in turn (K595-29)."""
+    """When to stand after the leader is gone: after a random delay (K595-15), or in the order of successors
+    (K595-29)."""
     has_fetched: bool = False
     leader_high_watermark: int = -1
     download: Download | None = None
-    """The snapshot that is being fetched; what is fetched meanwhile is that."""
+    """The snapshot that is being fetched, instead of the log."""
 
     @property
     def leader_id(self) -> int | None:
@@ -245,24 +247,25 @@ class Follower(Role):
         self.election_at = time
 
     def resume(self, before: Prospective) -> None:
-        """Go on with what was under way from this leader when it was lost sight of."""
+        """Continue with the fetch that was in flight when this leader was lost."""
         if before.fetching is not None:
             self.fetching, self.download = before.fetching, before.download
 
     def votes(self, fetch_deadline: float | None) -> None:
-        """This node has become a voter, for which the leader is gone at that time, or, with None, an observer."""
+        """This node's voter status changed: for a voter the leader is gone at that time, for an observer (None)
+        never."""
         self.fetch_deadline = fetch_deadline
         self.election_at = None
 
     def heard_leader(self, next_by: float) -> None:
-        """The leader lives; it counts as gone when it is not heard of again by then."""
+        """The leader is alive; it counts as gone if nothing more is heard from it by `next_by`."""
         self.has_fetched = True
         self.election_at = None
         if self.fetch_deadline is not None:
             self.fetch_deadline = next_by
 
     def told(self, high_watermark: int) -> None:
-        """The leader said what is committed."""
+        """The leader reported its high watermark."""
         self.leader_high_watermark = high_watermark
 
     def begin_download(self, snapshot: OffsetAndEpoch) -> None:
@@ -287,7 +290,8 @@ class Follower(Role):
 class Resigned(Role):
     """Led this epoch and never will again: after check quorum, a shutdown, or a restart (H18).
 
-    It remembers its election on disk, so that it cannot vote for another in this epoch, and tells the voters to go on.
+    The election stays on disk, so that this node cannot vote for another candidate in this epoch. It asks the voters to
+    elect another leader.
     """
 
     name: ClassVar[str] = "resigned"
@@ -296,7 +300,7 @@ class Resigned(Role):
     preferred_successors: tuple[int, ...]
     outreach: Outreach
     give_up_at: float | None
-    """When to move on to the next epoch; None while shutting down."""
+    """When to continue in the next epoch; None while shutting down."""
 
     @property
     def elected_id(self) -> int | None:
@@ -321,10 +325,10 @@ class ParkedQuorumFetch:
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What the leader knows of another replica. Times are the loop's seconds; None before the first fetch."""
+    """The leader's knowledge of another replica. Times are seconds of the loop's clock; None before the first fetch."""
 
     directory: bytes = NO_ID
-    """The disk that it fetched for last."""
+    """The disk of its last fetch."""
     fetch_offset: int | None = None
     last_fetch_at: float | None = None
     last_caught_up_at: float | None = None
@@ -333,13 +337,13 @@ class ReplicaProgress:
     parked: ParkedQuorumFetch | None = None
 
     def comes_with(self, directory: bytes) -> None:
-        """It fetches for this disk. What was known of another one is not true of this."""
+        """The replica fetches with this disk. Progress of another disk does not apply to it and is reset."""
         if directory != self.directory:
             self.directory = directory
             self.fetch_offset = self.last_caught_up_at = None
 
     def fetched(self, now: float, offset: int, leader_end: int) -> None:
-        """A valid fetch from `offset`: everything below it is on this replica's disk (K595-7)."""
+        """Record a valid fetch from `offset`: everything below it is on this replica's disk (K595-7)."""
         if offset >= leader_end:
             self.last_caught_up_at = now
         elif self.last_fetch_at is not None and offset >= self.leader_end_at_last_fetch:
@@ -352,14 +356,14 @@ class ReplicaProgress:
         self.parked = fetch
 
     def answered(self, high_watermark: int) -> None:
-        """Its parked fetch was completed, with this."""
+        """Its parked fetch was completed with this high watermark."""
         self.parked = None
         self.high_watermark_sent = high_watermark
 
 
 @dataclass(slots=True)
 class Leader(Role):
-    """Leads its epoch. `epoch_start_offset` is where its LeaderChange record is."""
+    """Leads its epoch. `epoch_start_offset` is the offset of its LeaderChange record."""
 
     name: ClassVar[str] = "leader"
     epoch: int
@@ -368,13 +372,13 @@ class Leader(Role):
     voters: dict[int, ReplicaProgress]
     """The other voters."""
     outreach: Outreach
-    """BeginQuorumEpoch, until each voter has endorsed this leader (K595-23)."""
+    """BeginQuorumEpoch requests, until each voter has endorsed this leader (K595-23)."""
     check_quorum_at: float | None
     """When to resign unless a majority has fetched (K595-43, H19); None when this node alone is the majority."""
     began_at: float = 0.0
     observers: dict[int, ReplicaProgress] = field(default_factory=dict)
     heard_from: dict[int, None] = field(default_factory=dict)
-    """The voters that fetched since the check-quorum timer was last set."""
+    """The voters that have fetched since the check-quorum timer was last set."""
     high_watermark: int | None = None
     """None until an entry of this epoch is on a majority (K595-36)."""
 
@@ -397,7 +401,7 @@ class Leader(Role):
         del self.observers[replica_id]
 
     def take_in(self, voters: tuple[int, ...]) -> None:
-        """These are the other voters from here on: who was an observer keeps what is known of it."""
+        """Set the other voters. An observer that becomes a voter keeps its progress."""
         known = self.voters
         self.voters = {voter: known.get(voter) or self.observers.pop(voter, ReplicaProgress()) for voter in voters}
         for gone in known.keys() - self.voters.keys():
@@ -405,7 +409,7 @@ class Leader(Role):
             self.heard_from.pop(gone, None)
 
     def endorsed(self, voter: int, majority: int, resign_at: float) -> None:
-        """A voter has fetched; once a majority has, this leader resigns only at `resign_at` (K595-43, H19)."""
+        """A voter has fetched. Once a majority has, the resignation is postponed to `resign_at` (K595-43, H19)."""
         self.outreach.answered(voter)
         self.heard_from[voter] = None
         if len(self.heard_from) + 1 >= majority:
@@ -416,7 +420,7 @@ class Leader(Role):
         self.high_watermark = offset
 
     def replicas(self) -> Iterable[ReplicaProgress]:
-        """All replicas but the leader itself, voters first."""
+        """All replicas except the leader itself, voters first."""
         yield from self.voters.values()
         yield from self.observers.values()
 
@@ -428,7 +432,8 @@ class Leader(Role):
         return min(own_durable_end, *(progress.fetch_offset or 0 for progress in self.voters.values()), 1 << 62)
 
     def majority_offset(self, own_durable_end: int, *, observers_count: bool = False) -> int:
-        """The largest offset below which everything is on the disks of a majority of the voters, observers apart.
+        """The largest offset below which everything is on the disks of a majority of the voters; observers do not
+        count.
 
         `observers_count`: the mutant observer_counts."""
         counted = self.replicas() if observers_count else self.voters.values()
@@ -437,7 +442,7 @@ class Leader(Role):
         return offsets[(len(self.voters) + 1) // 2]
 
     def preferred_successors(self) -> tuple[int, ...]:
-        """The other voters, the one that holds most first (K595-28)."""
+        """The other voters, the one with the most complete log first (K595-28)."""
         return tuple(sorted(self.voters, key=lambda voter: (-(self.voters[voter].fetch_offset or -1), voter)))
 
     def deadline(self) -> float | None:

@@ -1,8 +1,10 @@
-"""The running member of the quorum: one task that feeds the state machine one event at a time and does what it wants.
+"""Runs a quorum member: one task feeds events to the state machine and executes the effects.
 
-Everything that reaches the state machine goes through one bounded queue: requests of other nodes, answers, timers, ends
-of fsyncs, appends. The effects of an event are done in order before the next event is looked at, so a vote is on disk
-before its answer leaves, and what others see of this node (`leader_id`, `epoch`, ...) is what its disk remembers.
+Theory of operation. Everything that reaches the state machine goes through one bounded queue: requests of other nodes,
+answers, timers, ends of fsyncs, appends. All effects of an event are executed in order before the next event is
+handled.
+So a vote is on disk before its answer leaves, and what other code sees of this node (`leader_id`, `epoch`, ...) is what
+its disk remembers.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encod
 from broker.trace import Tracer
 
 QUEUED_EVENTS = 1_024
-"""Events that may wait; whoever brings another waits for a place."""
+"""Capacity of the event queue; the sender of a further event waits."""
 
 MARK_FILE = "high-watermark-checkpoint"
 MARK = (METADATA_TOPIC, PARTITION)
 
 BATCHES_IN_A_ROW = 64
-"""Committed batches that are handed on before others get the loop: a restarted node may have many."""
+"""Committed batches that are delivered before other tasks get the loop: a restarted node may have many."""
 
 Event = Callable[[float], list[do.Effect]]
 OnCommit = Callable[[int, int, list[bytes]], None]
@@ -63,19 +65,19 @@ OnLeadership = Callable[[int | None], None]
 
 
 class QuorumFailedError(Exception):
-    """This node must stop: going on would break a promise. The message says which."""
+    """This node must stop, because continuing would break a promise. The message names the promise."""
 
 
 class QuorumRunner:
-    """This node as a member of the metadata quorum, voter or observer: a `RaftNode` run on a log, a disk and
-    the running loop.
+    """This node as a member of the metadata quorum, voter or observer: a `RaftNode` on a log, a disk and the running
+    loop.
 
     `on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
-    order, from the log's start after a restart. `on_leadership(epoch)` follows once this node leads and everything up
-    to its own LeaderChange record was given to `on_commit`; `on_leadership(None)` when that ends.
+    order; after a restart, from the log's start. `on_leadership(epoch)` is called when this node leads and everything
+    up to its own LeaderChange record was passed to `on_commit`; `on_leadership(None)` when the leadership ends.
 
-    `leader_id`, `epoch`, `is_leader` and `high_watermark` show the state after the last event; everything below
-    `high_watermark` has been given to `on_commit`. `failure` is set when this node had to stop by itself.
+    `leader_id`, `epoch`, `is_leader` and `high_watermark` show the state after the last event. Everything below
+    `high_watermark` was passed to `on_commit`. `failure` is the error for which this node stopped itself.
     """
 
     def __init__(
@@ -97,9 +99,10 @@ class QuorumRunner:
         state: Callable[[], list[bytes]],
         on_snapshot: Callable[[int, list[bytes]], None],
     ) -> None:
-        """`cluster_id`: None while this node has not learned it; `directory_id`: of the disk. `state` gives the records
-        that everything which was given to `on_commit` comes to; `on_snapshot` gets such records, and the offset that
-        they reach to, instead of what came before."""
+        """`cluster_id`: None while this node does not know it. `directory_id`: the id of the disk. `state` returns
+        records
+        that represent everything that was passed to `on_commit`. `on_snapshot(end_offset, records)` replaces the
+        state below `end_offset` by such records."""
         self.leader_id: int | None = None
         self.epoch = 0
         self.high_watermark = 0
@@ -130,7 +133,7 @@ class QuorumRunner:
         self._closed = False
         self._applied = log.log_start_offset
         self._digest: int | None = 0
-        """None behind a snapshot: nobody here knows the batches before it."""
+        """None after a snapshot: this node does not have the batches before it."""
         self._snapshots = Snapshots(disk, log.directory)
         self._marks = OffsetCheckpoint(disk, f"{log.directory}/{MARK_FILE}")
         self._mark_interval_s = config.high_watermark_checkpoint_interval_ms / 1000
@@ -158,35 +161,35 @@ class QuorumRunner:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the log has been brought to where its snapshot ends, and this node takes part, or did."""
+        """Whether the log matches its snapshot and this node takes part in the quorum, or did."""
         return self._node is not None
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
-        """Who votes, as the log says; as `quorum.voters` does while the log names none."""
+        """The voters that the log names; those of `quorum.voters` while the log names none."""
         return self._history.current.ids
 
     @property
     def waits_for(self) -> tuple[int, ...]:
-        """The voters without which a new quorum cannot begin, where this node leads it."""
+        """The voters that must take part before a new quorum commits anything; empty unless this node leads it."""
         return () if self._node is None or self._closed else self._node.waits_for()
 
     @property
     def log_end(self) -> OffsetAndEpoch:
-        """Where the metadata log ends."""
+        """The end of the metadata log."""
         return OffsetAndEpoch(self._log.last_epoch, self._log.log_end_offset)
 
     @property
     def log_start_offset(self) -> int:
         return self._log.log_start_offset
 
-    # --- life
+    # --- start and stop
 
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
         stored = self._file.read(self._settings.voters)
         self._told.restored(stored, self._settings.directory_id)
-        # A process that was killed may have left records in the page cache; they count from here on.
+        # A process that was killed may have left records in the page cache. They count from now on, so sync them.
         await self._log.flush()
         loop = asyncio.get_running_loop()
         self._schedule.taken(loop.time())
@@ -207,20 +210,20 @@ class QuorumRunner:
         ]
 
     async def stop(self) -> None:
-        """Give up leadership, tell the voters as well as that goes in a request's time, and end all tasks."""
+        """Resign, notify the voters as far as possible within the request timeout, and end all tasks."""
         if self._node is not None and not self._closed:
-            with suppress(TimeoutError, ProtocolError):  # best effort: who was not told finds out by its own timers
+            with suppress(TimeoutError, ProtocolError):  # best effort: other voters notice by their own timers
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     await self.ask(self._node.shut_down)
                     ends = [task for task, request in self._sends.items() if isinstance(request, EndRequest)]
                     if ends:
                         await asyncio.wait(ends)
-        async with self._turn:  # no event is left half done
+        async with self._turn:  # no event is handled half
             self._close()
         await asyncio.gather(*self._tasks, *self._sends, return_exceptions=True)
 
     def _close(self) -> None:
-        """Refuse everything from here on, and let go of whoever waits."""
+        """Refuse further calls and fail the pending ones."""
         if self._closed:
             return
         self._closed = True
@@ -236,7 +239,7 @@ class QuorumRunner:
         self._calls.close()
 
     def _fail(self, error: Exception) -> None:
-        """Stop for good: after a failed write nobody knows what the disk remembers."""
+        """Stop permanently: after a failed write the content of the disk is unknown."""
         self.failure = error
         self._tracer.emit("quorum_failed", error=str(error))
         self._close()
@@ -267,7 +270,7 @@ class QuorumRunner:
             raise stopped()
 
     async def ask(self, event: Event) -> None:
-        """Return once an event was handled and its effects are done."""
+        """Return after an event was handled and its effects were executed."""
         ticket, handled = self._calls.for_answer()
         done = do.Reply(ticket, Response(ErrorCode.NONE, None, 0))
         try:
@@ -277,7 +280,7 @@ class QuorumRunner:
             self._calls.forget(ticket)
 
     async def receive(self, request: Request) -> Response:
-        """Hand a request of another node to the state machine; its answer, which for a fetch may take a while."""
+        """Pass a request of another node to the state machine and return its answer; a fetch may wait."""
         node = self._running()
         ticket, answer = self._calls.for_answer()
         try:
@@ -289,11 +292,11 @@ class QuorumRunner:
             self._calls.forget(ticket)
 
     async def append(self, records: Sequence[bytes]) -> int:
-        """Commit records together, as one batch; the last one's offset, once a majority has them on disk (K595-53).
+        """Commit records as one batch; return the last record's offset once a majority has them on disk (K595-53).
 
         Raises `AppendRefusedError` for more bytes than a batch may have, `NotLeaderError` when certainly nothing was
-        written, `CommitUncertainError` when leadership went before the commit was known. `on_commit` has been called
-        when this returns.
+        written, and `CommitUncertainError` when leadership was lost before the commit was known. `on_commit` has been
+        called before this returns.
         """
         if not records:
             raise ValueError("an append needs at least one record")
@@ -314,12 +317,12 @@ class QuorumRunner:
             self._calls.forget(ticket)
 
     async def resign(self, epoch: int) -> None:
-        """Give up the leadership of this epoch, if it is still held: who leads and cannot decide is in the way."""
+        """Resign from the leadership of this epoch if this node still holds it, because it cannot decide anything."""
         node = self._running()
         await self.ask(lambda now: node.resign(now, epoch))
 
     async def status(self) -> tuple[QuorumStatus | None, float]:
-        """The quorum as this leader sees it, None when it does not lead; and the loop's time of that."""
+        """The leader's view of the quorum (None when this node does not lead), and the loop's time of that view."""
         node = self._running()
         found: list[tuple[QuorumStatus | None, float]] = []
 
@@ -331,7 +334,7 @@ class QuorumRunner:
         return found[0]
 
     def learn_cluster_id(self, cluster_id: str | None) -> None:
-        """What was committed says which cluster this is (None: not yet)."""
+        """Use the cluster id of the committed records (None: not yet known)."""
         if cluster_id is not None:
             self._running().learn_cluster_id(cluster_id)
 
@@ -343,7 +346,7 @@ class QuorumRunner:
     # --- effects
 
     async def _do(self, effects: list[do.Effect]) -> None:
-        """Do all effects of an event, in order, then show the outcome and set the timer."""
+        """Execute all effects of an event in order, then publish the state and set the timer."""
         for effect in effects:
             match effect:
                 case do.Persist(state):
@@ -386,15 +389,17 @@ class QuorumRunner:
     # --- snapshots
 
     async def _truncate(self, offset: int) -> None:
-        """Remove what the leader does not have. At the snapshot's end its epoch is the log's last one again: the entry
-        in force there may have begun at this very offset, and gone."""
+        """Remove the records that the leader does not have. A truncation to the snapshot's end also removes an epoch
+        that
+        started at this offset, so the snapshot's epoch is registered again as the log's last one."""
         self._told.truncation(self._log.log_end_offset, offset)
         await self._log.truncate_to(offset)
-        await know_epoch(self._log, self._running().snapshot)  # after a crash in between, `restore` does it
+        await know_epoch(self._log, self._running().snapshot)  # after a crash before this line, `restore` does it
         self._history.truncated(offset)
 
     async def _install(self, snapshot: OffsetAndEpoch) -> None:
-        """Take a snapshot over that was fetched. A crash on the way leaves the old log and state, or the new ones."""
+        """Replace log and state by a fetched snapshot. After a crash in between, the old or the new ones are
+        complete."""
         await opening(partial(self._snapshots.check, snapshot))
         self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
         await with_descriptors(partial(self._snapshots.finish, snapshot))
@@ -403,13 +408,13 @@ class QuorumRunner:
         await self._begin_at(snapshot, await opening(partial(self._recall, snapshot)))
 
     def _recall(self, snapshot: OffsetAndEpoch) -> list[bytes]:
-        """The records of a snapshot at whose end the log begins; who voted is taken from it, too."""
+        """The records of the snapshot at whose end the log starts. Also restores the snapshot's voters."""
         records, voters = self._snapshots.load(snapshot)
         self._history.begins_at(snapshot.offset, voters)
         return records
 
     async def _begin_at(self, snapshot: OffsetAndEpoch, records: list[bytes]) -> None:
-        """The state, from here on, is what the snapshot holds."""
+        """Replace the state by the content of a snapshot."""
         await self._snapshots.remove_older(snapshot)
         self._on_snapshot(snapshot.offset, records)
         self._applied = self.high_watermark = snapshot.offset
@@ -419,7 +424,7 @@ class QuorumRunner:
         self._tracer.emit("quorum_snapshot", offset=snapshot.offset, epoch=snapshot.epoch, records=len(records))
 
     async def _take_snapshot(self) -> None:
-        """Write down what everything applied comes to, and let the log below go (KIP-630)."""
+        """Write a snapshot of the applied state and remove the log below it (KIP-630)."""
         self._schedule.taken(asyncio.get_running_loop().time())
         snapshot = self._running().snapshot
         if snapshot is None or snapshot.offset != self._applied:
@@ -450,7 +455,7 @@ class QuorumRunner:
         self._told.persisted(state)
 
     def _do_at_once(self, effect: do.Effect) -> None:
-        """The effects that wait for nothing."""
+        """Execute an effect that needs no wait."""
         match effect:
             case do.Send(to, request):
                 self._send(to, request)
@@ -476,7 +481,7 @@ class QuorumRunner:
         task.add_done_callback(lambda done: self._sends.pop(done, None))
 
     async def _exchange(self, to: int, request: Request) -> None:
-        """Send a request; the state machine learns of its answer, or that there is none."""
+        """Send a request; the state machine gets its answer, or the failure."""
         node = self._running()
         response: Response | None = None
         refused = False
@@ -487,7 +492,7 @@ class QuorumRunner:
         except (ConnectionError, TimeoutError) as error:
             refused = isinstance(error, ConnectionRefusedError)
         except Exception as error:
-            # Whatever went wrong with one answer, the state machine must not wait for it for ever.
+            # Whatever the error: the state machine must get a result, or it waits for ever.
             self._tracer.emit("quorum_bad_answer", peer=to, error=f"{type(error).__name__}: {error}")
         if self._closed:
             return
@@ -497,14 +502,15 @@ class QuorumRunner:
             await self._events.put(partial(node.answered, voter=to, request=request, response=response))
 
     def _reply(self, effect: do.Reply) -> None:
-        """Answer, with the records that a fetch waits for; nothing is read for a caller that has gone."""
+        """Answer, with the records or snapshot bytes that a fetch asked for. Reads nothing if the caller no longer
+        waits."""
         if not self._calls.wanted(effect.ticket):
             return
         response = effect.response
         if isinstance(effect.read, do.ReadSnapshot) and isinstance(response, SnapshotResponse):
             try:
                 response = self._snapshots.answer(response, effect.read, asyncio.get_running_loop().time())
-            except CorruptBatch as error:  # it is made again, of what this node has applied
+            except CorruptBatch as error:  # a new snapshot is made from the applied state
                 self._told.snapshot_damaged(effect.read.snapshot, error)
                 self._schedule.demand()
                 response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
@@ -514,7 +520,7 @@ class QuorumRunner:
         self._calls.answer(effect.ticket, response)
 
     async def _commit(self, high_watermark: int, epoch: int) -> None:
-        """Hand committed records on, in order, then let those go who waited for them."""
+        """Deliver committed records in order, then complete the appends that wait for them."""
         for count, batch in enumerate(committed_batches(self._log, self._applied, high_watermark), 1):
             if batch.leader_change is not None:
                 self._told.leader_change(batch.leader_change, batch.base_offset, batch.epoch)
@@ -528,7 +534,7 @@ class QuorumRunner:
                 await asyncio.sleep(0)
         settles = self.high_watermark <= self._history.first_offset < high_watermark
         self.high_watermark = high_watermark
-        if settles:  # from here on a majority is enough, also after a restart
+        if settles:  # from now on a majority is enough, also after a restart
             await self._marks.write_durably({MARK: high_watermark})
         self._tracer.emit("quorum_high_watermark", offset=high_watermark, epoch=epoch, digest=self._digest)
         self._calls.committed(high_watermark)
@@ -541,7 +547,7 @@ class QuorumRunner:
         self._calls.leadership_lost()
 
     async def _keep_flushing(self) -> None:
-        """Fsync whenever appends ask for it; all that came during one fsync share the next."""
+        """Fsync whenever appends request it. All appends during one fsync share the next."""
         node = self._running()
         try:
             while True:
@@ -555,7 +561,7 @@ class QuorumRunner:
             self._fail(error)
 
     async def _keep_high_watermark(self) -> None:
-        """Write down now and then what is committed (K595-7): a restarted node acts on that before it has a leader."""
+        """Store the high watermark periodically (K595-7): a restarted node uses it before it has a leader."""
         written = 0
         try:
             while True:
@@ -566,7 +572,7 @@ class QuorumRunner:
         except OSError as error:
             self._fail(error)
 
-    # --- what others see
+    # --- visible state
 
     def _show(self) -> None:
         role = self._running().role
@@ -585,7 +591,7 @@ class QuorumRunner:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
 
     def _tick(self) -> None:
-        """Queue a tick, but only one. A full queue needs none: the timer is set again after its next event."""
+        """Queue a tick, at most one. A full queue needs none: its next event sets the timer again."""
         self._timer = None
         if not self._events.full():
             self._tick_queued = True
@@ -596,5 +602,5 @@ class QuorumRunner:
         return self._running().tick(now)
 
     def wall_ms(self) -> int:
-        """The wall clock in milliseconds; -1 ("no timestamp") when none was given."""
+        """The wall clock in milliseconds; -1 ("no timestamp") without a clock."""
         return -1 if self._clock is None else self._clock() // 1_000_000

@@ -1,4 +1,4 @@
-"""The quorum's settings in the units the state machine computes with: seconds."""
+"""The quorum's settings, with all times in seconds."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.protocol.schema import NO_ID
 
-# A follower's long poll must end well before its fetch timeout, or a quiet leader would look like a dead one.
+# A follower's long poll must end well before its fetch timeout; otherwise an idle leader would look dead.
 FETCH_WAIT_SHARE = 4
-# What a voter asks for at once. While an answer comes it can neither show the leader that it lives nor see that the
-# leader does: at a megabit a second this much takes half of the default fetch timeout.
+# The bytes that a voter fetches at once. While a response arrives, the voter can neither show the leader that it is
+# alive
+# nor notice that the leader is. At one megabit a second this size takes half of the default fetch timeout.
 FETCH_BYTES = 1 << 16
-# What one operation on the metadata may take, however small the batches of producers have to be. A broker's
-# fencing takes all its partitions along, and is committed as a whole or not at all.
+# The most that one operation on the metadata may write, independent of the limit for producers' batches. Fencing a
+# broker
+# changes all its partitions and is committed as a whole or not at all.
 METADATA_BATCH_BYTES = 8 << 20
 # The leader resigns when no majority fetched within this multiple of the fetch timeout (K595-43, H19).
 CHECK_QUORUM_FACTOR = 1.5
-# An exponent beyond this has long reached any maximum.
+# At this exponent every delay has reached its maximum.
 MAX_DOUBLINGS = 30
 
 
 @dataclass(frozen=True)
 class QuorumSettings:
-    """Who this node is, who votes, and how long to wait for what. All times are seconds."""
+    """This node's identity, the ids of the voters, and timeouts. All times are in seconds."""
 
     node_id: int
     cluster_id: str | None
     voters: tuple[int, ...]
-    """The ids that may vote, as `quorum.voters` has them; which do, on which disks, the log says."""
+    """The ids in `quorum.voters`, which may vote. The log says which of them do, and with which disks."""
     directory_id: bytes = NO_ID
     fetch_timeout_s: float = 1.0
     election_timeout_s: float = 0.7
@@ -42,7 +44,7 @@ class QuorumSettings:
 
     @classmethod
     def from_config(cls, config: BrokerConfig, cluster_id: str | None, directory_id: bytes) -> QuorumSettings:
-        """The quorum's part of a broker's configuration."""
+        """The settings from a broker's configuration."""
         return cls(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -71,13 +73,13 @@ class QuorumSettings:
         return min(0.5, self.fetch_timeout_s / FETCH_WAIT_SHARE)
 
     def retry_delay(self, failures: int) -> float:
-        """The pause after the n-th failure in a row, growing exponentially to its maximum (K595-3)."""
+        """The pause after the n-th consecutive failure; grows exponentially to its maximum (K595-3)."""
         return float(min(self.retry_backoff_max_s, self.retry_backoff_s * 2 ** min(failures - 1, MAX_DOUBLINGS)))
 
     def election_delay(self, rng: random.Random) -> float:
-        """The random delay before an election, so that voters do not stand together for ever (K595-15)."""
+        """The random delay before an election; it keeps voters from standing at the same time for ever (K595-15)."""
         return rng.uniform(0, self.election_backoff_max_s)
 
     def successor_delay(self, position: int) -> float:
-        """How long the successor at this place of the leader's list waits before it stands (K595-29)."""
+        """The delay of the successor at this position of the leader's list, before it stands (K595-29)."""
         return 0.0 if position == 0 else self.retry_delay(position)

@@ -1,8 +1,8 @@
-"""When this node writes the next snapshot of the metadata log (KIP-630, KIP-876): after so many bytes, or so much time.
+"""Decides when this node writes the next snapshot of the metadata log (KIP-630, KIP-876): by bytes, or by time.
 
-Every node, voter or observer, decides for itself. Time alone writes nothing: what is applied must go beyond the last
-snapshot. An idle cluster still commits records that prove who leads; without the limit of time the next start would
-read all of them.
+Every node, voter or observer, decides on its own. Time alone triggers no snapshot: something must have been applied
+since the last one. An idle cluster still commits records that prove the leadership; without the limit of time the next
+start would read all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from broker.config import BrokerConfig
 
 
 class SnapshotSchedule:
-    """Counts what is applied; `now` is the loop's time in seconds. `taken` begins the count."""
+    """Counts applied bytes. `now` is the loop's time in seconds. `taken` restarts the count."""
 
     def __init__(self, after_bytes: int, interval_s: float) -> None:
         """`interval_s` 0: only the bytes count."""
@@ -28,27 +28,27 @@ class SnapshotSchedule:
         return cls(config.metadata_log_max_record_bytes_between_snapshots, interval_s)
 
     def applied(self, size: int) -> None:
-        """A batch with `size` bytes of records was applied; they may be none."""
+        """A batch with `size` bytes of records, possibly 0, was applied."""
         self._bytes += size
         self._has_more = True
 
     def demand(self) -> None:
-        """A snapshot is wanted at once: the one that there is was found damaged."""
+        """Request a snapshot at once, because the current one is damaged."""
         self._demanded = True
 
     def taken(self, now: float) -> None:
-        """There is a snapshot of all that was applied, or this node starts."""
+        """A snapshot of everything applied exists, or this node starts."""
         self._since = now
         self._bytes = 0
         self._has_more = self._demanded = False
 
     def is_due(self, now: float) -> bool:
-        """Whether a snapshot is to be written now."""
+        """Whether to write a snapshot now."""
         deadline = self.or_earlier(None)
         return self._demanded or self._bytes >= self._after_bytes or (deadline is not None and now >= deadline)
 
     def or_earlier(self, deadline: float | None) -> float | None:
-        """A deadline of something else, or the time at which a snapshot is due, if that comes first."""
+        """The given deadline, or the time of the next snapshot if that is earlier."""
         if not self._has_more or not self._interval_s:
             return deadline
         due = self._since + self._interval_s

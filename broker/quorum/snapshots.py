@@ -1,8 +1,8 @@
-"""Snapshots of the metadata log (KIP-630): what all records below an offset come to, in a file of its own.
+"""Snapshots of the metadata log (KIP-630): a file that represents all records below an offset.
 
 `<end offset>-<epoch>.checkpoint` has Kafka's format: a control batch with a header, batches of records, a control batch
-with a footer; offsets count from 0. A file that has the name is whole: it is written or fetched as `.part`, made
-durable, and renamed.
+with a footer; offsets count from 0. A file with this name is complete: it is written or fetched as `.part`, made
+durable, then renamed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from broker.quorum.messages import OffsetAndEpoch, SnapshotResponse
 from broker.quorum.voter_records import named_voters
 from broker.quorum.voters import VoterSet
 
-HEADER_TYPE, FOOTER_TYPE = 3, 4  # of control records, as Apache Kafka numbers them
+HEADER_TYPE, FOOTER_TYPE = 3, 4  # of control records, in Apache Kafka's numbering
 RECORDS_IN_A_BATCH = 500
 CHECKED_FOR_S = 10.0
-"""For so long one that was found whole counts as whole. Rot is slow; whoever asks for its beginning again and again
-must not have all of it read each time, while the quorum waits."""
+"""How long a successful check of a whole snapshot is valid. Bit rot is slow, and a replica that keeps requesting the
+first
+bytes must not cause a read of the whole file each time while the quorum waits."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _PART = ".part"
 _KEY = struct.Struct(">hh")  # version, type
-_HEADER = struct.Struct(">hqB")  # version, timestamp of the last record that it covers, no tagged fields
+_HEADER = struct.Struct(">hqB")  # version, timestamp of the last covered record, no tagged fields
 _FOOTER = struct.Struct(">hB")
 
 
 class Piece(NamedTuple):
-    """Bytes of a snapshot, and how many it has altogether."""
+    """Bytes of a snapshot, and its total size in bytes."""
 
     data: bytes
     size: int
 
 
 class SnapshotContent(NamedTuple):
-    """What a snapshot says: the records of the state, and who voted."""
+    """The content of a snapshot: the records of the state, and the voters."""
 
     records: list[bytes]
     voters: VoterSet | None
@@ -59,7 +60,7 @@ class Snapshots:
         self._whole_until = 0.0
 
     def latest(self) -> OffsetAndEpoch | None:
-        """The newest snapshot that is whole; None without one."""
+        """The newest complete snapshot; None without one."""
         matches = [_NAME.fullmatch(name) for name in self._disk.list(self._directory)]
         found = [(int(match[1]), int(match[2])) for match in matches if match]
         return OffsetAndEpoch(max(found)[1], max(found)[0]) if found else None
@@ -67,7 +68,7 @@ class Snapshots:
     async def write_durably(
         self, snapshot: OffsetAndEpoch, records: Sequence[bytes], voters: bytearray | None, timestamp_ms: int
     ) -> None:
-        """Make a snapshot of the records that the state comes to, and of the control batch that names the voters."""
+        """Write a snapshot from the records of the state and the control batch that names the voters."""
         part = self._path(snapshot) + _PART
         file = self._disk.open(part, create=True)
         try:
@@ -78,10 +79,10 @@ class Snapshots:
         await self.finish(snapshot)
 
     def read(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int, *, now: float) -> Piece | None:
-        """Bytes from `position` on; None when there is no such snapshot.
+        """Bytes from `position` on; None when this snapshot does not exist.
 
-        Raises `CorruptBatch` instead of the first ones where not all of it is what was written, as was seen at most
-        `CHECKED_FOR_S` before `now`: whoever takes it over lets go of its log for it.
+        At position 0, raises `CorruptBatch` if the file is damaged: the reader is going to replace its log by the
+        snapshot. A successful check is repeated only after `CHECKED_FOR_S`.
         """
         try:
             file = self._disk.open(self._path(snapshot))
@@ -96,14 +97,14 @@ class Snapshots:
             file.close()
 
     def answer(self, response: SnapshotResponse, asked: ReadSnapshot, now: float) -> SnapshotResponse:
-        """An answer with the bytes that are asked for. Raises as `read` does."""
+        """An answer with the requested bytes. Raises as `read` does."""
         piece = self.read(asked.snapshot, asked.position, asked.max_bytes, now=now)
         if piece is None:
             return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         return replace(response, data=piece.data, size=piece.size)
 
     def append(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
-        """Bytes that were fetched; those at 0 begin the file anew."""
+        """Append fetched bytes; position 0 starts a new file."""
         file = self._disk.open(self._path(snapshot) + _PART, create=True)
         try:
             file.truncate(position)
@@ -112,7 +113,7 @@ class Snapshots:
             file.close()
 
     def check(self, snapshot: OffsetAndEpoch) -> None:
-        """Raises `CorruptBatch` where what was fetched is not whole; it has no name yet, and replaces nothing."""
+        """Raise `CorruptBatch` if the fetched file is damaged. It is still a `.part` file and has replaced nothing."""
         path = self._path(snapshot) + _PART
         try:
             _check(self._content_of(path))
@@ -122,7 +123,7 @@ class Snapshots:
             ) from error
 
     async def finish(self, snapshot: OffsetAndEpoch) -> None:
-        """The file is whole: give it its name, durably. To be begun anew where its file cannot be opened."""
+        """The file is complete: rename it, durably. If the file cannot be opened, the caller may try again."""
         path = self._path(snapshot)
         file = self._disk.open(path + _PART)
         try:
@@ -130,11 +131,11 @@ class Snapshots:
         finally:
             file.close()
         self._disk.rename(path + _PART, path)
-        self._whole = None  # of that name there may have been another
+        self._whole = None  # an earlier file may have had this name
         await self._disk.sync_directory(self._directory)
 
     def load(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
-        """What a snapshot says. Raises `StartupError` for a file that is damaged."""
+        """The content of a snapshot. Raises `StartupError` for a damaged file."""
         path = self._path(snapshot)
         data = self._content_of(path)
         try:
@@ -145,24 +146,28 @@ class Snapshots:
             raise StartupError(f"{path}: is damaged: {error}; {self._remedy}") from error
 
     async def restore(self, log: PartitionLog) -> OffsetAndEpoch | None:
-        """The newest snapshot, and the log brought to where it ends: a crash may have come between the two.
+        """The newest snapshot, after the log was brought to its end: a crash may have separated the two.
 
-        A log that reaches beyond it continues it only if its record before has the snapshot's epoch and those behind it
-        no older one. Another leader's tail, or what a crash has left of its segments, would be taken for records of
-        that epoch.
+        A log that extends beyond the snapshot continues it only if the record before the snapshot's end has the
+        snapshot's
+        epoch, and the records after it have no older one. Otherwise another leader's tail, or segments that a crash
+        left
+        over, would count as records of that epoch.
 
-        Raises `StartupError` for a log whose beginning a snapshot had replaced that is gone: without it this node would
-        vote, and lead, as if nothing had come before. No crash leaves that, the snapshot is durable before.
+        Raises `StartupError` if the log starts behind records that a snapshot should have and the snapshot is missing.
+        Without it this node would vote and lead as if those records had never existed. A crash cannot cause this,
+        because
+        the snapshot is durable before the log is cut.
         """
         snapshot = self.latest()
         if snapshot is None:
             if log.log_start_offset > 0:
                 raise StartupError(
-                    f"{self._directory}: the log begins at offset {log.log_start_offset}, and the snapshot of what "
-                    f"came before is missing; restore it, or {self._remedy}"
+                    f"{self._directory}: the log starts at offset {log.log_start_offset}, and the snapshot of records "
+                    f"before it is missing; restore it, or {self._remedy}"
                 )
             return None
-        known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log begins behind that record
+        known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log starts after that record
         reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
         older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
         if not reaches or older or known not in (-1, snapshot.epoch):
@@ -172,7 +177,7 @@ class Snapshots:
         return snapshot
 
     async def remove_older(self, snapshot: OffsetAndEpoch) -> None:
-        """Remove all snapshots but this one, and what was never finished."""
+        """Remove all other snapshots, and unfinished ones."""
         kept = self._path(snapshot).rpartition("/")[2]
         for name in await opening(lambda: self._disk.list(self._directory)):
             if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
@@ -181,8 +186,8 @@ class Snapshots:
     @property
     def _remedy(self) -> str:
         return (
-            f"remove this broker's whole {self._directory} if the other voters are well: it is fetched anew, and this "
-            "disk counts as a new one"
+            f"remove this broker's whole {self._directory} if the other voters are well: it is fetched again, and "
+            "this disk counts as a new one"
         )
 
     def _content_of(self, path: str) -> bytes:
@@ -197,7 +202,7 @@ class Snapshots:
 
 
 async def know_epoch(log: PartitionLog, snapshot: OffsetAndEpoch | None) -> None:
-    """The epoch in which a log goes on behind its snapshot, if it has one; while it is empty no batch tells."""
+    """Register the snapshot's epoch in an empty log: it contains no batch that names the epoch."""
     if snapshot is not None and log.last_epoch < snapshot.epoch:
         await log.epochs.assign_durably(snapshot.epoch, snapshot.offset)
 
@@ -224,7 +229,7 @@ def _records(data: bytes) -> list[bytes]:
 
 
 def _check(data: bytes) -> None:
-    """Raises `CorruptBatch` for what is no whole snapshot."""
+    """Raise `CorruptBatch` for an incomplete or damaged snapshot."""
     for _ in _batches(data):
         pass
 

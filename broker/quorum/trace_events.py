@@ -1,4 +1,4 @@
-"""What a member of the quorum tells its trace of elections and of its log: evidence for who judges a run."""
+"""Writes the trace events of a quorum member about elections and its log: evidence for the analysis of a run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ NOBODY = -1
 
 
 class QuorumTrace:
-    """Writes the quorum's events that are more than one line of its runner."""
+    """Writes those events of the quorum that need more than one line in the runner."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._role: tuple[str, int, int | None] | None = None
 
     def restored(self, state: ElectionState, directory: bytes) -> None:
-        """What the quorum-state file says at a start, and on which disk."""
+        """The content of the quorum-state file at a start, and the id of its disk."""
         self._tracer.emit("quorum_restored", **_elections(state), directory=id_text(directory))
 
     def persisted(self, state: ElectionState) -> None:
-        """What that file says from here on, whatever happens."""
+        """The content of the quorum-state file, which is durable now."""
         self._tracer.emit("quorum_persisted", **_elections(state))
 
     def role(self, role: Role) -> bool:
-        """Tell of the role after an event, if it is another than was told last; whether it is."""
+        """Write the role after an event if it differs from the last one written. Returns whether it did."""
         told = (role.name, role.epoch, role.leader_id)
         if told == self._role:
             return False
@@ -39,14 +39,15 @@ class QuorumTrace:
         return True
 
     def vote(self, request: Request, response: Response) -> None:
-        """Tell of a vote that is about to leave, so that none is counted anywhere that the trace does not know of."""
+        """Write a vote before it leaves, so that no node counts a vote that is missing in the trace."""
         if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
             return
         if response.granted and not request.pre_vote:
             self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
 
     def leader_change(self, change: LeaderChangeMessage, offset: int, epoch: int) -> None:
-        """A leader's epoch is committed. The log forgets who voted for it once a snapshot replaces its records."""
+        """A leader's epoch is committed. The log loses the names of its voters once a snapshot replaces these
+        records."""
         self._tracer.emit(
             "quorum_leader_change",
             offset=offset,
@@ -57,13 +58,13 @@ class QuorumTrace:
         )
 
     def truncation(self, end: int, offset: int) -> None:
-        """The metadata log, which ended at `end`, is cut at `offset`."""
+        """The metadata log, which ended at `end`, is truncated to `offset`."""
         self._tracer.emit(
             "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
         )
 
     def snapshot_damaged(self, snapshot: OffsetAndEpoch, error: Exception) -> None:
-        """Its bytes are not what was written."""
+        """The bytes of a snapshot are not those that were written."""
         self._tracer.emit("quorum_snapshot_damaged", offset=snapshot.offset, epoch=snapshot.epoch, error=str(error))
 
 

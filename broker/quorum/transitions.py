@@ -1,6 +1,6 @@
-"""The legal transitions between roles: one table, and the invariants that hold across every edge.
+"""The legal transitions between roles: one table, and the invariants that hold for every transition.
 
-Nothing else decides whether a role may follow another; `Core.transition_durably` is the only caller.
+No other module decides whether a role may follow another; `Core.transition_durably` is the only caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TO_A_LATER_EPOCH: dict[type[Role], tuple[type[Role], ...]] = {
 }
 
 OBSERVER_ROLES: tuple[type[Role], ...] = (Unattached, Voted, Follower)
-"""Voted, too: a candidate's newer log may have made this node a voter before its own does (KIP-853)."""
+"""From Voted, too: the newer log of a candidate may make this node a voter before its own log does (KIP-853)."""
 
 
 class IllegalTransitionError(AssertionError):

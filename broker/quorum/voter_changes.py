@@ -1,11 +1,12 @@
-"""Who decides who votes: the leader, through records of its log (KIP-853).
+"""Changes of the voter set: the leader makes them, through records of its log (KIP-853).
 
-The first leader names the disks of all voters. Nothing at all is committed before each of them has that record: from
-there on a log without it is that of an empty disk, and can win no election (H22).
+The first leader names the disks of all voters. Nothing is committed before each voter has that record. Afterwards, a
+log
+without it belongs to an empty disk, and cannot win an election (H22).
 
-A disk that replaces another is taken in by itself, as Apache Kafka 4 does it with `controller.quorum.auto.join.enable`
-(KIP-1186): first the voter that is gone leaves the set, then the new one joins it once it has the leader's log. One
-voter at a time, each change committed before the next: two majorities that follow each other have a voter in common.
+A disk that replaces another joins automatically, as in Apache Kafka 4 with `controller.quorum.auto.join.enable`
+(KIP-1186). First the lost voter leaves the set; then the new one joins it once it has the leader's log. Only one voter
+changes at a time, and each change is committed before the next: two consecutive majorities have a voter in common.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ class VoterChanges:
         self._core = core
 
     def settled(self) -> bool:
-        """Whether the first set that names disks is committed, and so on the disks of all voters."""
+        """Whether the first set that names disks is committed, and therefore on the disks of all voters."""
         history = self._core.history
         return self._core.voters.keyed and self._core.high_watermark > history.first_offset
 
     def missing(self, role: Leader) -> tuple[int, ...]:
-        """The voters for which a new quorum waits; none once it is settled."""
+        """The voters that a new quorum waits for; empty once the first set is committed."""
         if self.settled():
             return ()
         first = max(0, self._core.history.first_offset)
@@ -39,8 +40,9 @@ class VoterChanges:
         return self._core.voters.keyed and role.everywhere(own_durable_end) > self._core.history.first_offset
 
     def due(self, now: float, role: Leader) -> VoterSet | None:
-        """The set that shall be in force next; None while there is nothing to change, or the last change is not
-        committed, or nothing of this leader's own epoch is."""
+        """The next voter set. None while there is nothing to change, while the last change is not committed, or while
+        this
+        leader has committed nothing in its own epoch."""
         voters = self._core.voters
         if not voters.keyed:
             return self._first(role)

@@ -1,4 +1,4 @@
-"""The voters of the quorum in its log and in its snapshots: control batches with a VotersRecord (KIP-853)."""
+"""The voters in the quorum's log and snapshots: control batches with a VotersRecord (KIP-853)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION = 0
 
 
 def voters_batch(voters: VoterSet, endpoints: Sequence[Endpoint], listener: str, timestamp_ms: int) -> bytearray:
-    """The control batch that names the voters; offset and epoch are stamped by the append."""
+    """The control batch that names the voters; the append stamps offset and epoch."""
     addresses = {each.id: [VoterEndpoint(listener, each.host, each.port)] for each in endpoints}
     message = VotersRecord(
         voters=[KeyedVoter(voter, directory, addresses.get(voter, [])) for voter, directory in voters.keys]
@@ -51,7 +51,7 @@ def named_voters(data: Buffer) -> Iterator[tuple[int, VoterSet]]:
 
 
 def read_voters(log: PartitionLog, history: VoterHistory) -> None:
-    """Add all sets that a log names, from its start to its end. Raises `CorruptBatch` when it cannot be read."""
+    """Add all sets that a log names, from its start to its end. Raises `CorruptBatch` for an unreadable log."""
     at = log.log_start_offset
     while at < log.log_end_offset:
         data = log.read(at, READ_BYTES, log.log_end_offset)
@@ -65,7 +65,8 @@ def read_voters(log: PartitionLog, history: VoterHistory) -> None:
 
 
 def check_lone_voter(settings: QuorumSettings, voters: VoterSet) -> None:
-    """Nobody could take in another disk of a voter that is alone. Raises `StartupError` where the log names another."""
+    """Raise `StartupError` if the log names another disk of the only voter: no other voter could accept the new
+    disk."""
     if settings.voters == (settings.node_id,) and not voters.has(settings.node_id, settings.directory_id):
         was = id_text(voters.directory_of(settings.node_id))
         raise StartupError(

@@ -1,8 +1,10 @@
-"""Who votes: the ids of the quorum's voters, each with the disk that its vote and its log are on (KIP-853).
+"""The voters of the quorum: their ids, each with the disk that holds its vote and its log (KIP-853).
 
-A voter that comes back with an empty disk has forgotten its vote and what it had acknowledged. By its id alone nobody
-could tell; by its *key*, the id and the directory id of the disk, everybody can (H22): an unknown disk has no vote, and
-counts for nothing, until the log itself has taken it in.
+A voter that restarts with an empty disk has forgotten its vote and the records that it acknowledged. Its id alone does
+not
+show that. Its *key*, the id together with the directory id of the disk, does (H22): an unknown disk has no vote and
+does
+not count until the log itself names it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from broker.protocol.schema import NO_ID
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """Voters by id, ascending, each with its directory id; `NO_ID` for all of them where no log has named a disk yet:
-    then ids alone count."""
+    """Voters by id, ascending, each with its directory id. While no log has named a disk, all directory ids are
+    `NO_ID`, and
+    the ids alone count."""
 
     keys: tuple[tuple[int, bytes], ...]
 
     @classmethod
     def of_ids(cls, ids: tuple[int, ...]) -> VoterSet:
-        """Voters of which only the ids are known, as `quorum.voters` gives them."""
+        """Voters with known ids and unknown disks, as `quorum.voters` gives them."""
         return cls(tuple((voter, NO_ID) for voter in sorted(ids)))
 
     @property
@@ -31,7 +34,7 @@ class VoterSet:
 
     @property
     def keyed(self) -> bool:
-        """Whether it says which disks count."""
+        """Whether the set names disks."""
         return any(directory != NO_ID for _, directory in self.keys)
 
     @property
@@ -39,11 +42,11 @@ class VoterSet:
         return len(self.keys) // 2 + 1
 
     def directory_of(self, voter: int) -> bytes:
-        """The disk of a voter; `NO_ID` where none is named."""
+        """The disk of a voter; `NO_ID` if the set names no disks."""
         return dict(self.keys).get(voter, NO_ID)
 
     def has(self, replica: int, directory: bytes) -> bool:
-        """Whether this replica, on this disk, is a voter."""
+        """Whether this replica with this disk is a voter."""
         named = dict(self.keys).get(replica)
         return named is not None and named in (NO_ID, directory)
 
@@ -58,9 +61,10 @@ class VoterSet:
 
 
 class VoterHistory:
-    """The voter sets of a metadata log, by the offset of the record that names each.
+    """The voter sets of a metadata log, each with the offset of the record that names it.
 
-    The last one in the log is in force, committed or not (KIP-853): who appends or truncates the log tells it here.
+    The last set in the log is in force, committed or not (KIP-853). The owner of the log reports its appends and
+    truncations to this object.
     """
 
     def __init__(self, configured: tuple[int, ...]) -> None:
@@ -74,30 +78,30 @@ class VoterHistory:
 
     @property
     def sets(self) -> Sequence[tuple[int, VoterSet]]:
-        """All that are known, oldest first, each with where it is in the log."""
+        """All known sets with their offsets in the log, oldest first."""
         return tuple(self._sets)
 
     @property
     def offset(self) -> int:
-        """Where the set in force is in the log; -1 where the log names none."""
+        """The offset of the set in force; -1 while the log names none."""
         return self._sets[-1][0] if self._sets else -1
 
     @property
     def first_offset(self) -> int:
-        """Where the oldest set that is known is in the log; -1 where the log names none."""
+        """The offset of the oldest known set; -1 while the log names none."""
         return self._sets[0][0] if self._sets else -1
 
     def appended(self, offset: int, voters: VoterSet) -> None:
         self._sets.append((offset, voters))
 
     def truncated(self, offset: int) -> None:
-        """Nothing at or past `offset` is in the log any more."""
+        """Drop the sets at or past `offset`."""
         self._sets = [known for known in self._sets if known[0] < offset]
 
     def begins_at(self, offset: int, voters: VoterSet | None) -> None:
-        """The log begins anew at the end of a snapshot, which knows these voters."""
+        """The log was restarted at the end of a snapshot that contains these voters."""
         self._sets = [] if voters is None else [(offset - 1, voters)]
 
     def as_of(self, offset: int) -> VoterSet | None:
-        """The set that is in force with everything below `offset`; None where that names none."""
+        """The set in force for a log that ends at `offset`; None if that log names none."""
         return next((voters for at, voters in reversed(self._sets) if at < offset), None)

@@ -1,4 +1,4 @@
-"""Votes: asking for them, giving them, counting them (KIP-595 Vote; pre-vote after KIP-996)."""
+"""Votes: requesting, granting and counting them (KIP-595 Vote; pre-vote after KIP-996)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.quorum.roles import Ballot, Candidate, Follower, Prospective, Unatta
 
 
 class Votes:
-    """The part of the state machine that decides who leads."""
+    """The part of the state machine that elects a leader."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -21,7 +21,7 @@ class Votes:
         self._minority_wins = core.mutants.active("minority_wins")
         self._counts_late_votes = core.mutants.active("late_vote_counted")
 
-    # --- as a voter that is asked
+    # --- as a voter
 
     def receive_vote(self, now: float, ticket: int, request: VoteRequest) -> None:
         """Answer a vote request; the grant leaves after the vote is on disk (K595-16, K595-18, K595-19)."""
@@ -32,7 +32,7 @@ class Votes:
     def _decide(self, now: float, request: VoteRequest) -> tuple[ErrorCode, bool]:
         core = self._core
         if not core.is_meant(request.voter_directory):
-            # This disk is not the one whose vote would count: what that one has promised is not known here (H22).
+            # The request is for another disk's vote. This disk does not know what that one has promised (H22).
             named = request.voter_directory != NO_ID
             return ErrorCode.INVALID_VOTER_KEY if named else ErrorCode.INCONSISTENT_VOTER_SET, False
         if request.candidate_id == core.settings.node_id:
@@ -40,7 +40,7 @@ class Votes:
         if request.epoch < core.role.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, False
         if request.candidate_id not in core.settings.voters:
-            # Its epoch is nobody's: adopted, it would spread, be persisted, and be followed by no other (H30).
+            # The candidate is not a voter: if adopted, its epoch would spread, be persisted, and have no leader (H30).
             return ErrorCode.INCONSISTENT_VOTER_SET, False
         up_to_date = self._ignores_log or request.log_end.up_to_date_with(core.log_end())
         if self._length_only:
@@ -57,16 +57,16 @@ class Votes:
         if not newer and not role.may_vote_for(request.candidate_id, up_to_date):
             return False
         if newer or role.voted_id is None:
-            # A candidate of a higher epoch ends any role of this node, a leader's included (K595-20).
+            # A candidate of a higher epoch ends any role of this node, also that of a leader (K595-20).
             self._core.become_voted(
                 now, request.epoch, request.candidate_id, wait=self._core.settings.election_timeout_s
             )
         return True
 
-    # --- as one that stands
+    # --- as a candidate
 
     def stand(self, now: float) -> None:
-        """Ask for pre-votes in the current epoch; at once a candidate when nobody else votes."""
+        """Ask for pre-votes in the current epoch; become a candidate at once if this node is the only voter."""
         core = self._core
         role = core.role
         voters = core.voters.ids
@@ -85,7 +85,7 @@ class Votes:
         self._settle(now)
 
     def answered(self, now: float, voter: int, request: VoteRequest, response: VoteResponse) -> None:
-        """Count an answer to a vote request, unless it belongs to an election that is over (K595-21)."""
+        """Count an answer to a vote request, unless its election is over (K595-21)."""
         role = self._core.role
         if not isinstance(role, Prospective | Candidate) or not self._is_current(request):
             return
@@ -96,12 +96,12 @@ class Votes:
         if leads and isinstance(role, Prospective):
             role.heard_leader(now)
         if not granted:
-            # Someone stands in the way, a rival perhaps: do not sit out the whole timeout for voters that may be dead.
+            # A voter refused, perhaps because of a rival: do not wait the whole timeout for voters that may be dead.
             role.give_up_by(now + self._core.settings.election_backoff_max_s)
         self._settle(now)
 
     def unanswered(self, now: float, voter: int, request: VoteRequest) -> None:
-        """Ask again later for as long as the election lasts."""
+        """Ask again later while the election lasts."""
         role = self._core.role
         if isinstance(role, Prospective | Candidate) and self._is_current(request):
             role.outreach.failed(voter, now)
@@ -112,7 +112,7 @@ class Votes:
         return same_epoch and request.pre_vote == isinstance(role, Prospective)
 
     def _settle(self, now: float) -> None:
-        """Go on once the ballot is decided. A candidate that has won is left for `Leading` to promote."""
+        """Continue once the ballot is decided. `Leading` promotes a candidate that has won."""
         role = self._core.role
         assert isinstance(role, Prospective | Candidate)
         if role.ballot.lost:
@@ -121,7 +121,7 @@ class Votes:
             self._become_candidate(now)
 
     def _become_candidate(self, now: float) -> None:
-        """Bump the epoch and persist the vote for itself before anyone is asked for theirs (K595-13)."""
+        """Increment the epoch and persist the vote for itself before the first vote request is sent (K595-13)."""
         core = self._core
         core.transition_durably(
             Candidate(
@@ -136,10 +136,12 @@ class Votes:
     def _step_down(self, now: float) -> None:
         """Back off after an election that cannot be won any more, or that took too long (K595-22).
 
-        The node keeps looking for a leader while it waits, and stands again after a random delay. Where the leader
-        itself has said that it lives, only its answers were late: it has the whole fetch timeout again, from when it
-        was heard. What is under way from it is waited for in any case: an answer that takes longer than all this would
-        never come otherwise, and the others, on faster links, may have decided before it could say anything.
+        The node keeps looking for a leader while it waits, and stands again after a random delay. If the leader itself
+        has
+        answered that it still leads, only its answers were late: it gets a whole fetch timeout again, from that answer
+        on.
+        The fetch in flight from the leader is kept in any case. Otherwise an answer that takes longer than all timeouts
+        would never arrive, and voters on faster links could decide before it.
         """
         core = self._core
         role = core.role
@@ -156,7 +158,7 @@ class Votes:
             core.become_unattached(now, role.epoch, soon=True)
 
     def poll(self, now: float) -> None:
-        """Do what is due: stand, give up, or ask voters that have not answered."""
+        """Do what is due: stand, give up, or repeat requests to voters that have not answered."""
         role = self._core.role
         if isinstance(role, Unattached | Voted):
             if role.election_at is not None and now >= role.election_at:
@@ -171,7 +173,7 @@ class Votes:
                 self._ask(now, role)
 
     def _poll_follower(self, now: float, role: Follower) -> None:
-        """No word from the leader within the fetch timeout: stand after a random delay (K595-12, K595-15)."""
+        """The leader was silent for the fetch timeout: stand after a random delay (K595-12, K595-15)."""
         if role.fetch_deadline is None:
             return
         if not role.leader_is_gone and now >= role.fetch_deadline:

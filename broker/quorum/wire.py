@@ -1,6 +1,6 @@
-"""Between the quorum's own messages and Kafka's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, DescribeQuorum.
+"""Converts the quorum's messages to Kafka's and back: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, DescribeQuorum.
 
-Kafka's schemas batch topics and partitions; the quorum has one of each, and anything else is INVALID_REQUEST (K595-10).
+Kafka's schemas batch topics and partitions. The quorum has one of each; any other number is INVALID_REQUEST (K595-10).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 class InvalidRequestError(ValueError):
-    """A request that is not about the one partition of the metadata log, or has values that no replica sends."""
+    """A request for anything but the one partition of the metadata log, or with values that no replica sends."""
 
 
 class MalformedResponseError(ValueError):
-    """An answer that does not fit its request; it counts as none."""
+    """An answer that does not fit its request; it is treated as missing."""
 
 
 # --- requests, outgoing
@@ -205,7 +205,7 @@ def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
 
 
 def _only_partition(topics: Sequence[Any]) -> Any:
-    """The data of the one partition of the one topic, in any of the schemas that nest them alike."""
+    """The data of the only partition of the only topic, in any schema with this nesting."""
     if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
         raise InvalidRequestError(f"exactly the topic {METADATA_TOPIC} with one partition is expected")
     if topics[0].partitions[0].partition_index != PARTITION:
@@ -350,7 +350,7 @@ def _snapshot_response(message: Message) -> SnapshotResponse:
 
 
 def check_fetched(request: FetchRequest, records: bytes) -> None:
-    """Raise `MalformedResponseError` unless the batches are intact and continue the log that was asked for (H11)."""
+    """Raise `MalformedResponseError` unless the batches are intact and continue the log from the fetch offset (H11)."""
     offset, epoch = request.fetch_from.offset, request.fetch_from.epoch
     try:
         headers = validate_batches(records)
