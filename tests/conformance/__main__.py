@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from docs.generators.conformance import marks
 from tests.conformance.breaks import ROOT, BadTableError, Break, breaks, faults
 from tests.conformance.broken_tree import BrokenTree, Outcome
-from tests.house.conformance import marks
 
 BAD_INPUT = 64
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
+from docs.generators.conformance import marks, rules
 from tests.conformance.breaks import ROOT, breaks, faults
 from tests.conformance.broken_tree import BrokenTree, Outcome
-from tests.house.conformance import marks, rules
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from analysis import checkers
 from analysis.checker_registry import CHECKERS, CLASSES, REASONS, classes_of, discover, reasons_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
-from tests.house.anomalies import PAGE, page
+from docs.generators.anomalies import PAGE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.anomalies"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.anomalies"
 
 
 def test_every_checker_declares_what_it_can_find_in_a_sentence() -> None:

@@ -9,11 +9,11 @@ import pytest
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.setting_descriptions import OPTIONAL, REQUIRED
-from tests.house.by_hand import PAGE, page
+from docs.generators.by_hand import PAGE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.by_hand"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.by_hand"
 
 
 def test_what_is_needed_is_needed_and_nothing_else() -> None:

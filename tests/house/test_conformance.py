@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.mutants import MUTANTS
-from tests.house.conformance import PAGE, marks, page, rules
+from docs.generators.conformance import PAGE, marks, page, rules
 
 
 def test_every_mark_and_every_mutant_names_a_rule() -> None:
@@ -14,4 +14,4 @@ def test_every_mark_and_every_mutant_names_a_rule() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.conformance"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.conformance"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from docs.generators.faults import PAGE, page
 from nemeses import KINDS
-from tests.house.faults import PAGE, page
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "make it anew with: .venv/bin/python -m tests.house.faults"
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.faults"
 
 
 def test_the_page_tells_of_every_kind() -> None:

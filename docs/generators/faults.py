@@ -1,4 +1,4 @@
-"""Writes docs/faults.md from the kinds of fault and the worlds: `python -m tests.house.faults`."""
+"""Writes docs/faults.md from the kinds of fault and the worlds: `python -m docs.generators.faults`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "faults.md"
 INTRODUCTION = """# Faults and their evidence
 
-Made by `python -m tests.house.faults` from `nemeses/kinds/`, which has one file for each kind of fault. A test fails if
-this page is out of date.
+Made by `python -m docs.generators.faults` from `nemeses/kinds/`, which has one file for each kind of fault. A test
+fails if this page is out of date.
 
 """
 AFTERWARDS = """

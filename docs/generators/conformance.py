@@ -1,4 +1,4 @@
-"""Makes docs/conformance.md from rules, marks on tests, mutants and breaks: `python -m tests.house.conformance`."""
+"""Writes docs/conformance.md from rules, marks, mutants and breaks: `python -m docs.generators.conformance`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 INTRODUCTION = """# What the broker conforms to
 
-Made by `python -m tests.house.conformance` from `docs/rules.toml`, the `@pytest.mark.conforms` marks on the tests, the
-table of mutants and the tables of breaks. A test fails when this page is out of date. `--json` prints every test,
+Made by `python -m docs.generators.conformance` from `docs/rules.toml`, the `@pytest.mark.conforms` marks on the tests,
+the table of mutants and the tables of breaks. A test fails when this page is out of date. `--json` prints every test,
 mutant and break of each rule.
 
 *held*: a test names the rule, and that test fails on a mutant or a break of the rule. *partly*: a test names the rule.

@@ -1,4 +1,4 @@
-"""Writes docs/by-hand.md from the broker's configuration and its texts: `python -m tests.house.by_hand`."""
+"""Writes docs/by-hand.md from the broker's configuration and its texts: `python -m docs.generators.by_hand`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HOST, PORTS, CONTROLLERS = "127.0.0.1", (9092, 9093, 9094), (9192, 9193, 9194)
 
 INTRODUCTION = """# Brokers by hand
 
-Made by `python -m tests.house.by_hand`. A test fails if this page is out of date, and another test runs its commands
-unchanged in a shell. `python` is the project's Python: `.venv/bin/python` in a checkout after `./brownout` has set up
-the environment.
+Made by `python -m docs.generators.by_hand`. A test fails if this page is out of date, and another test runs its
+commands unchanged in a shell. `python` is the project's Python: `.venv/bin/python` in a checkout after `./brownout` has
+set up the environment.
 """
 ONE = """
 ## One broker

@@ -1,4 +1,4 @@
-"""Writes docs/anomalies.md from the checkers' declarations: `python -m tests.house.anomalies`."""
+"""Writes docs/anomalies.md from the checkers' declarations: `python -m docs.generators.anomalies`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from analysis.doubt import COMMON, Reason
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "anomalies.md"
 INTRODUCTION = """# Anomalies and reasons for *unknown*
 
-Made by `python -m tests.house.anomalies` from the declarations in `analysis/checkers/`. A test fails if this page is
-out of date. A campaign's cell names an anomaly, or codes of reasons for *unknown*, in `expect`
+Made by `python -m docs.generators.anomalies` from the declarations in `analysis/checkers/`. A test fails if this page
+is out of date. A campaign's cell names an anomaly, or codes of reasons for *unknown*, in `expect`
 ([campaigns](campaigns.md)). Reports show an anomaly with its class. A class marked * stands alone: the breach of
 another promise never causes it, and a cell that expects an anomaly of another class does not tolerate it.
 """
