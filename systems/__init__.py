@@ -1,6 +1,7 @@
-"""The systems under test: what each is told, how it is started, and how it is looked at from outside.
+"""The systems under test: their descriptions, what each node runs, and how an observer asks a running cluster.
 
-`load_system` finds one; `Deployed` is one on the nodes of a run; `System` is what a family's class is made from.
+`load_system` returns a system by name or directory; `Deployed` is a system on the nodes of one run; `System` is the
+base class of every system.
 """
 
 from systems.errors import ClusterError, InputError

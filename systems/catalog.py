@@ -1,8 +1,8 @@
-"""Which systems there are, and in which versions: the directories of this room that describe one.
+"""Lists the systems that come with Brownout and their versions: the directories of this room that describe one.
 
-A system called `apache-kafka` lies in `apache_kafka/`: names are written with hyphens, directories must be importable.
-Its versions are those that its description names; while it has none yet, those that it has locks for. A system whose
-files come with this project or from the nodes' packages has no locks (`versions/`).
+The system `apache-kafka` is in `apache_kafka/`: names are written with hyphens, directories must be importable.
+The versions are those that the description names; without a description, those that have a lock file. A system whose
+files come with this project or from the nodes' packages has no lock files (`versions/`).
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]*")
 
 @dataclass(frozen=True)
 class SystemFiles:
-    """A system that was found. `versions`: as its description lists them, else by their locks, oldest first."""
+    """One system. `versions`: in the order of its description; without a description, by lock file, oldest first."""
 
     name: str
     directory: Path
     versions: tuple[str, ...]
 
     def lock(self, version: str) -> Lock:
-        """Raises `InputError` for a version that there is no lock of, with the nearest that there is."""
+        """The lock of a version. Raises `InputError`, with the nearest known version, when there is no such lock."""
         if not (self.directory / _VERSIONS).is_dir():
-            raise InputError(f"{self.name} has no versions with files to fetch: what it needs is there without them")
+            raise InputError(f"{self.name} has no versions whose files are fetched: its files come without a lock")
         if version not in self.versions:
             raise InputError(f"{self.name} has no version {version!r}; {suggestion(version, self.versions)}")
         return Lock.read(lock_path(self.directory, version), self.name, version)
 
     @property
     def is_described(self) -> bool:
-        """Whether it can be tested: a system that is being made may have locks only."""
+        """Whether it can be tested: a system under construction may have lock files only."""
         return (self.directory / description.FILE_NAME).is_file()
 
 
 def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
-    """All systems under `root`, by name. Raises `InputError` for a description that is wrong."""
+    """All systems under `root`, by name. Raises `InputError` for an invalid description."""
     found = (path for path in root.iterdir() if (path / description.FILE_NAME).is_file() or (path / _VERSIONS).is_dir())
     return sorted((SystemFiles(_name(path), path, _versions(path)) for path in found), key=lambda each: each.name)
 
 
 def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
-    """Raises `InputError` for a name that no system has, with the nearest that one has."""
+    """The system of this name. Raises `InputError`, with the nearest known name, when there is no such system."""
     known = {each.name: each for each in all_systems(root)}
     if name not in known:
         raise InputError(f"there is no system {name!r}; {suggestion(name, known)}")
@@ -60,7 +60,7 @@ def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
 
 
 def new_lock_path(name: str, version: str, root: Path = SYSTEMS) -> Path:
-    """Where the lock of a version belongs, be the system known or new. Raises `InputError` for impossible names."""
+    """The path of a version's lock, for a known or a new system. Raises `InputError` for names that are not allowed."""
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot be a system's name; use small letters, digits and hyphens: apache-kafka")
     if not _VERSION.fullmatch(version):
@@ -83,5 +83,5 @@ def _versions(directory: Path) -> tuple[str, ...]:
 
 
 def _natural(version: str) -> list[tuple[int, str]]:
-    """So that 0.10 comes after 0.9; digits before letters."""
+    """Sort key: 0.10 after 0.9; digits before letters."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"[0-9]+|[^0-9.]+", version)]

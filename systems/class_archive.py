@@ -1,7 +1,7 @@
-"""Archives of the classes that a Java program loads (`-XX:ArchiveClassesAtExit`), made by running it once.
+"""Makes archives of the classes that a Java program loads (`-XX:ArchiveClassesAtExit`) by running the program once.
 
-An archive is of one Java and of the jars at one place: for other machines it is made by their own Java, among their own
-files, in a directory that has all of these (`root`).
+An archive is valid for one Java and for jars at one path. For other machines their own Java makes it, in a directory
+that holds the machine's files (`root`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True)
 class ProgramRoot:
-    """Where programs run: among this machine's files, or among those of a directory, which takes root."""
+    """Where programs run: on this machine's filesystem, or (as root) with chroot in a directory."""
 
     path: Path = Path("/")
 
@@ -46,11 +46,11 @@ class ProgramRoot:
         return self.path == Path("/")
 
     def seen(self, path: str) -> str:
-        """What programs call a file of this machine that lies in the root."""
+        """The path by which programs inside the root know a file of this machine."""
         return path if self.is_own else f"/{Path(path).relative_to(self.path)}"
 
     def own(self, path: str) -> Path:
-        """Where a file that programs call so lies on this machine."""
+        """The path on this machine of a file that programs inside the root know by `path`."""
         return Path(path) if self.is_own else self.path / path.lstrip("/")
 
     def command(self, words: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ class ProgramRoot:
 
 @dataclass(frozen=True)
 class Alone:
-    """A node of one's own on this machine's loopback, a `systems.Place`."""
+    """The only node of a cluster on this machine's loopback, a `systems.Place`."""
 
     ports: Mapping[str, int]
     data_dir: str
@@ -75,10 +75,10 @@ class Alone:
 
 
 def make(deployment: Deployment, archive: Path, *, root: ProgramRoot = ProgramRoot(), files_dir: str = "") -> None:
-    """Start a deployment of one node until its port is open, end it, and have its classes in the file `archive`, whole
-    or not at all; `files_dir`: where the version's files lie in a `root` that is not this machine's own.
+    """Start a deployment of one node, wait until its port is open, stop it, and move its classes to `archive`.
 
-    Raises `ArchiveError`, and `OSError` where nothing can be written."""
+    The archive appears whole or not at all. `files_dir`: the directory of the version's files in a `root` that is not
+    this machine's own. Raises `ArchiveError`, and `OSError` where nothing can be written."""
     draft = archive.with_name(f".draft-{os.getpid()}-{archive.name}")
     with (
         tempfile.TemporaryDirectory(
@@ -106,7 +106,7 @@ def make(deployment: Deployment, archive: Path, *, root: ProgramRoot = ProgramRo
             shutil.copyfile(root.own(written), draft)
             kind = archive.name.partition("classes-")[0]
             for earlier in archive.parent.glob(f"{kind}classes-*.jsa"):
-                earlier.unlink()  # of another Java, or of other options
+                earlier.unlink()  # made by another Java, or with other options
             draft.rename(archive)
         finally:
             draft.unlink(missing_ok=True)
@@ -139,7 +139,7 @@ def _prepare(service: Service, root: ProgramRoot) -> None:
 
 def _run(service: Service, root: ProgramRoot, archive: str, address: tuple[str, int], log: Path) -> None:
     command = [_MADE + archive if word.startswith(USED) else word for word in service.command]
-    # In a process group of its own: on Ctrl-C it is we who end it, and should we be killed, time does.
+    # Its own process group: after Ctrl-C this process stops it; if this process is killed, `timeout` stops it.
     command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *root.command(command)]
     with (
         log.open("wb") as output,
@@ -155,14 +155,14 @@ def _run(service: Service, root: ProgramRoot, archive: str, address: tuple[str, 
         try:
             _await_port(process, address, time.monotonic() + service.start_deadline_s, log)
             process.send_signal(signal.SIGTERM)
-            process.wait(service.stop_deadline_s + service.start_deadline_s)  # ending, it writes the archive
+            process.wait(service.stop_deadline_s + service.start_deadline_s)  # Java writes the archive as it exits
         except subprocess.TimeoutExpired as error:
-            raise ArchiveError(f"it did not end within {error.timeout:g} s; {_last_words(log)}") from error
+            raise ArchiveError(f"the program did not end within {error.timeout:g} s; {_last_words(log)}") from error
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if not root.own(archive).is_file():
-        raise ArchiveError(f"it ended without one; {_last_words(log)}")
+        raise ArchiveError(f"the program ended without an archive; {_last_words(log)}")
 
 
 def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], give_up: float, log: Path) -> None:
@@ -170,12 +170,12 @@ def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], give
         with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
             return
         if process.poll() is not None:
-            raise ArchiveError(f"it ended with exit code {process.returncode}; {_last_words(log)}")
+            raise ArchiveError(f"the program ended with exit code {process.returncode}; {_last_words(log)}")
         if time.monotonic() > give_up:
-            raise ArchiveError(f"its port {address[1]} did not open; {_last_words(log)}")
+            raise ArchiveError(f"port {address[1]} of the program did not open; {_last_words(log)}")
         time.sleep(_LOOK_S)
 
 
 def _last_words(log: Path) -> str:
     said = log.read_text(encoding="utf-8", errors="replace").strip()
-    return f"its last words: {said[-_LAST_WORDS:] or 'none'}"
+    return f"its last output: {said[-_LAST_WORDS:] or 'empty'}"

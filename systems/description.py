@@ -1,6 +1,6 @@
-"""Reads a system's description, `system.toml`: what it is called, what runs on its nodes, and what it promises.
+"""Reads a system's description, `system.toml`: its name, what its nodes run, and what it promises.
 
-Strict: a complaint names the file, the line and the key (`InputError`).
+Reading is strict: an error names the file, the line and the key (`InputError`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ METADATA_FORMATS = ("kraft", "none")
 PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_BELOW = "; begin with a name, and leave out '..'"
-# What lies where a service's configuration is kept, or written: see `orchestrator.worlds`.
+_BELOW = "; start with a name, and leave out '..'"
+# Files of the worlds in the directories of a service's configuration and output: see `orchestrator.worlds`.
 _RECORDS = frozenset(
     {"data", "data.partial", "earlier", "earlier.partial", "events.jsonl", "service.log", "console.log", "kernel.log"}
     | {"journal.log", "service.sh", "service.port", "data_dir"}
     | {"sshd_config", "authorized_keys", "host_key", "host_key.pub"}
 )
-# What a campaign says already with tables of these names; a role's settings are a table of its own name.
+# Tables of campaigns. A role cannot have one of these names, because its settings are a table of the role's name.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = frozenset(
     {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "swarm", "system", "name"}
@@ -37,9 +37,9 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class Promises:
-    """What the system may be held to. `upper_bound`: the strictest bound of queries; `replicas`: the format of its
-    replicas' files; `metadata`: of its metadata quorum's; `events`: whether its nodes write trace events, for
-    which scripts can wait."""
+    """What the checkers may expect of the system. `upper_bound`: the strictest bound of its queries; `replicas`: the
+    format of its replicas' files; `metadata`: the format of its metadata quorum's files; `events`: whether its nodes
+    write trace events, for which scripts can wait."""
 
     upper_bound: str = "strict"
     replicas: str = "none"
@@ -51,10 +51,10 @@ class Promises:
 class RoleDescription:
     """What a node of this role runs. Texts are templates (Jinja2); see `systems.system` for what they can use.
 
-    `nodes`: which nodes play it where a campaign does not say: all, the first, the last, or the rest (those that no
-    other role takes); named: none, only those that a campaign names. `ports`: by name, the first is where the service
-    is reached. `files`: templates' file names by the path that they get below the node's configuration directory.
-    Deadlines in seconds.
+    `nodes`: which nodes have the role unless a campaign assigns roles: all, the first, the last, or the rest (nodes
+    without another role); named: only nodes that a campaign names. `ports`: by name; clients reach the service at the
+    first one. `files`: file names of templates, by their path below the node's configuration directory. Deadlines are
+    in seconds.
     """
 
     name: str
@@ -78,8 +78,9 @@ class RoleDescription:
 
 @dataclass(frozen=True)
 class ClientDescription:
-    """How clients are made where the workload's own library does not serve: a Python class (`parser.py:Class`), or a
-    program that writes its operations to a file (see docs/operations.md). `timeout_s`: what each operation may take."""
+    """How clients are made if the workload has no library of its own for the system: a Python class
+    (`parser.py:Class`), or a program that writes its operations to a file (see docs/operations.md). `timeout_s`: the
+    longest time of one operation."""
 
     class_name: str | None = None
     command: tuple[str, ...] = ()
@@ -91,9 +92,9 @@ class ClientDescription:
 class Description:
     """One system. `directory` holds its files; `class_name` is `parser.py:Class` there, None for the plain family.
 
-    `versions`: the first is the default; empty where the system has none. `times`: globs of settings that are times, to
-    be multiplied by a world's time scale. `fatal`: patterns (regular expressions) of log lines that no healthy process
-    writes. `playbook_role`: the Ansible role that puts it on machines of its own.
+    `versions`: the first is the default; empty for a system without versions. `times`: globs of settings that are
+    times; a world's time scale multiplies them. `fatal`: regular expressions of log lines that no healthy process
+    writes. `playbook_role`: the Ansible role that installs the system on machines of its own.
     """
 
     name: str
@@ -114,13 +115,13 @@ class Description:
 
     @property
     def own_directory(self) -> tuple[str, ...]:
-        """The directory of a system that is not Brownout's own, be it in the checkout: nodes must see it, for its
-        programs may lie there."""
+        """The directory of a system that is not part of Brownout, even when it is in the checkout. Nodes must see it,
+        because its programs may be there."""
         return () if self.directory.is_relative_to(PROJECT_ROOT / "systems") else (str(self.directory),)
 
 
 def read(path: Path) -> Description:
-    """Read a description from its file or from the directory that it lies in. Raises `InputError`."""
+    """Read a description from its file, or from the directory that contains it. Raises `InputError`."""
     if path.is_dir():
         path = path / FILE_NAME
     root = TomlSource.read(path).root()
@@ -168,7 +169,7 @@ def _roles(table: Table) -> dict[str, RoleDescription]:
             table.refuse(f"{name!r} cannot name a role: campaigns have another table of that name", name)
         roles[name] = _role(name, table.table(name))
     if not roles:
-        table.refuse("there is no role; add [roles.NAME] with command = [...] and ports = {...}")
+        table.refuse("no role is given; add [roles.NAME] with command = [...] and ports = {...}")
     table.done()
     return roles
 
@@ -178,7 +179,7 @@ def _role(name: str, table: Table) -> RoleDescription:
     ports = {port: ports_table.integer(port, minimum=1, maximum=65535) for port in ports_table.data}
     ports_table.done()
     if not ports:
-        table.refuse("ports is missing; add ports = { client = 1234 }: the first is where the service is reached")
+        table.refuse("ports is missing; add ports = { client = 1234 }: clients reach the service at the first port")
     default = RoleDescription(name, "all", {}, ())
     role = RoleDescription(
         name=name,
@@ -227,7 +228,7 @@ def _client(table: Table) -> ClientDescription:
     if client.class_name and re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", client.class_name) is None:
         table.refuse(f'class: {client.class_name!r} is not of the form "parser.py:Class"', "class")
     if client.class_name and client.command:
-        table.refuse("class and command: a client is one or the other; leave one of them out", "command")
+        table.refuse("class and command are both given; leave one of them out", "command")
     table.done()
     return client
 
@@ -235,7 +236,7 @@ def _client(table: Table) -> ClientDescription:
 def _collected_directory(table: Table) -> str:
     directory = table.text("directory", ".")
     if not _stays_below(directory):
-        table.refuse(f"directory: {directory!r} does not lie below a node's data directory{_BELOW}", "directory")
+        table.refuse(f"directory: {directory!r} is not below a node's data directory{_BELOW}", "directory")
     return directory
 
 
@@ -253,10 +254,10 @@ def _collected_files(table: Table) -> tuple[str, ...]:
 def _configuration(table: Table) -> dict[str, str]:
     for path in table.data:
         if not PurePosixPath(path).parts or not _stays_below(path):
-            table.refuse(f"{path!r} does not lie below a node's configuration directory{_BELOW}", path)
+            table.refuse(f"{path!r} is not below a node's configuration directory{_BELOW}", path)
         if PurePosixPath(path).parts[0] in _RECORDS:
             table.refuse(
-                f"{path!r} cannot be written there, for Brownout has its own of that name; choose another", path
+                f"{path!r} cannot be written there, because Brownout has a file of that name; choose another", path
             )
     return _texts(table)
 
@@ -283,7 +284,7 @@ def _exit_codes(table: Table, default: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _words(table: Table, key: str) -> tuple[str, ...]:
-    """A command's words; unlike names, they may stand twice."""
+    """A command's words; unlike names, words may repeat."""
     words = table.raw(key, [])
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         table.refuse(f'{key}: a command is a list of texts such as ["./server", "--port", "80"]', key)
@@ -300,7 +301,7 @@ def _commands(table: Table, key: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _variables(table: Table) -> dict[str, str]:
-    """Environment variables. A shell has to pass them on, which takes no other names."""
+    """Environment variables. A shell passes them on, so their names must be valid in a shell."""
     found = _texts(table)
     for name in found:
         if not _VARIABLE.fullmatch(name):
@@ -309,7 +310,7 @@ def _variables(table: Table) -> dict[str, str]:
 
 
 def _texts(table: Table) -> dict[str, str]:
-    """Texts by key; numbers and truth values are taken as they are written."""
+    """Texts by key; numbers and truth values become text as they are written."""
     found: dict[str, str] = {}
     for key in table.data:
         value = table.raw(key, None)

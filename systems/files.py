@@ -1,11 +1,11 @@
 """The files of a version on this machine: fetched once, checked by their hashes, kept in a cache.
 
-    <cache>/<system>/<version>/          every file of the lock, whole, and what is known of each (`_STAMP`)
-    <cache>/<system>/by-hand/            where people put files for a machine without a network
-    <cache>/<system>/.draft-<version>    a fetch under way; it is renamed when everything in it is right
+    <cache>/<system>/<version>/          every file of the lock, whole, and each file's hash and time (`_STAMP`)
+    <cache>/<system>/by-hand/            where users put files on a machine without a network
+    <cache>/<system>/.draft-<version>    a fetch in progress; renamed when every file has its hash
 
-The invariant: a version's directory holds either all files of a lock, each with its hash, or does not exist. What
-happens to it later (a damaged disk, a changed lock) is seen when it is used.
+Invariant: a version's directory either holds all files of a lock, each with its hash, or does not exist. Later damage
+(a failing disk, a changed lock) is detected when the directory is used.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class FileCache:
         return self._root / lock.system / lock.version
 
     def by_hand(self, lock: Lock) -> Path:
-        """Where people may put files; `fetch` takes them from there."""
+        """Where users may put files; `fetch` takes them from there."""
         return self._root / lock.system / "by-hand"
 
     def use(self, lock: Lock) -> Path:
-        """The directory with all files of a version. Raises `InputError` when one is missing or is not what the lock
-        says. A file that has the size and the time that it had when it was hashed is not hashed again."""
+        """The directory with all files of a version. Raises `InputError` when a file is missing or does not match the
+        lock. A file whose size and time have not changed since it was hashed is not hashed again."""
         directory = self.directory(lock)
         again = f"run: brownout system fetch {lock.system} {lock.version}"
         if not directory.is_dir():
@@ -59,16 +59,16 @@ class FileCache:
         return directory
 
     def is_fetched(self, lock: Lock) -> bool:
-        """Whether `use` would give the directory."""
+        """Whether `use` would return the directory."""
         directory = self.directory(lock)
         return directory.is_dir() and not _trouble(directory, lock)
 
     def fetch(self, lock: Lock, on_progress: Progress, get_maven: Callable[[], None]) -> Path:
-        """The directory with all files of a version, fetched unless it is there.
+        """The directory with all files of a version, fetched unless it exists.
 
-        Files that lie in `by_hand` are taken from it; when others are wanted, `get_maven` is called (it sees that
-        Maven is installed) and then Maven. Two at a time wait for each other; one that fails or is interrupted keeps
-        nothing. Raises `InputError`: for a file that is not what the lock says, and when Maven cannot bring one."""
+        Files in `by_hand` are taken from there. For the others, `get_maven` is called (it makes sure that Maven is
+        installed), then Maven. Concurrent fetches wait for each other; a failed or interrupted fetch keeps no file.
+        Raises `InputError` for a file that does not match the lock, and when Maven cannot fetch a file."""
         home = self.directory(lock).parent
         try:
             self.by_hand(lock).mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class FileCache:
             wanted = [file for file in lock.files if not self._take_held(lock, file, draft)]
             if wanted:
                 self._download(lock, wanted, draft, on_progress, get_maven)
-            on_progress(f"{len(lock.files)} files have the hashes of the lock")
+            on_progress(f"{len(lock.files)} files match the hashes of the lock")
             _write_stamp(draft, lock)
             _replace(draft, self.directory(lock))
         except BaseException:
@@ -97,7 +97,7 @@ class FileCache:
             raise
 
     def _take_held(self, lock: Lock, file: LockedFile, draft: Path) -> bool:
-        """Copy a file that is on this machine: of an earlier fetch whose other files are damaged, or put by hand."""
+        """Copy a file that is on this machine: from an earlier fetch with damaged files, or from `by_hand`."""
         earlier = self.directory(lock) / file.name
         if earlier.is_file() and _sha256(earlier) == file.sha256:
             shutil.copyfile(earlier, draft / file.name)
@@ -105,7 +105,7 @@ class FileCache:
         put = self.by_hand(lock) / file.name
         if not put.is_file():
             return False
-        _check(put, file, "put the right file there, or remove this one and let Maven fetch it")
+        _check(put, file, "replace it with the right file, or remove it so that Maven fetches it")
         shutil.copyfile(put, draft / file.name)
         return True
 
@@ -129,8 +129,8 @@ class FileCache:
             _check(
                 found[file.coordinate],
                 file,
-                f"remove {kept} (where Maven keeps it; another place if its settings say so) and fetch again; should "
-                "it stay so, do not use it: Maven's repository has another file than the one that was locked",
+                f"remove {kept} (Maven's cache; its settings may name another directory) and fetch again; if the "
+                "error remains, do not use the file: Maven's repository has another file than the one that was locked",
             )
             found[file.coordinate].rename(draft / file.name)
         shutil.rmtree(draft / _SCRATCH)
@@ -145,7 +145,7 @@ class FileCache:
 
 
 def _trouble(directory: Path, lock: Lock) -> str:
-    """What is wrong with the first file that is not as the lock says; empty: all are right."""
+    """What is wrong with the first file that does not match the lock; empty if all files match."""
     stamp = _read_stamp(directory)
     for file in lock.files:
         path = directory / file.name
@@ -161,11 +161,11 @@ def _trouble(directory: Path, lock: Lock) -> str:
 
 
 def _check(path: Path, file: LockedFile, remedy: str) -> None:
-    """Raises `InputError` when a file is not the one of the lock."""
+    """Raises `InputError` when a file does not match the lock."""
     found = _sha256(path)
     if found != file.sha256 or path.stat().st_size != file.size:
         raise InputError(
-            f"{path}: is not the {file.name} that is wanted: its SHA-256 hash is {found} ({path.stat().st_size} bytes),"
+            f"{path}: is not the {file.name} of the lock: its SHA-256 hash is {found} ({path.stat().st_size} bytes),"
             f" wanted {file.sha256} ({file.size} bytes); {remedy}"
         )
 
@@ -176,13 +176,13 @@ def _sha256(path: Path) -> str:
 
 
 def _write_stamp(directory: Path, lock: Lock) -> None:
-    """The hash that each file had, and its time of change then (nanoseconds)."""
+    """Write each file's hash and its modification time (nanoseconds)."""
     stamp = {file.name: [file.sha256, (directory / file.name).stat().st_mtime_ns] for file in lock.files}
     (directory / _STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
 
 
 def _read_stamp(directory: Path) -> dict[str, Any]:
-    """Empty when it is not there or not readable: then everything is hashed."""
+    """Empty when the stamp is missing or unreadable: then every file is hashed."""
     try:
         content = json.loads((directory / _STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -202,7 +202,7 @@ def _replace(draft: Path, place: Path) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
-    """The kernel lets go of the lock when its holder ends, however it ends."""
+    """Hold a file lock; the kernel releases it when the process ends for any reason."""
     with open(lock, "w", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The machine's Java: found where people say it is, and where systems install it."""
+"""Finds Java on this machine: JAVA_HOME, PATH, and the directories where systems install it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from systems.errors import InputError
 
-# Where Debian, Fedora, SDK archives and macOS put Javas, each with bin/java in it.
+# Where Debian, Fedora, SDK archives and macOS install Java; each directory contains bin/java.
 USUAL_HOMES = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
@@ -26,20 +26,20 @@ _ANSWER_S = 30.0
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that answers; `version` is its feature release: 8, 11, 17."""
+    """A Java that runs; `version` is its feature release: 8, 11, 17."""
 
     program: Path
     version: int
 
     @property
     def home(self) -> Path:
-        """The directory that it is in, free of links: `<home>/bin/java`."""
+        """The directory of this Java without symbolic links: `<home>/bin/java`."""
         return self.program.resolve().parents[1]
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """What it needs to run: its home, and its configuration where that is linked from elsewhere (Debian's is in
-        /etc)."""
+        """The directories that it needs to run: its home, and the configuration that the home links to (Debian keeps
+        it in /etc)."""
         etc = Path("/etc")
         targets = {link.resolve() for link in self.home.rglob("*") if link.is_symlink() and link.exists()}
         linked = {each if each.is_dir() else each.parent for each in targets}
@@ -51,9 +51,9 @@ class Java:
 def find_java(
     at_least: int, environment: Mapping[str, str] | None = None, usual_homes: Sequence[str] = USUAL_HOMES
 ) -> Java:
-    """The first of JAVA_HOME, PATH and the usual directories that has at least this version.
+    """The first Java in JAVA_HOME, PATH and the usual directories that has at least this version.
 
-    Raises `InputError`, naming what was found instead and the remedy."""
+    Raises `InputError` with the Javas that were found and the remedy."""
     too_old: list[str] = []
     for program in _candidates(os.environ if environment is None else environment, usual_homes):
         version = java_version(program)
@@ -65,13 +65,13 @@ def find_java(
             return Java(program, version)
     found = f"only {', '.join(too_old)}" if too_old else "none in JAVA_HOME, PATH and the usual directories"
     raise InputError(
-        f"Java {at_least} or later is needed, and there is {found}; install one, on Debian for example by "
-        "./brownout install-packages default-jre-headless, or let JAVA_HOME name the directory of one"
+        f"Java {at_least} or later is needed, but there is {found}; install one, on Debian for example with "
+        "./brownout install-packages default-jre-headless, or set JAVA_HOME to its directory"
     )
 
 
 def java_version(program: Path) -> int | None:
-    """The feature release; None when this is no Java that works."""
+    """The feature release; None when the program is not a working Java."""
     try:
         done = subprocess.run(
             [program, "-version"],
@@ -89,7 +89,7 @@ def java_version(program: Path) -> int | None:
 
 
 def _candidates(environment: Mapping[str, str], usual_homes: Sequence[str]) -> Iterator[Path]:
-    """Programs called java, each file once, under the first name that it is found by."""
+    """Programs called java, each file once, under the first path at which it is found."""
     homes = [environment["JAVA_HOME"]] if environment.get("JAVA_HOME") else []
     named = [Path(home) / "bin" / "java" for home in homes]
     named += [Path(each) / "java" for each in environment.get("PATH", "").split(":") if each.startswith("/")]

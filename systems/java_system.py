@@ -1,4 +1,4 @@
-"""Systems that are jars of a locked version, run by a Java: the machine's own on nodes that are part of it."""
+"""Systems that consist of the jars of a locked version and run on Java; local nodes use this machine's Java."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from systems.service import Place
 from systems.system import Deployed, System
 
 ARCHIVE = "classes.jsa"
-"""The class archive's name among the files of machines that have nothing else of ours."""
+"""The class archive's name among the files of machines of their own."""
 
 
 class JavaSystem(System):
-    """Templates can use `java`, the program, `class_path`, its jars, and `class_archive`, the file of the classes that
-    the version loads at its start: one who gives it to Java (`-XX:SharedArchiveFile`) with that class path starts in
-    half the time. It may be missing, which Java does not mind.
+    """Templates can use `java` (the program), `class_path` (its jars) and `class_archive` (the archive of the classes
+    that the version loads at its start). With `-XX:SharedArchiveFile` and the same class path, Java starts in half the
+    time. The archive may be missing: Java ignores that.
 
-    `least_java`: the oldest feature release that runs it; `archived_role`: the role whose start is archived, if any.
+    `least_java`: the oldest feature release that runs the system; `archived_role`: the role whose start is archived,
+    if any.
     """
 
     least_java = 17
@@ -48,12 +49,12 @@ class JavaSystem(System):
 
     @cached_property
     def lock(self) -> Lock:
-        """Raises `InputError` when it is not there or not understood."""
+        """Raises `InputError` when the lock is missing or invalid."""
         return Lock.read(lock_path(self.description.directory, self.version), self.name, self.version)
 
     @cached_property
     def java(self) -> Java:
-        """Raises `InputError` when this machine has none that is new enough."""
+        """Raises `InputError` when this machine has no Java that is new enough."""
         return self._find(self.least_java)
 
     @property
@@ -61,23 +62,23 @@ class JavaSystem(System):
         return str(self._cache.directory(self.lock))
 
     def files(self) -> dict[str, Path]:
-        """The jars: a class archive beside them is of this machine's Java."""
+        """The jars only: a class archive in the same directory belongs to this machine's Java."""
         return {each.name: Path(self.files_dir) / each.name for each in self.lock.files}
 
     @property
     def class_path(self) -> tuple[str, ...]:
-        """The names of the jars, always in the same order: class archives are of one class path."""
+        """The names of the jars, always in the same order: a class archive is valid for one class path."""
         return tuple(sorted(each.name for each in self.lock.files))
 
     @property
     def class_archive(self) -> Path:
-        """Valid for these jars with this Java and these options only, so its name is made of them. It lies with the
-        jars, and goes when they are fetched anew."""
+        """The archive's name contains a digest of Java, jars and options, because it is valid for these only. It is in
+        the directory of the jars and is removed when they are fetched again."""
         program = self.java.program.resolve()
         return self._archive("classes", str(program), str(program.stat().st_mtime_ns))
 
     def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:
-        """The class archive of the machines' own Java, kept like ours."""
+        """The class archive of the machines' Java, kept in the cache like the archive of this machine's Java."""
         archive = self._archive("image-classes", root.key)
         if self.archived_role is None:
             return {}
@@ -106,10 +107,10 @@ class JavaSystem(System):
         return Path(self.files_dir) / f"{kind}-{digest[:16]}.jsa"
 
     def prepare(self, on_progress: Callable[[str], None]) -> None:
-        """Jars and Java must be there. The class archive is made if it can be: without it nodes only start slower."""
+        """Check that jars and Java exist. A class archive is optional: without it nodes start slower."""
         if ":" in self.files_dir:
             raise InputError(
-                f"{self.description.title}: its files lie in {self.files_dir}, and a class path of Java cannot have a "
+                f"{self.description.title}: its files are in {self.files_dir}, and a class path of Java cannot have a "
                 "colon in a name; move the project, or set XDG_CACHE_HOME for an installed package"
             )
         try:

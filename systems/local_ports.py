@@ -1,8 +1,8 @@
-"""Ports of this machine's loopback for servers that are about to be started.
+"""Ports of this machine's loopback for servers that are about to start.
 
-Between the moment in which a port is found free and the one in which its server listens, another run may find it free,
-too, and one of the two servers ends. Whoever takes a port here holds it against all who take theirs here, by a name in
-the abstract namespace of Unix sockets: it is gone with the process, however that ends, and leaves no file.
+Between the moment when a port is found free and the moment when its server listens, another run may find the same port
+free; then one of the two servers ends. `LocalPorts` therefore reserves a port by a name in the abstract namespace of
+Unix sockets. The kernel removes the name when the process ends for any reason; it leaves no file.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final, Self
 
 ADDRESS: Final = "127.0.0.1"
 PORTS: Final = range(20_000, 30_000)
-"""Below the ports that kernels give to outgoing connections, which could otherwise be taken between choice and use."""
+"""Below the ports that kernels give to outgoing connections, so that no connection takes a port before its server."""
 
 
 class NoPortError(Exception):
-    """All ports are taken; the message names them."""
+    """All ports are taken; the message names the range."""
 
 
 class LocalPorts:
-    """Ports that are the owner's until `release`, or the end of its process."""
+    """Ports that are reserved until `release`, or until the process ends."""
 
     def __init__(self, beginning: str) -> None:
-        """`beginning`: any text; whoever gives the same looks for its first port at the same place."""
+        """`beginning`: any text; equal texts start the search at the same port."""
         self._at = random.Random(beginning).randrange(len(PORTS))
         self._held: list[socket.socket] = []
 
@@ -35,7 +35,7 @@ class LocalPorts:
         self.release()
 
     def take(self) -> int:
-        """A port that nobody listens at or holds. Raises `NoPortError`."""
+        """A port at which no process listens and that is not reserved. Raises `NoPortError`."""
         for _ in PORTS:
             port = PORTS[self._at]
             self._at = (self._at + 1) % len(PORTS)
@@ -48,7 +48,7 @@ class LocalPorts:
         raise NoPortError(f"no free port between {PORTS.start} and {PORTS.stop} on {ADDRESS}")
 
     def release(self) -> None:
-        """Let go of all; safe to call twice."""
+        """Release all ports; safe to call twice."""
         while self._held:
             self._held.pop().close()
 

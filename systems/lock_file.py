@@ -1,4 +1,4 @@
-"""Lock files: which files a version of a system consists of, one line each, by Maven coordinate, hash and size.
+"""Lock files: the files of one version of a system, one line each, with Maven coordinate, hash and size.
 
     # comment
     org.apache.kafka:kafka-clients:4.1.1 3b5d...64 hexadecimal digits 9766726
@@ -21,7 +21,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, order=True)
 class Coordinate:
-    """What Maven calls a jar; no classifier is the empty text."""
+    """The Maven coordinate of a jar; `classifier` is empty when there is no classifier."""
 
     group: str
     artifact: str
@@ -30,7 +30,7 @@ class Coordinate:
 
     @classmethod
     def parse(cls, text: str) -> Coordinate:
-        """Raises `InputError` where this is not `group:artifact:version[:classifier]`."""
+        """Raises `InputError` when the text is not `group:artifact:version[:classifier]`."""
         parts = text.split(":")
         if len(parts) not in (3, 4) or not all(_PART.fullmatch(part) for part in parts):
             raise InputError(f"{text!r} is not a coordinate of the form group:artifact:version[:classifier]")
@@ -41,7 +41,7 @@ class Coordinate:
 
     @property
     def file_name(self) -> str:
-        """What Maven calls the file."""
+        """The file's name in Maven's repositories."""
         return f"{'-'.join(filter(None, (self.artifact, self.version, self.classifier)))}.jar"
 
 
@@ -63,7 +63,7 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class Lock:
-    """All files of one version of a system, with different names."""
+    """All files of one version of a system; their names differ."""
 
     system: str
     version: str
@@ -71,13 +71,13 @@ class Lock:
 
     @classmethod
     def read(cls, path: Path, system: str, version: str) -> Lock:
-        """Raises `InputError` naming file and line."""
+        """Raises `InputError` with file and line."""
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise InputError(f"{path}: is not UTF-8 text; make it anew: brownout system lock --help") from None
+            raise InputError(f"{path}: is not UTF-8 text; make it again: brownout system lock --help") from None
         files: dict[str, LockedFile] = {}
         for number, line in enumerate(text.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
@@ -87,12 +87,12 @@ class Lock:
                 raise InputError(f"{path}:{number}: {file.name} is listed twice; remove one of the lines")
             files[file.name] = file
         if not files:
-            raise InputError(f"{path}: lists no file; make it anew: brownout system lock --help")
+            raise InputError(f"{path}: lists no file; make it again: brownout system lock --help")
         return cls(system, version, tuple(files.values()))
 
     @property
     def size(self) -> int:
-        """Of all files together, in bytes."""
+        """The size of all files together, in bytes."""
         return sum(file.size for file in self.files)
 
 

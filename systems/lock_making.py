@@ -1,4 +1,4 @@
-"""Making a lock: everything that some coordinates need when they run, as Maven resolves it now."""
+"""Makes a lock: resolves with Maven all files that some coordinates need at run time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from systems.lock_file import Coordinate, LockedFile
 def resolve(
     coordinates: Collection[Coordinate], without: Collection[str], on_progress: maven.Progress
 ) -> list[LockedFile]:
-    """The files at the coordinates and of all that they depend on, except artifacts that match a pattern of `without`.
+    """The files at the coordinates and all their dependencies, except artifacts that match a pattern of `without`.
 
-    Raises `InputError` when Maven cannot resolve them, and for a pattern that leaves nothing out."""
+    Raises `InputError` when Maven cannot resolve them, and for a pattern that matches no artifact."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
             found = maven.download(coordinates, Path(scratch) / "maven", on_progress, dependencies=True)
@@ -26,7 +26,7 @@ def resolve(
             raise InputError(f"Maven could not resolve {', '.join(map(str, coordinates))}: {error}") from error
         for pattern in without:
             if not fnmatch.filter([each.artifact for each in found], pattern):
-                raise InputError(f"--without {pattern}: no artifact is called so; remove it, or correct it")
+                raise InputError(f"--without {pattern}: no artifact has such a name; remove it, or correct it")
         return sorted(
             LockedFile(each, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
             for each, path in found.items()

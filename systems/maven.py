@@ -1,4 +1,4 @@
-"""Jars by Maven: the machine's own client, with whatever repositories, mirrors and cache it has been told to use."""
+"""Fetches jars with this machine's Maven and its configured repositories, mirrors and cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAMS = {"mvn": "maven"}
 
 Progress = Callable[[str], None]
 
-# Pinned: another version may lay files out in another way.
+# Pinned, because another version may arrange its files differently.
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _DOWNLOADED = re.compile(r"Downloaded from \S+ \S+/(\S+\.jar)\b")
 _ERROR = re.compile(r"\[ERROR\]\s+(\S.*)")
@@ -27,15 +27,15 @@ _END_S = 10.0
 
 
 class MavenError(Exception):
-    """Maven is not there or did not bring what it was asked for; the message says why, in its own words."""
+    """Maven is missing or did not fetch the files; the message has Maven's own error."""
 
 
 def download(
     coordinates: Collection[Coordinate], scratch: Path, on_progress: Progress, *, dependencies: bool = False
 ) -> Mapping[Coordinate, Path]:
-    """The jars at these coordinates, with `dependencies` also all that they need when they run.
+    """The jars at these coordinates; with `dependencies`, also everything that they need at run time.
 
-    `scratch` is made, and holds the jars and other things; whoever calls removes it. Raises `MavenError`."""
+    `scratch` is created and holds the jars and temporary files; the caller removes it. Raises `MavenError`."""
     jars = scratch / "jars"
     jars.mkdir(parents=True)
     (scratch / "pom.xml").write_text(_project(coordinates, dependencies=dependencies), encoding="utf-8")
@@ -44,12 +44,12 @@ def download(
     found = {_coordinate(path.relative_to(jars)): path for path in sorted(jars.rglob("*.jar"))}
     absent = [str(coordinate) for coordinate in coordinates if coordinate not in found]
     if absent:
-        raise MavenError(f"it ended well, but did not bring {', '.join(absent)}")
+        raise MavenError(f"Maven ended without an error, but did not fetch {', '.join(absent)}")
     return found
 
 
 def _project(coordinates: Collection[Coordinate], *, dependencies: bool) -> str:
-    """A project that depends on the coordinates and is nothing else."""
+    """A Maven project that only depends on the coordinates."""
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     entries = []
     for each in coordinates:
@@ -66,7 +66,7 @@ def _project(coordinates: Collection[Coordinate], *, dependencies: bool) -> str:
 
 
 def _coordinate(path: Path) -> Coordinate:
-    """From a path in the layout of repositories: group/with/slashes/artifact/version/artifact-version[-classifier]."""
+    """The coordinate of a path in a repository: group/with/slashes/artifact/version/artifact-version[-classifier]."""
     *group, artifact, version, _ = path.parts
     return Coordinate(
         ".".join(group), artifact, version, path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
@@ -76,10 +76,10 @@ def _coordinate(path: Path) -> Coordinate:
 def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
     program = shutil.which(command[0])
     if program is None:
-        raise MavenError("there is no program mvn on this machine")
+        raise MavenError("this machine has no program mvn")
     errors: list[str] = []
     last = ""
-    # In a process group of its own: on Ctrl-C it is we who end it, with all that it has started.
+    # Its own process group: after Ctrl-C this process stops Maven and all processes that Maven started.
     with subprocess.Popen(
         [program, *command[1:]],
         cwd=directory,
@@ -104,7 +104,7 @@ def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
             raise
     if code:
         said = errors[0] if errors else last or "it said nothing"
-        raise MavenError(f"it ended with exit code {code}: {said[:_SHOWN_CHARACTERS]}")
+        raise MavenError(f"Maven ended with exit code {code}: {said[:_SHOWN_CHARACTERS]}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a version of a system needs on machines of their own, which see nothing of this one."""
+"""What a version of a system needs on machines that do not share this machine's filesystem."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MachineRoot:
-    """The root filesystem of the machines that are to run a system, on this machine. `open` gives its directory, which
-    programs can be run in by root, for a while; `key` changes with what is in it; `files_dir`: where, as the machines
-    see it, the version's files lie. `open` raises `OSError`."""
+    """The root filesystem of the machines that will run a system, as a directory of this machine.
+
+    `open`: makes the directory available for a while; root can run programs in it; raises `OSError`. `key` changes with
+    the content. `files_dir`: the directory of the version's files, as the machines see it."""
 
     key: str
     files_dir: str
@@ -28,16 +29,16 @@ def _nothing(_root: MachineRoot, _on_progress: Callable[[str], None]) -> Mapping
 
 @dataclass(frozen=True)
 class Software:
-    """One version of a system, for who makes machines ready.
+    """The needs of one version of a system, for the code that prepares machines.
 
-    `title`: how people know it. `make`: what machines can have besides the files, made of these by their own programs
-    where their root filesystem is at hand; its listener hears what takes time. `name`: its files' directory, below that
-    of all files of a machine. `files`: by their
-    path in it, where they are on this machine. `least_java`: the oldest feature release of Java that runs it, 0 for
-    none. `programs`: by name, the packages that have them. `ports`: of each node, those that it listens on, that of its
-    clients first. `playbook_role`: the Ansible role that puts it on a machine; None: what every system gets will do.
-    `own_directory`: that of a system which does not come with Brownout: it goes to machines, and its role, which may
-    lie in it, is played after what every system gets.
+    `title`: the name for users. `name`: the directory of its files, below the directory of all files of a machine.
+    `files`: paths on this machine, by path in that directory. `make`: makes additional files with the machines' own
+    programs, where their root filesystem is available; its listener receives progress messages. `least_java`: the
+    oldest feature release of Java that runs it, 0: it needs no Java. `programs`: by name, the packages that contain
+    them. `ports`: the ports on which each node listens, the clients' port first. `playbook_role`: the Ansible role that
+    installs it; None: the role of every system is enough. `own_directory`: the directory of a system that does not come
+    with Brownout; it is copied to the machines, and its role, which may be in it, is applied after the role of every
+    system.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Finding systems: those that come with Brownout by their name, other people's by their directory."""
+"""Loads systems: those that come with Brownout by name, user-defined ones by directory."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ def known() -> dict[str, Path]:
 
 
 def load_system(name: str = DEFAULT, *, version: str | None = None, directory: Path | None = None) -> System:
-    """The system of this name, or the one that is described in a directory. Raises `InputError`."""
+    """The system of this name, or the one that `directory` describes. Raises `InputError`."""
     if directory is None:
         places = known()
         if name not in places:
             raise InputError(
-                f"there is no system {name!r}; {suggestion(name, places)}; one of your own is named by its directory: "
+                f"there is no system {name!r}; {suggestion(name, places)}; name a system of your own by its directory: "
                 'path = "..."'
             )
         directory = places[name]
     description = read(directory)
     if description.name != name:
         where = place_of_key(description.directory / FILE_NAME, "name")
-        raise InputError(f"{where}: its name is {description.name!r}, and {name!r} was asked for")
+        raise InputError(f"{where}: its name is {description.name!r}, but {name!r} was requested")
     return family(description)(description, version)
 
 
 def family(description: Description) -> type[System]:
-    """The class that a description names, `System` where it names none. Raises `InputError`."""
+    """The class that a description names; `System` by default. Raises `InputError`."""
     if description.class_name is None:
         return System
     where = f"{place_of_key(description.directory / FILE_NAME, 'class')}: class"
     file_name, colon, class_name = description.class_name.partition(":")
     path = description.directory / file_name
     if not colon or not path.is_file():
-        raise InputError(f'{where}: {description.class_name!r} is not "parser.py:Class" with a file that is there')
+        raise InputError(f'{where}: {description.class_name!r} is not "parser.py:Class" with an existing file')
     try:
         module = _module(path)
-    except (Exception, SystemExit) as error:  # a module may end with `sys.exit(...)`, which is not for us to follow
+    except (Exception, SystemExit) as error:  # a user's module may call `sys.exit(...)`
         raise InputError(f"{where}: {path} cannot be loaded: {place_of(error)}") from error
     found = getattr(module, class_name, None)
     if found is None:
         raise InputError(f"{where}: {path} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, System)):
-        raise InputError(f"{where}: {class_name} is no brownout_api.System; derive it from that")
+        raise InputError(f"{where}: {class_name} is not a brownout_api.System; derive it from that")
     return telling(found, description.directory) if description.own_directory else found
 
 
 def _module(path: Path) -> object:
-    """A Python file as a module: ours under their names, others under one made of their path."""
+    """Import a Python file: Brownout's modules by their names, others under a name made from their path."""
     home = catalog.SYSTEMS
     if path.is_relative_to(home):
         return importlib.import_module(".".join(path.relative_to(home.parent).with_suffix("").parts))
@@ -72,7 +72,7 @@ def _module(path: Path) -> object:
             raise InputError(f"{path}: is not a Python file")
         see_beside(path)
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # dataclasses and pickles look themselves up there
+        sys.modules[name] = module  # dataclasses and pickle look up the module by name
         try:
             spec.loader.exec_module(module)
         except BaseException:

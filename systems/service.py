@@ -1,4 +1,4 @@
-"""What a node is told to run: one process, its files, and how long it may take to come and to go."""
+"""What a node runs: one process, its files, and its deadlines for starting and stopping."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path, PurePath
 from typing import Protocol
 
 REMOTE_SYSTEM_DIR = "/opt/brownout/system"
-"""Where the directory of a system's description lies on nodes that do not see this machine's."""
+"""The directory of a system's description on nodes that do not see this machine's files."""
 
 
 def shown_as(path: PurePath) -> Path:
-    """The path at which a node's file is kept in a run's evidence: none of its names is hidden."""
+    """The path at which a node's file is kept in a run's evidence; names that start with a dot are changed."""
     return Path(*(f"dot{part}" if part.startswith(".") else part for part in path.parts))
 
 
 class Place(Protocol):
-    """A node as a system sees it. All paths are as the node itself sees them."""
+    """A node as a system sees it. All paths are valid on the node."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def id(self) -> int:
-        """From 1, unique in the run."""
+        """Counts from 1, unique in the run."""
         ...
 
     @property
@@ -32,12 +32,12 @@ class Place(Protocol):
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """By the name that the role gives them; the first is where the service is reached."""
+        """By the names of the role; clients reach the service at the first one."""
         ...
 
     @property
     def data_dir(self) -> str:
-        """On the node's own disk: what it holds and was synced survives a power cut."""
+        """On the node's own disk: synced files survive a power cut."""
         ...
 
     @property
@@ -47,27 +47,27 @@ class Place(Protocol):
 
     @property
     def var_dir(self) -> str:
-        """What the service says of itself (`service.log`, `events.jsonl`); it need not survive anything."""
+        """The output of the service (`service.log`, `events.jsonl`); it may be lost in a power cut."""
         ...
 
     @property
     def files_dir(self) -> str:
-        """Where the files of the system's version lie (jars, programs)."""
+        """The directory of the system version's files (jars, programs)."""
         ...
 
     @property
     def python(self) -> str:
-        """The Python interpreter that has Brownout's packages."""
+        """A Python interpreter with Brownout's packages."""
         ...
 
     @property
     def python_path(self) -> str:
-        """PYTHONPATH for it: where Brownout's own modules lie."""
+        """PYTHONPATH for `python`: the directory of Brownout's modules."""
         ...
 
     @property
     def is_local(self) -> bool:
-        """Whether it sees this machine's programs under the paths that they have here."""
+        """Whether the node sees this machine's programs under the same paths."""
         ...
 
 
@@ -75,11 +75,11 @@ class Place(Protocol):
 class Service:
     """The one process of a node.
 
-    `files`: texts by their absolute path, written before anything is run. `prepare`: commands to run once, in order,
-    before the first start; what they wrote is synced then. `command`: the process itself, which stays in the
+    `files`: texts by their absolute path, written before any command runs. `prepare`: commands that run once, in order,
+    before the first start; their files are synced afterwards. `command`: the process itself, which stays in the
     foreground. `shows`: directories of this machine that a local node must see. Deadlines are in seconds and unscaled.
-    A service that has not ended by itself by its stop deadline is killed where `kills_at_stop`, else that is an error.
-    `stop_exit_codes`: those that it may come to after SIGTERM, as shells have them (143: ended by SIGTERM itself).
+    If the service still runs at its stop deadline it is killed (`kills_at_stop`), or the stop is an error.
+    `stop_exit_codes`: exit codes that are allowed after SIGTERM, as shells count them (143: ended by SIGTERM).
     Services of a lower `start_order` start first and stop last.
     """
 
@@ -98,27 +98,27 @@ class Service:
 
 
 class Deployment(Protocol):
-    """One run's system on its nodes: what worlds ask."""
+    """One run's system on its nodes, as worlds use it."""
 
     def ports(self, number: int) -> Mapping[str, int]:
-        """The ports that node `number` (from 1) listens on, by name; the first is where its service is reached."""
+        """The ports on which node `number` (from 1) listens, by name; clients reach the service at the first one."""
         ...
 
     def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
-        """What a node runs, once all nodes are known."""
+        """What a node runs; called when all nodes are known."""
         ...
 
     @property
     def collected(self) -> tuple[str, tuple[str, ...]]:
-        """The directory below a node's data directory to bring home, and which files in it, as globs."""
+        """The directory below a node's data directory to collect at the end, and globs of the files in it."""
         ...
 
     @property
     def files_dir(self) -> str:
-        """Where the version's files lie on this machine; empty where it needs none."""
+        """The directory of the version's files on this machine; empty if the version needs no files."""
         ...
 
     @property
     def files_name(self) -> str:
-        """Their directory on machines of their own, below the one that is for all files."""
+        """The name of that directory on other machines, below the directory of all systems' files."""
         ...

@@ -1,4 +1,4 @@
-"""Which settings a role's templates hand to its program: a key that none of them uses would change nothing."""
+"""Finds the settings that a role's templates use: a setting that no template uses would have no effect."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _OF_ALL: Final = frozenset(dir(dict))
 
 
 def settings_used(directory: Path, role: RoleDescription) -> frozenset[str] | None:
-    """The keys that the role's templates name, in the files of this directory too; None where they may use any: all at
-    once, as in a loop, in what another file includes, or in what cannot be read, which is told elsewhere."""
+    """The keys that the role's templates use, including templates in files of this directory.
+
+    None if a template may use any key: it loops over all settings, includes another file, or cannot be read (another
+    check reports that)."""
     if role.setting_argument:
         return None
     found: set[str] = set()
@@ -41,7 +43,7 @@ def _texts(directory: Path, role: RoleDescription) -> Iterator[str]:
 
 
 def _named(template: nodes.Template) -> set[str] | None:
-    """The keys of settings that are named one by one; None where that is not all that is done to them."""
+    """The keys of settings that are used by name; None if the template uses settings in another way."""
     if any(template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends))):
         return None
     keys = [key for each in template.find_all((nodes.Getattr, nodes.Getitem)) if (key := _key(each)) is not None]
@@ -50,7 +52,7 @@ def _named(template: nodes.Template) -> set[str] | None:
 
 
 def _key(node: Any) -> str | None:
-    """The key in `settings.key` or `settings["key"]`; None: it is something else."""
+    """The key in `settings.key` or `settings["key"]`; None for any other expression."""
     if not isinstance(node.node, nodes.Name) or node.node.name != _SETTINGS:
         return None
     if isinstance(node, nodes.Getattr):

@@ -1,12 +1,12 @@
-"""A system under test: what its nodes run in one run, and how it is looked at. The base of every family's class.
+"""A system under test: what its nodes run in a run, and its observer. The base class of every system.
 
 Templates in a description (Jinja2) can use
 - `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
-  (configuration), `var_dir` (what it says), `files_dir` (the version's files);
-- `nodes`: all nodes; `role_nodes.<role>`: those of one role;
-- `system_dir`: where the description's own directory lies, with all that is in it, as the node sees it;
+  (configuration), `var_dir` (output of the service), `files_dir` (the version's files);
+- `nodes`: all nodes; `role_nodes.<role>`: the nodes of one role;
+- `system_dir`: the description's own directory with its files, as the node sees it;
 - `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
-- `python`, `python_path`: an interpreter with Brownout's packages; what the family adds in `variables`.
+- `python`, `python_path`: an interpreter with Brownout's packages; and what the class adds in `variables`.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ KILLED = 137
 
 
 class System:
-    """One version of a system. What is here serves every system whose nodes are alike: override what differs.
+    """One version of a system. The defaults serve every system whose nodes are alike; a class overrides what differs.
 
-    `mutants`: deliberate bugs that it can switch on, by name; `description.promises` says what it is held to.
+    `mutants`: deliberate bugs that it can switch on, by name; `description.promises`: what the checkers may expect.
     """
 
     mutants: Mapping[str, Any] = {}
     least_java = 0
-    """The oldest feature release of Java that its nodes must have; 0: none."""
+    """The oldest feature release of Java that its nodes must have; 0: no Java."""
     has_controller = False
-    """Whether an observer can tell who leads the cluster as a whole."""
+    """Whether an observer reports the leader of the whole cluster."""
     has_partitions = False
-    """Whether an observer can tell who leads each partition and who is in sync."""
+    """Whether an observer reports each partition's leader and in-sync replicas."""
     elects: frozenset[str] = frozenset()
-    """What its observer can have a node lead (`systems.view.Elector`): a "partition", the "cluster" as a whole."""
+    """For what its observer can elect a node (`systems.view.Elector`): a "partition", the whole "cluster"."""
     trace_events: Mapping[str, Sequence[str]] | None = None
-    """The events that its nodes trace, each with its fields; None where that is not known before."""
+    """The events that its nodes trace, each with its fields; None if they are not known in advance."""
 
     def __init__(self, description: Description, version: str | None = None) -> None:
         """Raises `InputError` for a version that the description does not have."""
@@ -69,47 +69,47 @@ class System:
 
     @property
     def files_dir(self) -> str:
-        """Where this version's files lie on this machine; empty where it needs none."""
+        """The directory of this version's files on this machine; empty if it needs no files."""
         return ""
 
     def files(self) -> dict[str, Path]:
-        """This version's files, by their paths below the directory that nodes have for them."""
+        """This version's files, by their paths below the nodes' directory for them."""
         top = Path(self.files_dir)
         if not self.files_dir:
             return {}
         return {str(path.relative_to(top)): path for path in sorted(top.rglob("*")) if path.is_file()}
 
     def prepare(self, on_progress: Callable[[str], None]) -> None:
-        """See that what the nodes need is on this machine. Called before any node is made. Raises `InputError` with
+        """Make sure that this machine has what the nodes need. Called before any node is made. Raises `InputError` with
         what is missing and how to get it."""
         del on_progress
 
-    # ---- what a campaign may ask
+    # ---- what a campaign may set
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
-        """What is wrong with a setting, in words, or None. Here: that it reaches nobody; whether it is one of the
-        program's, the program itself knows."""
+        """What is wrong with a setting, or None. By default: that no template uses it. Whether the program has such a
+        setting only the program knows."""
         del value
-        if type(self).effective is not System.effective:  # which may make others of it
+        if type(self).effective is not System.effective:  # which may derive other settings from it
             return None
         used = settings_used(self.description.directory, self.description.roles[role])
         if used is None or key in used:
             return None
         where = self.description.directory / FILE_NAME
         hint = (
-            suggestion(key, used) if used else "settings are handed over as {{ settings.KEY }}, or by setting_argument"
+            suggestion(key, used) if used else "templates use a setting as {{ settings.KEY }}, or by setting_argument"
         )
-        return f"{key}: [roles.{role}] of {where} has no template that uses it, so that it would change nothing; {hint}"
+        return f"{key}: no template of [roles.{role}] in {where} uses it, so that it would have no effect; {hint}"
 
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
-        """What is wrong with all settings of a node together, or None; complaints begin with `where`."""
+        """What is wrong with all settings of a node together, or None; the message starts with `where`."""
         del role, settings, where
         return None
 
     def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
         """The role of each node, by number. `asked`: roles by node name, as a campaign gives them.
 
-        Raises `InputError` for a node that gets none or several, a role that nobody plays, and names that do not exist.
+        Raises `InputError` for a node without a role or with several, a role without a node, and unknown names.
         """
         roles, names = self.description.roles, [f"n{number}" for number in range(1, count + 1)]
         given = dict(asked)
@@ -125,31 +125,31 @@ class System:
         left = [name for name in names if name not in given]
         takers = [role.name for role in roles.values() if role.nodes in ("all", "rest")]
         if left and not takers:
-            raise InputError(f"roles: {left[0]} plays none; give each node one of: {', '.join(roles)}")
+            raise InputError(f"roles: {left[0]} has no role; give each node one of: {', '.join(roles)}")
         given |= dict.fromkeys(left, takers[0] if takers else "")
         idle = [role for role in takers if role not in given.values()]
         if idle and left:
             raise InputError(
-                f"roles: {idle[0]} is played by nobody, for {takers[0]} takes all nodes that are left; say who plays "
-                'what ([system.roles] n1 = ...), or give one of them nodes = "first", "last" or "named" in system.toml'
+                f"roles: no node has the role {idle[0]}, because {takers[0]} takes all remaining nodes; assign roles "
+                '([system.roles] n1 = ...), or give one of them nodes = "first", "last" or "named" in system.toml'
             )
         if idle and not asked:
-            raise InputError(f"roles: {idle[0]} is played by nobody; give [topology] more nodes")
+            raise InputError(f"roles: no node has the role {idle[0]}; give [topology] more nodes")
         alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
         needed = [name for name in alone if not asked and name not in given.values()]
         if needed:
-            raise InputError(f"roles: {needed[0]} is played by nobody; {self.name} needs more than {count} nodes")
+            raise InputError(f"roles: no node has the role {needed[0]}; {self.name} needs more than {count} nodes")
         return tuple(given[name] for name in names)
 
     def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:
-        """What machines have besides the files, made by their own programs: see `Software`. Here: nothing."""
+        """Additional files of machines, made by their own programs: see `Software`. By default: no files."""
         del root, on_progress
         return {}
 
     # ---- what nodes run
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
-        """A node's settings: the role's defaults with the given ones over them, times multiplied by the scale."""
+        """A node's settings: the role's defaults, overridden by the given ones; times are multiplied by the scale."""
         settings = {**self.description.roles[role].defaults, **given}
         if time_scale == 1.0:
             return settings
@@ -161,29 +161,29 @@ class System:
         return str(max(1, int(int(value) * time_scale))) if is_scaled else value
 
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
-        """What the command gets for these mutants."""
+        """Arguments of the command for these mutants."""
         if mutants:
             raise InputError(f"{self.name} has no mutants: {', '.join(mutants)}")
         return ()
 
     def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
-        """What templates can use beside what every system's can."""
+        """Additional variables of this system's templates."""
         del node, cluster_id
         return {}
 
     def identity(self, cluster_id: str) -> str | None:
-        """The cluster.id in the meta.properties of its nodes' disks; None where that is not known before."""
+        """The cluster.id in meta.properties on its nodes' disks; None if it is not known in advance."""
         del cluster_id
         return None
 
     def shown(self) -> tuple[str, ...]:
-        """The directories of this machine that local nodes must see, beside those that the roles name."""
+        """The directories of this machine that local nodes must see, in addition to those that the roles name."""
         return (self.files_dir,) if self.files_dir else ()
 
-    # ---- how it is looked at
+    # ---- observation
 
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> Observer:
-        """Looks at the cluster from outside. Here: who accepts connections is alive, and more is not known."""
+        """An observer of the cluster. By default: a node that accepts connections is alive; it reports nothing else."""
         del topic
         return PortObserver(members, time_scale)
 
@@ -206,7 +206,7 @@ class Deployed:
 
     @property
     def identity(self) -> str | None:
-        """As of `System`; None where a campaign's settings give the cluster another name."""
+        """As `System.identity`; None if a campaign's settings give the cluster another id."""
         given = [keys for each in self.settings.values() for keys in (each.common, *each.per_node.values())]
         is_given = any("cluster.id" in keys for keys in given)
         return None if is_given else self.system.identity(self.cluster_id)
@@ -225,7 +225,7 @@ class Deployed:
 
     @property
     def software(self) -> Software:
-        """What machines of their own need for this. Raises `InputError` where it is not known."""
+        """What other machines need for this system. Raises `InputError` if it is not known."""
         description = self.system.description
         return Software(
             title=f"{description.title} {self.system.version}".rstrip(),
@@ -254,7 +254,7 @@ class Deployed:
         ]
 
     def service(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> Service:
-        """Raises `InputError` for a template that cannot be filled in."""
+        """Raises `InputError` for a template that cannot be rendered."""
         system, role = self.system, self.role(node.id)
         settings = self._effective(node, time_scale)
         text = self._templates(node, nodes, time_scale)
@@ -281,8 +281,8 @@ class Deployed:
         )
 
     def configuration(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> dict[str, str]:
-        """The texts of a node's configuration files, by their paths below its directory for these. Raises `InputError`
-        for a template that cannot be filled in."""
+        """The texts of a node's configuration files, by their paths below its configuration directory. Raises
+        `InputError` for a template that cannot be rendered."""
         text = self._templates(node, nodes, time_scale)
         return {path: text.file(path, name) for path, name in self.role(node.id).files.items()}
 
@@ -329,45 +329,45 @@ class _Templates:
         )
 
     def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
-        """The text for each setting, none where it is empty. Raises `InputError`."""
+        """The text once for each setting; an empty list for an empty text. Raises `InputError`."""
         pairs = settings.items() if text else ()
         return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
 
     def fill(self, text: str, where: str, **more: str) -> str:
-        """Raises `InputError` naming where the text stands. `more`: values for this text alone."""
+        """Render one text. Raises `InputError` with its place. `more`: values for this text alone."""
         try:
             return self._environment.from_string(text).render(self._values, **more)
-        except Exception as error:  # an expression in a template can raise what Python can
+        except Exception as error:  # an expression in a template can raise any Python exception
             place = f"{self._place(*where.split('.'))} {where}"
-            raise InputError(f"{place}: {text!r} cannot be filled in: {_why(error)}") from error
+            raise InputError(f"{place}: {text!r} cannot be rendered: {_why(error)}") from error
 
     def file(self, path: str, name: str) -> str:
-        """The text of the file at `path`. Raises `InputError` naming the template's file and line."""
+        """Render the template `name` for the file at `path`. Raises `InputError` with the template's file and line."""
         try:
             return self._environment.get_template(name).render(self._values)
         except jinja2.TemplateNotFound as error:
             missing = f"{self._description.directory}/{error.name or name}"
             raise InputError(f"{self._place('files', path)} files: {path!r}: there is no template {missing}") from None
         except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)  # Jinja puts the template's own lines there
+            frames = traceback.extract_tb(error.__traceback__)  # Jinja adds frames with the template's lines
             found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
             line = getattr(error, "lineno", None) or (found[-1] if found else None)
             where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
-            raise InputError(f"{where}: the template cannot be filled in: {_why(error)}") from error
+            raise InputError(f"{where}: the template cannot be rendered: {_why(error)}") from error
 
     def _place(self, *keys: str) -> str:
-        """Where something of the role stands."""
+        """The place of a key of the role in the description."""
         where = place_of_key(self._description.directory / FILE_NAME, "roles", self._role, *keys)
         return f"{where}: [roles.{self._role}]"
 
 
 def _why(error: Exception) -> str:
-    """Jinja's words, or Python's; of what is missing of a node, without the name of our class."""
+    """Jinja's or Python's message; for a missing attribute of a node, without the name of our class."""
     return re.sub(r"^'[\w.]+\.(Node|_StandIn) object'", "a node", str(error))
 
 
 class PortObserver:
-    """Sees who accepts connections, and nothing else."""
+    """Observes only which nodes accept connections."""
 
     def __init__(self, members: Sequence[Member], time_scale: float = 1.0) -> None:
         self._members = tuple(members)
@@ -380,7 +380,7 @@ class PortObserver:
         return View(unfenced=alive, complaints=tuple(filter(None, complaints.values())))
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """There is nothing to create where nothing is known of topics."""
+        """Creates nothing: this observer knows no topics."""
         del assignment, timeout_s
         return None
 

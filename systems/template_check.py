@@ -1,4 +1,4 @@
-"""Fills in all templates of a run's system before anything is started, for nodes that no world has made."""
+"""Renders all templates of a run's system for nodes that do not exist yet, before any node starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from systems.system import Deployed
 
 @dataclass(frozen=True)
 class _StandIn:
-    """A node with values as the namespace world has them."""
+    """A node with the values of the namespace world."""
 
     name: str
     id: int

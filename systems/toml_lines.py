@@ -1,6 +1,6 @@
-"""On which line of a TOML file a key stands: `tomllib` does not say, and a complaint without a line is half of one.
+"""Finds the line of each key in a TOML file; `tomllib` does not report lines, which error messages need.
 
-The scanner below assumes text that `tomllib` has accepted. It understands just enough of TOML to find every key:
+The scanner below expects text that `tomllib` has accepted. It understands just enough of TOML to find every key:
 headers, dotted and quoted keys, strings of all four kinds, arrays over several lines and inline tables.
 """
 
@@ -70,7 +70,7 @@ class _Scanner:
         return path
 
     def _through_arrays(self, keys: Path) -> Path:
-        """A header's parents that are arrays of tables mean their last table."""
+        """A header's parents that are arrays of tables stand for their last table."""
         path: Path = ()
         for key in keys:
             path = (*path, key)
@@ -83,7 +83,7 @@ class _Scanner:
         while True:
             self._skip_space()
             match = _STRING.match(self.text, self.position) or _BARE.match(self.text, self.position)
-            if match is None:  # not TOML; tomllib has said so before
+            if match is None:  # not TOML; tomllib has rejected it before
                 self.position = len(self.text)
                 return tuple(keys)
             quoted = match.group()[0] in "\"'"

@@ -1,7 +1,7 @@
-"""Strict reading of one TOML table: every key is asked for by name and type, and what nobody asked for is refused.
+"""Strict reading of TOML tables: the reader asks for every key by name and type, and all other keys are errors.
 
-A complaint names the file, the line, the table and the key, says what is wrong and what would be right. The first one
-ends the reading; within `TomlSource.telling_all` the reading goes on where it can, and all are told at its end.
+An error names the file, the line, the table and the key, what is wrong and what would be right. The first error ends
+the reading; within `TomlSource.telling_all` the reading continues where it can, and all errors are raised at its end.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class TomlSource:
 
     @classmethod
     def read(cls, path: Path) -> TomlSource:
-        """A file that a user names, which may be a pipe. Raises `InputError` when it is missing, unreadable or not
+        """Read a file that a user names, which may be a pipe. Raises `InputError` when it is missing, unreadable or not
         UTF-8."""
-        return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))  # some editors begin with a BOM
+        return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
 
     @classmethod
     def read_stored(cls, path: Path) -> TomlSource:
-        """A file of a store, which must be a regular one. Raises as `read`."""
+        """Read a file of a store, which must be a regular file. Raises as `read`."""
         return cls._read(path, read_text)
 
     @classmethod
@@ -74,8 +74,8 @@ class TomlSource:
         return Table(self, (), self.data)
 
     def _refuse_excess(self) -> None:
-        """Raise `InputError` for what TOML can write and nothing here can use, wherever it stands: whole numbers beyond
-        64 bits, which nobody can count to, and texts that cannot be a path or an argument."""
+        """Raise `InputError` for values that TOML allows and Brownout cannot use: whole numbers beyond 64 bits, and
+        texts that cannot be a path or an argument."""
         left: list[tuple[KeyPath, Any]] = [((), self.data)]
         while left:
             path, value = left.pop()
@@ -95,14 +95,14 @@ class TomlSource:
 
     @property
     def complained(self) -> bool:
-        """Whether something was refused that is to be told at the end of `telling_all`: what was read is not whole."""
+        """Whether an error waits for the end of `telling_all`: what was read so far is incomplete."""
         return bool(self._complaints)
 
     @contextlib.contextmanager
     def telling_all(self) -> Iterator[None]:
-        """Within this a complaint about one key, or about what `attempt` reads, does not end the reading.
+        """Within this, an error about one key, or in what `attempt` reads, does not end the reading.
 
-        Invariant: no complaint is forgotten. All are raised at the end as one `InputError`, in the order of lines."""
+        Invariant: no error is lost. All are raised at the end as one `InputError`, in the order of lines."""
         self._complaints = told = []
         try:
             yield
@@ -114,7 +114,7 @@ class TomlSource:
             raise _as_one(self.name, told)
 
     def attempt(self, read: Callable[[], _T], otherwise: _T) -> _T:
-        """What `read` gives; within `telling_all`, `otherwise` when it complains."""
+        """The result of `read`; within `telling_all`, `otherwise` when it raises."""
         try:
             return read()
         except InputError as error:
@@ -122,14 +122,14 @@ class TomlSource:
             return otherwise
 
     def complain(self, error: InputError) -> None:
-        """Raise a complaint, or keep it for the end of `telling_all`."""
+        """Raise an error, or keep it for the end of `telling_all`."""
         if self._complaints is None:
             raise error
         self._complaints.append(error)
 
 
 class Table:
-    """A table that is being read. Ask for each key once, then call `done()`."""
+    """A table during reading. Read each key once, then call `done()`."""
 
     def __init__(self, source: TomlSource, path: KeyPath, data: Mapping[str, Any]) -> None:
         self.source = source
@@ -141,11 +141,11 @@ class Table:
         return key in self.data
 
     def refuse(self, message: str, key: str | int | None = None) -> NoReturn:
-        """Raise the complaint that `error` makes."""
+        """Raise the error that `error` makes."""
         raise self.error(message, key)
 
     def error(self, message: str, key: str | int | None = None) -> InputError:
-        """A complaint about this table, or about one key of it."""
+        """An `InputError` about this table, or about one key of it."""
         path = self.path if key is None else (*self.path, key)
         return InputError(f"{self.source.name}:{self.source.line(path)}: {self._label()}{message}")
 
@@ -154,14 +154,14 @@ class Table:
         return f"[{'.'.join(names)}] " if names else ""
 
     def done(self) -> None:
-        """Refuse the keys that nobody asked for, with the nearest that exists."""
+        """Reject keys that were not read, with the nearest known key."""
         for key in self.data:
             if key not in self._asked:
                 self.source.complain(self.error(f"unknown key {key!r}; {suggestion(key, self._asked)}", key))
 
     def _attempt(self, key: str, default: Any, read: Callable[[], Any]) -> Any:
-        """What `read` gives. A wrong value of a key that need not be there is a complaint like others: the default
-        stands for it until all are told."""
+        """The result of `read`. Within `telling_all`, an optional key with a wrong value has its default until all
+        errors are raised."""
         self._asked.add(key)
         return read() if default is _MISSING else self.source.attempt(read, default)
 
@@ -199,7 +199,7 @@ class Table:
         return value
 
     def integer_if_given(self, key: str, *, minimum: int | None = None) -> int | None:
-        """None where the key is absent: what stands for it follows from other keys."""
+        """None if the key is absent: its value then follows from other keys."""
         if key not in self.data:
             self._asked.add(key)
             return None
@@ -239,7 +239,7 @@ class Table:
         return tuple(self._attempt(key, default, read))
 
     def range(self, key: str, default: tuple[float, float] = _MISSING) -> tuple[float, float]:
-        """`[low, high]`, both positive, in the unit that the key's name ends with."""
+        """`[low, high]`, both positive, in the unit at the end of the key's name."""
         pair: tuple[float, float] = self._attempt(key, default, lambda: self._read_range(key, default))
         return pair
 
@@ -268,7 +268,7 @@ class Table:
         return Table(self.source, (*self.path, key), data)
 
     def tables(self, key: str) -> list[Table]:
-        """The tables of `[[key]]`, none when it is absent."""
+        """The tables of `[[key]]`; empty when the key is absent."""
         items = self._attempt(key, [], lambda: self._read_tables(key))
         return [Table(self.source, (*self.path, key, index), item) for index, item in enumerate(items)]
 
@@ -285,13 +285,13 @@ class Table:
 
 
 def place_of_key(path: Path, *keys: str | int) -> str:
-    """`file:line` of a key in a TOML file, for who finds something wrong with its value once the file is read."""
+    """`file:line` of a key in a TOML file, for errors that are found after the file was read."""
     source = TomlSource.read(path)
     return f"{source.name}:{source.line(keys)}"
 
 
 def suggestion(word: str, known: Collection[str]) -> str:
-    """`did you mean "x"?`, or the list of what is known when nothing is near."""
+    """`did you mean "x"?`, or the list of known words when none of them is near."""
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]!r}?"
@@ -320,6 +320,6 @@ def _line_of(name: str, text: str) -> int:
 
 
 def _line_in(message: str) -> int:
-    """`tomllib` says `(at line 3, column 4)` or `(at end of document)`."""
+    """`tomllib` reports `(at line 3, column 4)` or `(at end of document)`."""
     _, found, rest = message.partition("at line ")
     return int(rest.split(",")[0]) if found else 1

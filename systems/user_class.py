@@ -1,4 +1,4 @@
-"""A user's class of a system in use: what its methods raise is told as any other mistake in the user's files."""
+"""Wraps a user's class of a system: an exception in its methods becomes an error with file and line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from systems.errors import ClusterError, InputError
 from systems.system import System
 from workloads.user_module import place_within
 
-# Called where a run is under way, by who can tell that in its record.
+# Methods that are called during a run; their callers write errors to the run's journal.
 _LEFT = "observe"
 
 
 def telling(found: type[System], directory: Path) -> type[System]:
-    """The class, whose methods that are the user's raise nothing unforeseen: `InputError` with file and line instead.
-    `directory`: where the user's files lie."""
+    """The class with its user-defined methods wrapped: an unforeseen exception becomes an `InputError` with file and
+    line. `directory`: the directory of the user's files."""
     own: dict[str, Any] = {"__module__": found.__module__, "__doc__": found.__doc__}
     for name in dir(System):
         theirs = inspect.getattr_static(found, name)
@@ -39,7 +39,7 @@ def _telling(method: Callable[..., Any], directory: Path) -> Callable[..., Any]:
     def told(*given: Any, **named: Any) -> Any:
         try:
             return method(*given, **named)
-        except (InputError, ClusterError):  # their words are for people already
+        except (InputError, ClusterError):  # their messages are meant for users
             raise
         except (Exception, SystemExit) as error:
             raise InputError(place_within(directory, error, method)) from error

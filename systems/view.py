@@ -1,4 +1,4 @@
-"""A cluster as its own answers show it: who leads what, who is in sync, who is alive."""
+"""A cluster as its nodes report it: leaders, in-sync replicas, live nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Member:
-    """A service as clients reach it, by its first port. `ports`: all of its role, by name."""
+    """A service as clients reach it, by its first port. `ports`: all ports of its role, by name."""
 
     name: str
     id: int
@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """`leader` is None while nobody leads."""
+    """`leader` is None while there is no leader."""
 
     leader: str | None
     leader_epoch: int
@@ -30,22 +30,22 @@ class PartitionState:
 
     @property
     def whole(self) -> bool:
-        """Led, and every replica in sync."""
+        """The partition has a leader, and every replica is in sync."""
         return self.whole_without(())
 
     def whole_without(self, nodes: Collection[str]) -> bool:
-        """Led, and every replica in sync but for those on these nodes."""
+        """The partition has a leader, and every replica is in sync except those on these nodes."""
         return self.leader is not None and set(self.isr) >= set(self.replicas) - set(nodes)
 
 
 @dataclass(frozen=True)
 class View:
-    """What the cluster looked like at one moment, by whoever was believed.
+    """The state of the cluster at one moment, from the answers that the observer trusts.
 
-    `controller`: who leads the cluster as a whole (a metadata quorum's leader, a Raft leader); None when nobody is
-    known to. `unfenced`: those known to be alive; `certain`: whether that is from who decides it, for others may still
-    tell of what was. `partitions`: empty for systems that have none. `complaints`: what
-    stood in the way of seeing more.
+    `controller`: the leader of the whole cluster (a metadata quorum's leader, a Raft leader); None if unknown.
+    `unfenced`: the nodes that are known to be alive; `certain`: whether `unfenced` is from the component that decides
+    it (other answers may be out of date). `partitions`: empty for systems that have none. `complaints`: why the view is
+    incomplete.
     """
 
     controller: str | None = None
@@ -65,17 +65,17 @@ class View:
 
 
 class Observer(Protocol):
-    """Looks at one run's cluster from outside. Safe to use from one thread at a time.
+    """Observes one run's cluster from outside. It is used from one thread at a time.
 
-    One that a user brought raises `RunError` where it does what it may not (`orchestrator.worlds.observer_guard`)."""
+    A user's observer that breaks its rules raises `RunError` (`orchestrator.worlds.observer_guard`)."""
 
     def view(self) -> View:
-        """How the cluster looks now; an empty view with complaints when nobody answers. Never raises."""
+        """The state of the cluster now; an empty view with complaints when no node answers. Never raises."""
         ...
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """One attempt to create the observed topic with these replicas (node ids, the preferred leader first); None
-        when it is there, else what stands in the way."""
+        """One attempt to create the observed topic with these replicas (node ids, the preferred leader first). None
+        when the topic exists; otherwise the reason why not."""
         ...
 
     def close(self) -> None: ...
@@ -83,9 +83,9 @@ class Observer(Protocol):
 
 @runtime_checkable
 class Elector(Protocol):
-    """What the observer of a system that `elects` can do besides."""
+    """The additional method of the observer of a system that `elects`."""
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """One attempt to have a node lead a partition, or without one the cluster as a whole, by the system's own
-        clean election; None when it does, else what stands in the way. To be called again until then."""
+        """One attempt to make a node the leader of a partition, or of the whole cluster when `partition` is None, by
+        the system's own clean election. None when it is the leader; otherwise why not. Callers repeat it until None."""
         ...

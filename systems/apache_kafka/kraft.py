@@ -1,4 +1,4 @@
-"""Apache Kafka with KRaft: its own quorum of controllers, on the brokers themselves or on nodes of their own."""
+"""Apache Kafka with KRaft: a quorum of controllers, on the brokers themselves or on nodes of their own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from systems.view import Member
 
 _BROKER = "broker"
 
-# The times that decide who is taken for gone, and how often that is asked, with Kafka's own values for them. A node
-# that is twelve times slower would lose each election of a second, and end itself after a minute without a quorum.
+# Timeouts that decide when a node counts as gone, and their polling intervals, with Kafka's defaults. Unscaled, a node
+# that is twelve times slower would lose each election of a second, and exit after a minute without a quorum.
 _TIMES = {
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.election.backoff.max.ms": "1000",
@@ -30,7 +30,7 @@ _TIMES = {
     "replica.lag.time.max.ms": "30000",
 }
 
-# What makes a node a part of this run's cluster; a second value of them would be the one that counts.
+# Keys that make a node part of this run's cluster; a second value in the file would override the run's.
 _GIVEN = frozenset(
     {
         "process.roles",
@@ -51,7 +51,7 @@ _GIVEN = frozenset(
 
 
 class Kraft(JavaSystem):
-    """Brokers are controllers as well, unless a campaign's roles name controllers: then these alone are the quorum."""
+    """Brokers are controllers as well, unless a campaign's roles name controllers: then only these form the quorum."""
 
     has_controller = True
     has_partitions = True
@@ -59,22 +59,22 @@ class Kraft(JavaSystem):
     archived_role = _BROKER
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
-        """Kafka itself knows its keys, and passes over those that it does not know."""
+        """Kafka checks its keys itself, and ignores keys that it does not know."""
         del role
         if key in _GIVEN:
-            return f"{key}: is given to each node by the run; leave it out (who is what: [system.roles])"
+            return f"{key}: the run gives it to each node; leave it out (roles are assigned by [system.roles])"
         if "\n" in str(value):
-            return f"{key}: a value has one line"
+            return f"{key}: the value must be a single line"
         return None
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
-        """Where everything takes longer those timeouts have to that nobody has set as well."""
+        """The time scale also multiplies timeouts that the campaign does not set."""
         return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
 
     def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
         roles = super().assign_roles(count, asked)
         if _BROKER not in roles:
-            raise InputError(f"roles: {_BROKER} is played by nobody; name fewer nodes")
+            raise InputError(f"roles: no node has the role {_BROKER}; name fewer nodes")
         return roles
 
     def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
@@ -90,8 +90,8 @@ class Kraft(JavaSystem):
 
 
 def kraft_cluster_id(cluster_id: str) -> str:
-    """A cluster id as Kafka wants it: 16 bytes as base64 for URLs, 22 characters. It does not begin with a hyphen, by
-    which `format` would take it for an option."""
+    """A cluster id in Kafka's format: 16 bytes as base64 for URLs, 22 characters. It does not start with a hyphen,
+    because `format` would take it for an option."""
     digest = hashlib.sha256(cluster_id.encode()).digest()
     texts = (base64.urlsafe_b64encode(digest[at : at + 16]).decode().rstrip("=") for at in range(len(digest) - 15))
     return next((text for text in texts if not text.startswith("-")), "A" * 22)

@@ -1,4 +1,4 @@
-"""Apache Kafka with ZooKeeper, 0.10 to 3.9: jars and a Java on the nodes, ZooKeeper's own record to look at it."""
+"""Apache Kafka with ZooKeeper, 0.10 to 3.9: runs jars on the nodes' Java; the observer reads ZooKeeper's znodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from systems.view import Member
 
 _BROKER, _ZOOKEEPER = "broker", "zookeeper"
 
-# What makes a node a part of this run's cluster; a second value of them would be the one that counts.
+# Keys that make a node part of this run's cluster; a second value in the file would override the run's.
 _GIVEN = {
     _BROKER: frozenset({"broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}),
     _ZOOKEEPER: frozenset({"dataDir", "dataLogDir", "clientPort", "clientPortAddress", "tickTime"}),
@@ -22,9 +22,9 @@ _GIVEN = {
 
 
 class ZooKeeperKafka(JavaSystem):
-    """One node is ZooKeeper, and the others are brokers.
+    """One node is ZooKeeper, the others are brokers.
 
-    There is no class archive: a broker alone, without a ZooKeeper, does not come far enough to make one."""
+    There is no class archive: a single broker without ZooKeeper does not start far enough to make one."""
 
     least_java = 11
     has_controller = True
@@ -32,23 +32,23 @@ class ZooKeeperKafka(JavaSystem):
     elects = frozenset({"partition", "cluster"})
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:
-        """Kafka and ZooKeeper know their keys themselves, and pass over those that they do not know."""
+        """Kafka and ZooKeeper check their keys themselves, and ignore keys that they do not know."""
         if key in _GIVEN[role]:
-            return f"{key}: is given to each node by the run; leave it out (who is what: [system.roles])"
+            return f"{key}: the run gives it to each node; leave it out (roles are assigned by [system.roles])"
         if "\n" in str(value):
-            return f"{key}: a value has one line"
+            return f"{key}: the value must be a single line"
         return None
 
     def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
         roles = super().assign_roles(count, asked)
         if roles.count(_ZOOKEEPER) != 1:
-            raise InputError(f"roles: {_ZOOKEEPER} is played by {roles.count(_ZOOKEEPER)} nodes; it must be one")
+            raise InputError(f"roles: {roles.count(_ZOOKEEPER)} nodes have the role {_ZOOKEEPER}; it must be one")
         if _BROKER not in roles:
-            raise InputError(f"roles: {_BROKER} is played by nobody; give [topology] more nodes")
+            raise InputError(f"roles: no node has the role {_BROKER}; give [topology] more nodes")
         return roles
 
     def variables(self, node: Place, cluster_id: str) -> dict[str, Any]:
-        """Besides, `has_admin`: whether this ZooKeeper would open another port, for administrators."""
+        """Adds `has_admin`: whether this ZooKeeper would open another port, for administrators."""
         return {**super().variables(node, cluster_id), "has_admin": int(self.version.split(".")[0]) >= 3}
 
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> ZooKeeperObserver:

@@ -1,4 +1,4 @@
-"""Looking at a Kafka cluster through its ZooKeeper: the control plane's own record of who does what."""
+"""Observes a Kafka cluster through its ZooKeeper, which stores controller, leaders and in-sync replicas."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ TOLD_S = 2.0
 
 @dataclass(frozen=True)
 class BrokerReport:
-    """What a broker tells clients: by node id who controls (-1: nobody that it knows of) and who leads each partition.
-    It knows from the controller, so it is later than ZooKeeper."""
+    """What a broker reports to clients, by node id: the controller (-1: the broker knows none) and each partition's
+    leader. The broker learns it from the controller, so it lags behind ZooKeeper."""
 
     controller: int = -1
     leaders: Mapping[int, int] = field(default_factory=dict)
 
 
 Ask = Callable[[Member, str, float], BrokerReport]
-"""What this broker tells of a topic within so many seconds; an empty answer where it does not."""
+"""What a broker reports of a topic within a number of seconds; an empty report when it does not answer."""
 
 
 class ZooKeeperObserver:
-    """Sees one topic. `members`: all nodes; those that are no brokers are ZooKeepers, alive when one answers."""
+    """Observes one topic. `members`: all nodes; those that are not brokers are ZooKeepers, alive when one answers."""
 
     def __init__(
         self,
@@ -61,10 +61,12 @@ class ZooKeeperObserver:
         except UnansweredError as error:
             return View(complaints=(f"ZooKeeper does not answer ({error})",))
         except (ValueError, KeyError, TypeError) as error:
-            return View(complaints=(f"ZooKeeper holds what Kafka does not write ({type(error).__name__}: {error})",))
+            return View(
+                complaints=(f"ZooKeeper has content that Kafka does not write ({type(error).__name__}: {error})",)
+            )
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """As Kafka's own tool did before brokers could be asked: the controller sees the topic's znode."""
+        """As Kafka's tool did before KIP-4: write the topic's znode; the controller creates the topic."""
         del timeout_s
         replicas = {str(number): list(ids) for number, ids in enumerate(assignment)}
         try:
@@ -74,34 +76,34 @@ class ZooKeeperObserver:
                 return None
         except UnansweredError as error:
             return f"ZooKeeper does not answer ({error})"
-        return "no broker has made its znodes yet"
+        return "no broker has created its znodes yet"
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """The next thing that has to be done for it; Kafka knows no election that names its winner.
+        """Take the next step of the election; Kafka has no election that names its winner.
 
-        A controller ends its term when its znode is removed, and brokers race for the next. A leader is the first of a
-        partition's replicas once the controller is told to prefer it; putting it first is a reassignment."""
+        A controller ends its term when its znode is removed; then the brokers compete for the next term. On
+        request, the controller elects the first of a partition's replicas; a reassignment puts a replica first."""
         try:
             return self._elect_controller(node) if partition is None else self._elect_leader(node, partition)
         except UnansweredError as error:
             return f"ZooKeeper does not answer ({error})"
         except (ValueError, KeyError, TypeError) as error:
-            return f"ZooKeeper holds what Kafka does not write ({type(error).__name__}: {error})"
+            return f"ZooKeeper has content that Kafka does not write ({type(error).__name__}: {error})"
 
     def _elect_controller(self, node: str) -> str | None:
         if node in self._others:
-            return f"{node} is no broker"
+            return f"{node} is not a broker"
         controller = self._controller()
         member = next((broker for broker in self._brokers.values() if broker.name == controller), None)
         if member is None:
-            return "nobody controls"
-        # One that is relieved while it takes over fails at that, and then relieves whoever has come after it.
+            return "there is no controller"
+        # A controller that loses its znode while it takes over fails, and then removes its successor's znode.
         if self._ask(member, self._topic, self._told_s).controller != member.id:
-            return f"{controller} was elected controller, and does not yet tell clients so"
+            return f"{controller} was elected controller, but does not yet report it to clients"
         if controller == node:
             return None
         self._znodes.delete(CONTROLLER)
-        return f"{controller} controlled, and was relieved"
+        return f"the term of the controller {controller} was ended"
 
     def _elect_leader(self, node: str, partition: int) -> str | None:
         wanted = next((broker.id for broker in self._brokers.values() if broker.name == node), None)
@@ -118,10 +120,10 @@ class ZooKeeperObserver:
             return f"{state.replicas[0]} is preferred; the controller was asked to prefer {node}"
         if state.leader != node:
             self._create(ELECTION, {"version": 1, "partitions": [content]})
-            return f"{state.leader or 'nobody'} leads; the controller was asked to elect {node}"
-        # It may not have heard of it yet: until then clients are turned away.
+            return f"the leader is {state.leader or 'unknown'}; the controller was asked to elect {node}"
+        # The broker may not know of its election yet; until then it rejects clients.
         told = self._ask(self._brokers[wanted], self._topic, self._told_s).leaders.get(partition, -1)
-        return None if told == wanted else f"{node} was elected, and does not yet tell clients so"
+        return None if told == wanted else f"{node} was elected, but does not yet report it to clients"
 
     def _controller(self) -> str | None:
         content = self._znodes.read(CONTROLLER)
@@ -140,7 +142,7 @@ class ZooKeeperObserver:
         found = {}
         for number, replicas in sorted(self._replicas().items()):
             content = self._znodes.read(f"{TOPICS}/{self._topic}/partitions/{number}/state")
-            # The controller writes it when it has chosen the first leader.
+            # The controller writes this znode when it has chosen the first leader.
             state: dict[str, Any] = json.loads(content) if content else {"leader": -1, "leader_epoch": -1, "isr": []}
             leader = None if state["leader"] < 0 else self._name(state["leader"])
             isr, names = self._names(state["isr"]), self._names(replicas)

@@ -1,4 +1,4 @@
-"""A ZooKeeper's znodes: read, made and removed within a deadline each, on a session that renews itself."""
+"""Reads, creates and deletes ZooKeeper's znodes, each within a deadline, on a session that renews itself."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ class Znodes(Protocol):
     """What the observer needs of ZooKeeper. All raise `UnansweredError`."""
 
     def read(self, path: str) -> bytes | None:
-        """None: there is no such znode."""
+        """The content; None if the znode does not exist."""
         ...
 
     def children(self, path: str) -> list[str] | None:
-        """The names below a znode; None: there is no such znode."""
+        """The names below a znode; None if the znode does not exist."""
         ...
 
     def create(self, path: str, content: bytes) -> bool:
-        """Whether it was made; not when there is one already, or nothing above it."""
+        """Whether it was created; False when it exists already, or when its parent does not exist."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove it, if it is there."""
+        """Delete it if it exists."""
         ...
 
     def close(self) -> None: ...
 
 
 class ZooKeeperClient:
-    """Znodes of a running ZooKeeper. Made before ZooKeeper runs, it connects as soon as it can, and does so again
-    whenever it was cut off; while it is not connected every question is `UnansweredError` at once."""
+    """Znodes of a running ZooKeeper. The client may be made before ZooKeeper runs: it connects as soon as it can, and
+    reconnects after each lost connection. While it is not connected, every call raises `UnansweredError` at once."""
 
     def __init__(self, hosts: Sequence[str], time_scale: float = 1.0) -> None:
-        """`hosts`: address:port each."""
+        """`hosts`: a list of `address:port`."""
         self._answer_s = ANSWER_S * time_scale
         logger = logging.getLogger("brownout.zookeeper")
-        logger.setLevel(logging.CRITICAL)  # that it is not there is what complaints are for
+        logger.setLevel(logging.CRITICAL)  # a view's complaints report a lost connection
         retry = {"max_tries": -1, "delay": RECONNECT_S, "backoff": 1, "max_delay": RECONNECT_S}
         self._client = KazooClient(
             ",".join(hosts), timeout=SESSION_S * time_scale, connection_retry=retry, logger=logger
@@ -83,12 +83,12 @@ class ZooKeeperClient:
             return
 
     def close(self) -> None:
-        """End the session; it does not matter whether ZooKeeper is still there."""
+        """End the session, whether ZooKeeper still runs or not."""
         self._client.stop()
         self._client.close()
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """Raises `UnansweredError`, and what kazoo raises for znodes that are or are not there."""
+        """Raises `UnansweredError`, and kazoo's errors for existing or missing znodes."""
         if not self._client.connected:
             raise UnansweredError("not connected")
         try:

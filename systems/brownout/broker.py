@@ -1,4 +1,4 @@
-"""Brownout's own broker as a system under test: its settings' schema, its mutants, the Kafka protocol to look at it."""
+"""Brownout's own broker as a system under test: its settings, its mutants, and an observer of the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from systems.view import Member
 
 _KEYS = {f.metadata["key"]: f for f in fields(BrokerConfig) if "key" in f.metadata}
 _VOTERS = "quorum.voters"
-"""To a campaign a number: so many of the nodes, from the first on, vote in the metadata quorum; all where it is not
-given. The template makes the broker's list of it."""
+"""In a campaign, a number N: the first N nodes vote in the metadata quorum; by default all nodes. The template turns it
+into the broker's list of voters."""
 _TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")}
 """The settings that are times, with their defaults, in milliseconds."""
 
 
 class Brownout(System):
-    """Every node is a broker, and a voter of the metadata quorum unless the campaign has fewer of them (K595-1)."""
+    """Every node is a broker, and a voter of the metadata quorum unless the campaign sets fewer voters (K595-1)."""
 
     mutants: Mapping[str, Any] = {**MUTANTS, **BENIGN}
     has_controller = True
@@ -50,8 +50,8 @@ class Brownout(System):
         return None
 
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
-        """Have the broker itself look: some keys make sense only together."""
-        del role  # there is one
+        """Let the broker validate the whole configuration, because some keys depend on each other."""
+        del role  # there is one role
         address = {"node.id": "1", "listeners": "n:1", _VOTERS: "1@n:1", "log.dir": "log"}
         try:
             BrokerConfig.from_properties(
@@ -62,7 +62,7 @@ class Brownout(System):
         return None
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
-        """Where everything takes longer all timeouts have to, those that nobody has set as well."""
+        """The time scale also multiplies timeouts that the campaign does not set."""
         return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
 
     def identity(self, cluster_id: str) -> str | None:

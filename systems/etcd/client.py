@@ -1,7 +1,7 @@
 """The register client of etcd: a key's value is one register.
 
-The option `reads` says how they are asked: `linearizable` (etcd's default: the member makes sure first that it has all
-that was acknowledged before) or `serializable` (from what it has).
+The option `reads` selects the kind of reads: `linearizable` (etcd's default: the member first makes sure that it has
+all acknowledged changes) or `serializable` (the member answers from its own state).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from systems.etcd.gateway import Gateway, GatewayError, NotConnectedError, decod
 from workloads.api import Refused, RegisterClient
 
 READS: Final = ("linearizable", "serializable")
-# What etcd says before it has handed a change to Raft, or when its own Raft did not take it: it will never be applied.
-# All other errors leave it open: those of time, and "database space exceeded", which is also said of a change that was
-# applied all the same.
+# Errors that etcd returns before it proposes a change to Raft, or when its Raft rejects it: the change will never be
+# applied. All other errors leave the outcome open: timeouts, and "database space exceeded", which etcd also returns for
+# a change that was applied.
 _NEVER_APPLIED: Final = (
     "etcdserver: too many requests",
     "etcdserver: request is too large",
     "raft proposal dropped",
 )
-_CONNECT_SHARE: Final = 0.2  # of an operation's time: others are to be tried within it
+_CONNECT_SHARE: Final = 0.2  # of an operation's time, so that the client can try other members within it
 _ANY_KEY: Final = "k0"
 
 
 class EtcdClient(RegisterClient):
-    """Prefers the first endpoint; one that does not answer at the beginning is passed over."""
+    """Prefers the first endpoint; skips endpoints that do not answer at the start."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
-        """Raises OSError when no member answers a read, TypeError for an option that there is not."""
+        """Raises OSError when no member answers a read, TypeError for an unknown option."""
         super().__init__(endpoints, timeout_s, options)
         reads = self.options.get("reads", READS[0])
         if reads not in READS or set(self.options) - {"reads"}:
@@ -64,8 +64,8 @@ class EtcdClient(RegisterClient):
             self._gateway = None
 
     def _find_member(self) -> None:
-        """Stay with the first member that answers a read, asked as this client's reads are: to write where nobody
-        leads, or where the leader cannot be reached, would only leave one open outcome after the other."""
+        """Stay with the first member that answers a read of this client's kind. Without a reachable leader, writes
+        would only leave one open outcome after the other."""
         troubles = []
         for _ in self.endpoints:
             try:
@@ -82,7 +82,7 @@ class EtcdClient(RegisterClient):
         return {**request, "serializable": True} if self._serializable else request
 
     def _change(self, path: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Raises `Refused` for a change that will certainly never be applied; anything else leaves it open."""
+        """Raises `Refused` for a change that will certainly never be applied; other exceptions leave it open."""
         try:
             return self._ask(path, request)
         except GatewayError as error:
@@ -94,7 +94,7 @@ class EtcdClient(RegisterClient):
         return self._connection().ask(path, request, self.timeout_s if timeout_s is None else timeout_s)
 
     def _connection(self) -> Gateway:
-        """The connection to the present member, or to the next one that takes one. Raises `Refused`."""
+        """The connection to the current member, or to the next one that accepts a connection. Raises `Refused`."""
         if self._gateway is not None and self._gateway.is_open:
             return self._gateway
         self.close()
@@ -116,7 +116,7 @@ class EtcdClient(RegisterClient):
 
 
 def _number(content: bytes) -> int:
-    """What the bytes of a value say: the number that `_put` makes them of, or that there is none."""
+    """The number in a value's bytes, as `_put` writes it; `NOT_A_VALUE` for other bytes."""
     try:
         number = int(content)
     except ValueError:

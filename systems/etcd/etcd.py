@@ -1,4 +1,4 @@
-"""etcd as a system under test: which flags are the run's own, and its members' own words on who leads them."""
+"""etcd as a system under test: the flags that the run sets, and an observer that asks each member for its leader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from systems.system import System
 from systems.view import Member, View
 
 ASK_S: Final = 0.7
-# What the description's command says, because the run depends on it.
+# Flags in the description's command, because the run depends on them.
 _OF_THE_RUN: Final = frozenset(
     {
         "name",
@@ -44,9 +44,9 @@ class Etcd(System):
         if key.startswith("-"):
             return f"{key}: write etcd's flag without the hyphens before it: {key.lstrip('-')!r}"
         if key in _OF_THE_RUN:
-            return f"{key}: the run gives this flag itself; leave it out"
+            return f"{key}: the run sets this flag itself; leave it out"
         if key in _IN_MS and not (is_whole(str(value)) and int(value) > 0):
-            return f"{key}: {value!r} is no whole number of milliseconds"
+            return f"{key}: {value!r} is not a whole number of milliseconds"
         return None
 
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
@@ -63,7 +63,7 @@ class Etcd(System):
 
 @dataclass(frozen=True)
 class _Status:
-    """What a member says of itself. Members' ids are etcd's own; `leader` is None while it knows none."""
+    """What a member reports of itself. Member ids are etcd's; `leader` is None while the member knows none."""
 
     id: str
     leader: str | None
@@ -71,16 +71,16 @@ class _Status:
 
 
 class EtcdObserver:
-    """Asks every member at once for its status, on connections of their own and with a short deadline.
+    """Asks all members concurrently for their status, on separate connections and with a short deadline.
 
-    The controller is the Raft leader of the newest term that anybody who knows a leader is in. Alive is who follows it:
-    a member that answers but is cut off from it takes no writes.
+    The controller is the Raft leader of the newest term among the members that know a leader. A member is alive if it
+    follows that leader: a member that answers but is cut off from the leader accepts no writes.
     """
 
     def __init__(self, members: Sequence[Member], time_scale: float = 1.0) -> None:
         self._members = tuple(members)
         self._patience_s = ASK_S * time_scale
-        self._names: dict[str, str] = {}  # of members by etcd's ids, for a leader that does not answer any more
+        self._names: dict[str, str] = {}  # members' names by etcd's ids, for a leader that no longer answers
         self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="observer")
 
     def view(self) -> View:
@@ -98,7 +98,7 @@ class EtcdObserver:
         return View(controller=controller, epoch=newest.term, unfenced=frozenset(following), complaints=complaints)
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """There is nothing to create."""
+        """etcd has no topics."""
         del assignment, timeout_s
         return None
 
@@ -106,7 +106,7 @@ class EtcdObserver:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _status(self, member: Member) -> _Status | str:
-        """A member's status, or what stood in the way."""
+        """A member's status, or why it is not known."""
         try:
             gateway = Gateway(member.address, member.port, self._patience_s)
             try:

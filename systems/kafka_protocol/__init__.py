@@ -1,1 +1,1 @@
-"""What systems that speak the Kafka protocol share: asking them, looking at them, reading their logs."""
+"""Shared by systems that speak the Kafka protocol: a client, an observer, and a reader of log files."""

@@ -1,7 +1,7 @@
-"""Having a node lead a partition, by Kafka's own clean election.
+"""Makes a node the leader of a partition, by Kafka's clean election.
 
-Kafka knows no election that names its winner: the leader is the first of a partition's replicas once the controller is
-told to prefer it (ElectLeaders, KIP-460), and putting it first is a reassignment (KIP-455).
+Kafka has no election that names its winner. ElectLeaders (KIP-460) makes the first of a partition's replicas the
+leader, and a reassignment (KIP-455) puts a replica first.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def elect_leader(
     partition: tuple[str, int],
     timeout_s: float,
 ) -> str | None:
-    """The next thing that has to be done, asked of the broker at `address`; None when it is done, else what it was.
+    """The next step, sent to the broker at `address`; None when the node is the leader, otherwise what was done.
 
-    `wanted`: the node, by name and id; `replicas`: the ids of those of `state`; `partition`: topic and number.
+    `wanted`: the node's name and id; `replicas`: the ids of the replicas of `state`; `partition`: topic and number.
     """
     (node, number), (topic, index) = wanted, partition
     if node not in state.replicas:
@@ -57,4 +57,4 @@ def elect_leader(
         return str(error)
     results = [each for found in answer.replica_election_results for each in found.partition_result]
     refused = next((each for each in results if each.error_code != ErrorCode.NONE), None)
-    return f"{state.leader or 'nobody'} leads" + ("" if refused is None else f": {refused.error_message}")
+    return f"the leader is {state.leader or 'unknown'}" + ("" if refused is None else f": {refused.error_message}")

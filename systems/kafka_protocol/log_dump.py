@@ -1,4 +1,4 @@
-"""The batches in a partition's segment files, printed as `kafka-dump-log` prints them."""
+"""Reads the batches in a partition's segment files and prints them as `kafka-dump-log` does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APPEND_TIME = 0x08
 
 @dataclass(frozen=True)
 class DumpedBatch:
-    """One batch where it lies in its file; `problem` when its bytes are not what they should be."""
+    """One batch with its position in the file; `problem`: what is wrong with its bytes."""
 
     position: int
     header: BatchHeader
@@ -35,7 +35,7 @@ class DumpedBatch:
 
 @dataclass(frozen=True)
 class DumpedSegment:
-    """One `.log` file. `torn`: what is behind its last whole batch, in words; empty when nothing is."""
+    """One `.log` file. `torn`: describes the bytes after its last whole batch; empty when there are none."""
 
     path: Path
     data: bytes
@@ -44,9 +44,9 @@ class DumpedSegment:
 
 
 def segments(path: Path) -> Iterator[DumpedSegment]:
-    """The segments of a partition's directory in the order of their offsets, or the one file that is given.
+    """The segments of a partition's directory in the order of their offsets, or the one given file.
 
-    Raises `InputError` when there is none.
+    Raises `InputError` when there is no segment.
     """
     files = sorted(path.glob("[!.]*.log")) if path.is_dir() else [path]
     if not files:
@@ -82,7 +82,7 @@ def _problem(data: bytes, position: int) -> str:
 
 
 def lines(segment: DumpedSegment, *, records: bool) -> Iterator[str]:
-    """The segment as `kafka-dump-log` prints it, and what is wrong with it."""
+    """The lines that `kafka-dump-log` prints for the segment, and the segment's problems."""
     yield f"Dumping {segment.path}"
     yield f"Log starting offset: {int(segment.path.stem) if segment.path.stem.isdigit() else '?'}"
     for batch in segment.batches:
@@ -92,11 +92,11 @@ def lines(segment: DumpedSegment, *, records: bool) -> Iterator[str]:
         elif records:
             yield from (f"| {line}" for line in _record_lines(segment.data, batch))
     if segment.torn:
-        yield f"Found bytes that are no batch: {segment.torn}"
+        yield f"Found bytes that are not a batch: {segment.torn}"
 
 
 def to_json(segment: DumpedSegment, *, records: bool) -> dict[str, Any]:
-    """The same as data."""
+    """The same content as JSON data."""
     return {
         "segment": str(segment.path),
         "torn": segment.torn,

@@ -1,7 +1,7 @@
-"""Looking at a cluster through the Kafka protocol: any system that answers DescribeQuorum, Metadata, DescribeCluster.
+"""Observes a cluster through the Kafka protocol (DescribeQuorum, Metadata, DescribeCluster).
 
-Every question goes to all nodes at once, on connections of their own and with a short deadline, because at any time
-some node may be dead, stopped or cut off. Where answers disagree the leader of the newest quorum epoch is believed.
+Each request goes to all nodes concurrently, on separate connections and with a short deadline, because at any time a
+node may be dead, stopped or cut off. If answers disagree, the leader of the newest quorum epoch is trusted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from systems.kafka_protocol.transport import Asking, SocketAsking
 from systems.view import Member, PartitionState, View
 
 ASK_S = 0.7
-FETCHED_S = 3.0  # a voter that has not fetched from its leader for longer is not taken to be alive
+FETCHED_S = 3.0  # a voter counts as alive if its last fetch from the leader is at most this old
 CREATE_S = 5.0
 METADATA_TOPIC = "__cluster_metadata"
 
 
 class KafkaObserver:
-    """Asks the brokers of one run about one topic. `members` are those that answer as brokers; `controllers` those
-    that are nothing else: where there are any, they are the quorum, and each is asked itself (KIP-919)."""
+    """Asks the brokers of one run about one topic. `members`: the nodes that answer as brokers; `controllers`: nodes
+    that are only controllers. If there are any, they form the quorum, and each is asked directly (KIP-919)."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class KafkaObserver:
         controllers: Sequence[Member] = (),
         asking: Asking | None = None,
     ) -> None:
-        """`asking`: how nodes are asked; None: over sockets, all at once."""
+        """`asking`: how requests are sent; None: over sockets, to all nodes concurrently."""
         self.members = tuple(members)
         self.controllers = tuple(controllers)
         self.topic = topic
@@ -45,7 +45,7 @@ class KafkaObserver:
         self._asking.close()
 
     def view(self) -> View:
-        """How the cluster looks now; an empty view with complaints when nobody answers."""
+        """The state of the cluster now; an empty view with complaints when no node answers."""
         asked = self._asking.each(self._ask_controller, self.controllers)
         answers = list(self._asking.each(self._ask_member, self.members))
         quorum = list(asked)
@@ -58,12 +58,12 @@ class KafkaObserver:
             brokers.unfenced | controller.unfenced,
             brokers.partitions,
             complaints,
-            # Without its controller a cluster's brokers tell who was alive when they last heard of one.
+            # Without a controller, the brokers report the nodes that were alive when they last heard from one.
             certain=controller.controller is not None,
         )
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
-        """One attempt: at the controller, or at a broker that knows a controller of its own node and asks it."""
+        """One attempt: at the controller, or at a broker on the controller's node, which forwards it."""
         view = self.view()
         if view.controller is None:
             return "no controller is known"
@@ -83,20 +83,20 @@ class KafkaObserver:
         except requests.RequestError as error:
             return str(error)
         result = answer.topics[0]
-        # An earlier attempt whose answer was lost may have made it.
+        # An earlier attempt whose answer was lost may have created the topic.
         if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return None
         return f"{_name(result.error_code)}: {result.error_message}"
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """See `systems.view.Elector`: for partitions."""
+        """See `systems.view.Elector`; for partitions only."""
         view = self.view()
         state = view.partitions.get(partition) if partition is not None else None
         asked = next((member for member in self.members if member.name == view.controller), None)
-        if asked is None:  # the controller is no broker, and does not take this of clients
+        if asked is None:  # the controller is not a broker, and does not accept this request from clients
             asked = next((member for member in self.members if member.name in view.unfenced), None)
         if state is None or asked is None:
-            return "; ".join(view.complaints) or "nobody answers"
+            return "; ".join(view.complaints) or "no node answers"
         ids = {name: number for number, name in self._by_id.items()}
         return elect_leader(
             self._asking,
@@ -109,7 +109,7 @@ class KafkaObserver:
         )
 
     def _ask_member(self, member: Member) -> View | str:
-        """This node's view, or its complaint."""
+        """This node's view, or why there is no view."""
         try:
             epoch = self._quorum_epoch(member)
             state = self._metadata(member)
@@ -125,7 +125,7 @@ class KafkaObserver:
         return View(member.name if epoch is not None else None, -1 if epoch is None else epoch, unfenced, partitions)
 
     def _ask_controller(self, member: Member) -> View | str:
-        """What a controller knows of the quorum if it leads it: who else fetches from it is alive. Else nothing."""
+        """If a controller leads the quorum: the nodes that fetch from it are alive. Otherwise an empty view."""
         try:
             result = self._quorum(member)
         except requests.RequestError as error:
@@ -139,12 +139,12 @@ class KafkaObserver:
         return View(member.name, result.leader_epoch, alive)
 
     def _quorum_epoch(self, member: Member) -> int | None:
-        """The quorum's epoch if this node leads it, else None."""
+        """The quorum's epoch if this node is its leader, else None."""
         result = self._quorum(member)
         return None if result is None else result.leader_epoch
 
     def _quorum(self, member: Member) -> describe_quorum.PartitionResult | None:
-        """The quorum's state if this node leads it, else None."""
+        """The quorum's state if this node is its leader, else None."""
         request = describe_quorum.DescribeQuorumRequest(
             topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
         )
@@ -166,7 +166,7 @@ class KafkaObserver:
         )
 
     def _unfenced(self, member: Member) -> frozenset[str]:
-        """Who may lead and be in sync, as this node knows it; Metadata lists fenced brokers too."""
+        """The unfenced brokers as this node knows them; Metadata lists fenced brokers, too."""
         request = describe_cluster.DescribeClusterRequest()
         address = (member.address, member.port)
         answer = self._asking.ask(
@@ -183,7 +183,7 @@ class KafkaObserver:
 
 
 def _newest(answers: Sequence[View | str]) -> View:
-    """The view of who knows a controller, of the newest epoch; an empty one where nobody has any."""
+    """The view with the newest epoch among those that know a controller; an empty view if there is none."""
     views = [answer for answer in answers if isinstance(answer, View)]
     return max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)), default=View())
 

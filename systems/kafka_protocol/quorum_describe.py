@@ -1,4 +1,4 @@
-"""The state of a metadata quorum, asked of its leader and printed as Kafka's own tool prints it (KIP-595)."""
+"""Asks a metadata quorum's leader for its state and prints it as Kafka's tool does (KIP-595)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASK_S = 1.0
 
 @dataclass(frozen=True)
 class ReplicaLine:
-    """One replica. Times are milliseconds; -1 where the leader does not know."""
+    """One replica. Times are in milliseconds; -1 if the leader does not know."""
 
     replica_id: int
     log_end_offset: int
@@ -70,15 +70,15 @@ class QuorumState:
 
 
 def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
-    """Ask until the leader answers (K595-45). Raises `ClusterError` when none does within the time.
+    """Ask until the leader answers (K595-45). Raises `ClusterError` when it does not answer in time.
 
-    A broker that knows the leader names it, and the next question goes there; otherwise, or if that one names another
-    (two that do not know of an election yet may name each other), the next goes to any broker after a pause that
-    doubles from time to time.
+    A broker that knows the leader names it, and the next request goes there. Otherwise, and if the named broker names
+    another one (two brokers that do not know of an election yet may name each other), the next request goes to a random
+    broker after a pause that doubles each time.
     """
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
     known: dict[int, Address] = {}
-    target, was_named, complaint = random.choice(bootstrap), False, "nobody was asked"
+    target, was_named, complaint = random.choice(bootstrap), False, "no broker was asked"
     while time.monotonic() < deadline:
         try:
             cluster = _metadata(target)

@@ -1,4 +1,4 @@
-"""A small blocking Kafka client: one request, one answer, a deadline. For looking at a cluster, not for load."""
+"""A small blocking Kafka client: one request, one answer, a deadline. For observation, not for load."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CLIENT_ID = "brownout"
 
 
 class RequestError(Exception):
-    """No usable answer: nobody listens, nothing came in time, or it is not the protocol. Names address and cause."""
+    """No usable answer: connection refused, timeout, or not the Kafka protocol. The message has address and cause."""
 
 
 def ask(
     address: tuple[str, int], request: Message, answer: type[Response], version: int, *, timeout_s: float
 ) -> Response:
-    """Send one request on a connection of its own and return the answer. Raises `RequestError`."""
+    """Send one request on a new connection and return the answer. Raises `RequestError`."""
     deadline = time.monotonic() + timeout_s
     where = f"{address[0]}:{address[1]}"
     try:

@@ -1,4 +1,4 @@
-"""How an observer's questions come to the nodes."""
+"""How an observer's requests reach the nodes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Asking(Protocol):
-    """Asks nodes."""
+    """Sends an observer's requests to nodes."""
 
     def ask(
         self, address: tuple[str, int], request: Message, answer: type[Answer], version: int, *, timeout_s: float
     ) -> Answer:
-        """One request, on a connection of its own. Raises `requests.RequestError`."""
+        """Send one request on a new connection. Raises `requests.RequestError`."""
         ...
 
     def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        """One deed for each item, at the same time where that can be; the results in the items' order."""
+        """Apply `action` to each item, concurrently where possible; the results are in the items' order."""
         ...
 
     def close(self) -> None: ...
 
 
 class SocketAsking:
-    """Over this machine's sockets, from as many threads as there are nodes."""
+    """Uses this machine's sockets, with one thread per node."""
 
     def __init__(self, nodes: int) -> None:
         self._pool = ThreadPoolExecutor(nodes, thread_name_prefix="observer")

@@ -1,4 +1,4 @@
-"""Asks nodes through the simulated network."""
+"""Sends an observer's requests through the simulated network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class VirtualAsking:
-    """Asks nodes through the simulated network; `run` runs a coroutine on the observer's host to its end."""
+    """Sends requests through the simulated network; `run` runs a coroutine on the observer's host to its end."""
 
     def __init__(self, run: Callable[[Coroutine[Any, Any, Message]], Message]) -> None:
         self._run = run
@@ -34,11 +34,11 @@ class VirtualAsking:
         return given
 
     def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        """One after the other: there is one thread."""
+        """One after the other: the simulation has one thread."""
         return [action(item) for item in items]
 
     def close(self) -> None:
-        """Every question has had a connection of its own."""
+        """Nothing to close: each request has a connection of its own."""
 
 
 async def _ask_once(address: tuple[str, int], request: Message, version: int, timeout_s: float) -> Message:

@@ -244,7 +244,7 @@ def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.Capt
     assert "partitionLeaderEpoch: 4" in lines[5]
     assert "isvalid: false" in lines[5]
     assert "CRC" in lines[6]
-    assert lines[7].startswith("Found bytes that are no batch: position")
+    assert lines[7].startswith("Found bytes that are not a batch: position")
 
     assert main(["log", "dump", str(segment), "--json"]) == 0
     (dumped,) = json.loads(capsys.readouterr().out)

@@ -95,32 +95,32 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "two roles for all nodes": (
         replaced("system.toml", "[roles.server]", f"{role('proxy', 'all')}[roles.server]"),
-        "roles: server is played by nobody, for proxy takes all nodes that are left; say who plays what",
+        "roles: no node has the role server, because proxy takes all remaining nodes; assign roles",
     ),
     "fewer nodes than roles": (
         replaced("system.toml", "[roles.server]", f"{role('a', 'first')}{role('b', 'last')}[roles.server]"),
-        "roles: server is played by nobody; give [topology] more nodes",
+        "roles: no node has the role server; give [topology] more nodes",
     ),
     "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere: cannot be read"),
     "a template of the command": (
         replaced("system.toml", "{{ node.name }}", "{{ nod.name }}"),
-        "[roles.server] command: '{{ nod.name }}' cannot be filled in: 'nod' is undefined",
+        "[roles.server] command: '{{ nod.name }}' cannot be rendered: 'nod' is undefined",
     ),
     "a port that the role does not have": (
         replaced("system.toml", "{{ node.ports.client }}", "{{ node.ports.peer }}"),
-        "command: '{{ node.address }}:{{ node.ports.peer }}' cannot be filled in",
+        "command: '{{ node.address }}:{{ node.ports.peer }}' cannot be rendered",
     ),
     "an expression that fails": (
         replaced("system.toml", "{{ node.name }}", "{{ node.id + 'x' }}"),
-        "cannot be filled in: unsupported operand",
+        "cannot be rendered: unsupported operand",
     ),
     "a line of a configuration file": (
         replaced("system.toml", "# [roles.server.files]", '[roles.server.files]\n"a.conf" = "mine.conf"\n#'),
-        "mine.conf:2: the template cannot be filled in: a node has no attribute 'nope'",
+        "mine.conf:2: the template cannot be rendered: a node has no attribute 'nope'",
     ),
     "a setting that nobody gives": (
         replaced("system.toml", '"{{ node.name }}"', "\"{{ settings['level'] }}\""),
-        "command: \"{{ settings['level'] }}\" cannot be filled in",
+        "command: \"{{ settings['level'] }}\" cannot be rendered",
     ),
     "a client that is no program": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
@@ -159,7 +159,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a setting where nothing takes one": (
         replaced("chaos.toml", "[nemesis]", "[server]\nlevel = 1\n[nemesis]"),
-        "has no template that uses it, so that it would change nothing; settings are handed over as {{ settings.KEY }}",
+        "uses it, so that it would have no effect; templates use a setting as {{ settings.KEY }}",
     ),
     "a setting of one node more than there are": (
         both(
@@ -186,7 +186,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
-        "system.toml:5: class: MyClient is no brownout_api.System",
+        "system.toml:5: class: MyClient is not a brownout_api.System",
     ),
     "a client that is a script": (
         replaced("client.py", "import json", "raise SystemExit(0)"),
@@ -250,8 +250,8 @@ def test_what_templates_take_of_the_settings(tmp_path: Path, text: str, used: se
         ('files = ["."]', "files: '.' names nothing below the directory"),
         ('files = ["../*.txt"]', "files: '../*.txt' names nothing below the directory"),
         ('files = ["log**/*.log"]', "files: 'log**/*.log': '**' is a part of its own, as in 'a/**/*.log'"),
-        ('directory = "/etc"', "directory: '/etc' does not lie below a node's data directory"),
-        ('directory = "log/../.."', "directory: 'log/../..' does not lie below a node's data directory"),
+        ('directory = "/etc"', "directory: '/etc' is not below a node's data directory"),
+        ('directory = "log/../.."', "directory: 'log/../..' is not below a node's data directory"),
     ],
 )
 def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect: str, said: str) -> None:
@@ -267,11 +267,11 @@ def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("../x", "'../x' does not lie below a node's configuration directory; begin with a name"),
-        ("a/../../x", "'a/../../x' does not lie below a node's configuration directory"),
-        ("/etc/passwd", "'/etc/passwd' does not lie below a node's configuration directory"),
-        (".", "'.' does not lie below a node's configuration directory"),
-        ("data", "'data' cannot be written there, for Brownout has its own of that name"),
+        ("../x", "'../x' is not below a node's configuration directory; start with a name"),
+        ("a/../../x", "'a/../../x' is not below a node's configuration directory"),
+        ("/etc/passwd", "'/etc/passwd' is not below a node's configuration directory"),
+        (".", "'.' is not below a node's configuration directory"),
+        ("data", "'data' cannot be written there, because Brownout has a file of that name"),
         ("earlier/x", "'earlier/x' cannot be written there"),
         ("service.log", "'service.log' cannot be written there"),
     ],
@@ -315,7 +315,7 @@ def test_a_system_in_the_checkout_is_ones_own(
     replaced("system.toml", "{{ node.name }}", "{{ node.nope }}")(mine)
     capsys.readouterr()
     assert main(["run", str(mine / "chaos.toml"), "--dry-run"]) == 64
-    assert "[roles.server] command: '{{ node.nope }}' cannot be filled in" in capsys.readouterr().err
+    assert "[roles.server] command: '{{ node.nope }}' cannot be rendered" in capsys.readouterr().err
 
 
 def test_a_setting_that_one_cell_does_not_give_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -327,14 +327,14 @@ def test_a_setting_that_one_cell_does_not_give_is_told(tmp_path: Path, capsys: p
     assert main([*dry, "--cell", "with"]) == 0
     capsys.readouterr()
     assert main(dry) == 64
-    assert "command: '{{ settings.level }}' cannot be filled in" in capsys.readouterr().err
+    assert "command: '{{ settings.level }}' cannot be rendered" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("ok\n{{ node.nope }}\n", "server.conf:2: the template cannot be filled in: a node has no attribute 'nope'"),
-        ("ok\n\n{% if %}\n", "server.conf:3: the template cannot be filled in"),
+        ("ok\n{{ node.nope }}\n", "server.conf:2: the template cannot be rendered: a node has no attribute 'nope'"),
+        ("ok\n\n{% if %}\n", "server.conf:3: the template cannot be rendered"),
         ("{{ settings.nope }}", "server.conf:1: "),
     ],
 )
@@ -348,7 +348,7 @@ def test_a_template_names_its_line(tmp_path: Path, template: str, said: str) -> 
 def test_a_command_names_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         fill(tmp_path, '[roles.server.environment]\nHOME = "{{ home }}"\n')
-    assert "system.toml:7: [roles.server] environment.HOME: '{{ home }}' cannot be filled in" in str(error.value)
+    assert "system.toml:7: [roles.server] environment.HOME: '{{ home }}' cannot be rendered" in str(error.value)
 
 
 def fill(directory: Path, more: str) -> None:

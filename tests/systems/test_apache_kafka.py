@@ -187,11 +187,11 @@ def test_a_campaign_may_name_controllers() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[broker]\n"node.id" = 7\n', r"c.toml:7: \[broker\] node.id: is given to each node by the run"),
+        ('[broker]\n"node.id" = 7\n', r"c.toml:7: \[broker\] node.id: the run gives it to each node"),
         ('[system.roles]\nn1 = "zookeeper"\n', r"has no role 'zookeeper'; known: broker, controller"),
         (
             "[system.roles]\n" + "".join(f'n{number} = "controller"\n' for number in range(1, 5)),
-            r"c.toml:2: \[system\] roles: broker is played by nobody",
+            r"c.toml:2: \[system\] roles: no node has the role broker",
         ),
         (
             "[system.roles]\n" + "".join(f'n{number} = "controller"\n' for number in range(1, 4)),
@@ -230,13 +230,13 @@ def test_without_a_java_that_is_new_enough_it_says_what_there_is(tmp_path: Path)
     def find(home: str) -> Kraft:
         return Kraft(description(), find=lambda least: find_java(least, {"JAVA_HOME": home}, ()))
 
-    with pytest.raises(InputError, match=r"Apache Kafka 4\.1\.1: Java 17 or later is needed, and there is none in"):
+    with pytest.raises(InputError, match=r"Apache Kafka 4\.1\.1: Java 17 or later is needed, but there is none in"):
         find(str(tmp_path)).prepare(lambda _: None)
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     program.chmod(0o755)
-    with pytest.raises(InputError, match=r"Java 17 or later is needed, and there is only .*bin/java \(Java 11\)"):
+    with pytest.raises(InputError, match=r"Java 17 or later is needed, but there is only .*bin/java \(Java 11\)"):
         find(str(tmp_path)).prepare(lambda _: None)
 
 

@@ -114,12 +114,15 @@ def test_the_last_node_is_zookeeper_and_keeps_no_data() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[broker]\n"zookeeper.connect" = "x"\n', r"c.toml:7: \[broker\] zookeeper.connect: is given to each node"),
-        ("[zookeeper]\nclientPort = 1\n", r"c.toml:7: \[zookeeper\] clientPort: is given to each node"),
+        (
+            '[broker]\n"zookeeper.connect" = "x"\n',
+            r"c.toml:7: \[broker\] zookeeper.connect: the run gives it to each node",
+        ),
+        ("[zookeeper]\nclientPort = 1\n", r"c.toml:7: \[zookeeper\] clientPort: the run gives it to each node"),
         ('[system.roles]\nn1 = "controller"\n', r"has no role 'controller'"),
-        ('[system.roles]\nn1 = "zookeeper"\nn2 = "zookeeper"\n', "zookeeper is played by 2 nodes; it must be one"),
-        ('[system.roles]\nn1 = "broker"\n', "zookeeper is played by 0 nodes; it must be one"),
-        ("[topology]\nnodes = 1\n", "roles: broker is played by nobody; give .topology. more nodes"),
+        ('[system.roles]\nn1 = "zookeeper"\nn2 = "zookeeper"\n', "2 nodes have the role zookeeper; it must be one"),
+        ('[system.roles]\nn1 = "broker"\n', "0 nodes have the role zookeeper; it must be one"),
+        ("[topology]\nnodes = 1\n", "roles: no node has the role broker; give .topology. more nodes"),
         ('[[cell]]\nname = "a"\nversion = "0.10.2"\n', r"has no version '0.10.2'"),
     ],
 )

@@ -60,8 +60,8 @@ def test_an_archive_is_there_when_the_program_has_written_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        (OneNode("forgets"), "it ended without one; its last words: none"),
-        (OneNode("ends"), "it ended with exit code 1; its last words: no such class"),
+        (OneNode("forgets"), "the program ended without an archive; its last output: empty"),
+        (OneNode("ends"), "the program ended with exit code 1; its last output: no such class"),
         (OneNode("writes", prepares=3), "failed: "),
     ],
 )

@@ -78,15 +78,15 @@ def test_only_times_that_are_numbers_are_scaled() -> None:
 @pytest.mark.parametrize(
     ("setting", "wrong"),
     [
-        ('name = "other"', "name: the run gives this flag itself; leave it out"),
+        ('name = "other"', "name: the run sets this flag itself; leave it out"),
         ('"--pre-vote" = true', "--pre-vote: write etcd's flag without the hyphens before it: 'pre-vote'"),
-        ('heartbeat-interval = "0.1s"', "heartbeat-interval: '0.1s' is no whole number of milliseconds"),
-        ('heartbeat-interval = "²"', "heartbeat-interval: '²' is no whole number of milliseconds"),
+        ('heartbeat-interval = "0.1s"', "heartbeat-interval: '0.1s' is not a whole number of milliseconds"),
+        ('heartbeat-interval = "²"', "heartbeat-interval: '²' is not a whole number of milliseconds"),
         (
             f'heartbeat-interval = "{"9" * 5000}"',
-            f"heartbeat-interval: '{'9' * 5000}' is no whole number of milliseconds",
+            f"heartbeat-interval: '{'9' * 5000}' is not a whole number of milliseconds",
         ),
-        ("election-timeout = 0", "election-timeout: 0 is no whole number of milliseconds"),
+        ("election-timeout = 0", "election-timeout: 0 is not a whole number of milliseconds"),
         (
             "election-timeout = 499",
             "n1 in cell main: election-timeout 499 is less than five times heartbeat-interval 100",

@@ -133,7 +133,7 @@ def test_errors_are_told_in_etcds_words(etcd: FakeEtcd) -> None:
     for wrong, told in (
         (error(503, "etcdserver: leader changed"), r"etcdserver: leader changed \(HTTP 503\)"),
         (Wrong(500, "no JSON"), r"no JSON \(HTTP 500\)"),
-        (Wrong(500, ""), r"an error without words \(HTTP 500\)"),
+        (Wrong(500, ""), r"an error without a message \(HTTP 500\)"),
     ):
         etcd.coming.append(wrong)
         with pytest.raises(GatewayError, match=told):
@@ -147,7 +147,7 @@ def test_where_nobody_takes_a_connection_nothing_was_sent(etcd: FakeEtcd) -> Non
         mine.write("k", 1)
     mine.close()
     etcd.stop()
-    with pytest.raises(Refused, match="takes no connection"):
+    with pytest.raises(Refused, match="does not accept a connection"):
         mine.write("k", 2)
 
 

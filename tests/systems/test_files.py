@@ -112,7 +112,7 @@ def test_where_maven_cannot_be_installed_it_says_so_too(cache: FileCache) -> Non
 
 def test_without_a_program_mvn_it_says_so(cache: FileCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="there is no program mvn"):
+    with pytest.raises(InputError, match="this machine has no program mvn"):
         cache.fetch(LOCK, quiet, no_matter)
 
 
@@ -134,7 +134,7 @@ def test_maven_is_asked_only_for_what_was_not_put_by_hand(cache: FileCache, stoc
 def test_a_wrong_file_put_by_hand_is_refused(cache: FileCache, stocked: FakeMaven) -> None:
     cache.by_hand(LOCK).mkdir(parents=True)
     (cache.by_hand(LOCK) / NAMES[1]).write_bytes(b"another")
-    with pytest.raises(InputError, match=r"by-hand/kafka_2.13-4.1.1.jar: is not .* put the right file there"):
+    with pytest.raises(InputError, match=r"by-hand/kafka_2.13-4.1.1.jar: is not .* replace it with the right file"):
         cache.fetch(LOCK, quiet, no_matter)
     assert not cache.directory(LOCK).exists()
     assert stocked.asked == []

@@ -42,7 +42,7 @@ def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_without_one_that_serves_it_says_what_there_is_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Java 17 or later is needed, and there is none in JAVA_HOME.*let JAVA_HOME"):
+    with pytest.raises(InputError, match=r"Java 17 or later is needed, but there is none in JAVA_HOME.*set JAVA_HOME"):
         find_java(17, {"PATH": str(tmp_path)}, [])
     old, broken = java(tmp_path / "old", "11.0.2"), java(tmp_path / "broken", "17", code=1)
     with pytest.raises(InputError) as caught:

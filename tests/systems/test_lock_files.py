@@ -89,7 +89,7 @@ def test_unknown_systems_and_versions_are_told_with_the_nearest(root: Path) -> N
         catalog.find_system("some-lag", root)
     with pytest.raises(InputError, match=r"some-log has no version '0.11.0.2'; did you mean '0.11.0.3'\?"):
         catalog.find_system("some-log", root).lock("0.11.0.2")
-    with pytest.raises(InputError, match="our-own has no versions with files to fetch"):
+    with pytest.raises(InputError, match="our-own has no versions whose files are fetched"):
         catalog.find_system("our-own", root).lock("1")
 
 
@@ -109,7 +109,7 @@ def test_a_lock_is_made_with_what_is_needed_and_without_what_is_not(maven: FakeM
     assert [file.name for file in files] == ["log-1.0.jar", "needed-2.0.jar"]
     assert (files[1].sha256, files[1].size) == (hashlib.sha256(b"needed by it").hexdigest(), 12)
     assert [file.name for file in lock_making.resolve([asked], ["need*"], lambda _: None)] == ["log-1.0.jar"]
-    with pytest.raises(InputError, match="--without nothing: no artifact is called so"):
+    with pytest.raises(InputError, match="--without nothing: no artifact has such a name"):
         lock_making.resolve([asked], ["nothing"], lambda _: None)
 
 

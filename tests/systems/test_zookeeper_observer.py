@@ -80,8 +80,8 @@ def test_a_zookeeper_that_does_not_answer_is_a_complaint() -> None:
 @pytest.mark.parametrize("wrong", [b"no JSON", b"{}", b"[]", b'{"brokerid": "x"}'])
 def test_znodes_that_kafka_does_not_write_are_a_complaint(wrong: bytes) -> None:
     found = observer(cluster(**{"/controller": wrong}))
-    assert "ZooKeeper holds what Kafka does not write" in found.view().complaints[0]
-    assert "ZooKeeper holds what Kafka does not write" in (found.elect("n1", None) or "")
+    assert "ZooKeeper has content that Kafka does not write" in found.view().complaints[0]
+    assert "ZooKeeper has content that Kafka does not write" in (found.elect("n1", None) or "")
 
 
 def test_a_topic_is_made_once() -> None:
@@ -93,17 +93,17 @@ def test_a_topic_is_made_once() -> None:
 
 
 def test_without_a_broker_there_is_nowhere_to_make_a_topic() -> None:
-    assert observer(FakeZnodes({})).create_topic([[1]], 1.0) == "no broker has made its znodes yet"
+    assert observer(FakeZnodes({})).create_topic([[1]], 1.0) == "no broker has created its znodes yet"
 
 
 def test_a_controller_is_relieved_until_the_right_one_has_won() -> None:
     znodes = cluster()
     found = observer(znodes)
     assert isinstance(found, Elector)
-    assert found.elect("n1", None) == "n2 controlled, and was relieved"
-    assert found.elect("n1", None) == "nobody controls"
+    assert found.elect("n1", None) == "the term of the controller n2 was ended"
+    assert found.elect("n1", None) == "there is no controller"
     znodes.content["/controller"] = as_json({"brokerid": 1})
-    assert found.elect("n1", None) == "n1 was elected controller, and does not yet tell clients so"
+    assert found.elect("n1", None) == "n1 was elected controller, but does not yet report it to clients"
     assert observer(znodes, BrokerReport(1)).elect("n1", None) is None
     assert znodes.json("/controller") == {"brokerid": 1}
 
@@ -124,7 +124,8 @@ def test_a_leader_is_put_first_then_elected_then_asked() -> None:
     znodes.delete(ELECTION)
     znodes.content[STATE] = as_json({"leader": 2, "leader_epoch": 6, "isr": [1, 2]})
     assert (
-        observer(znodes, BrokerReport(2, {0: 1})).elect("n2", 0) == "n2 was elected, and does not yet tell clients so"
+        observer(znodes, BrokerReport(2, {0: 1})).elect("n2", 0)
+        == "n2 was elected, but does not yet report it to clients"
     )
     assert observer(znodes, BrokerReport(2, {0: 2})).elect("n2", 0) is None
 
