@@ -1,1 +1,1 @@
-"""Idempotent producers: what a log remembers of them, and how they get their ids."""
+"""Idempotent producers: the state that a log keeps of them, and the assignment of their ids."""

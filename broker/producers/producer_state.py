@@ -1,11 +1,12 @@
-"""What a log knows of the idempotent producers that write to it, and what it therefore refuses (KIP-98, KIP-360).
+"""The state that a log keeps of its idempotent producers, and the batches that it therefore refuses (KIP-98, KIP-360).
 
-Pure: whoever appends calls `check` before and `record` after, on a leader; a follower and a recovery only `record`, for
-what is in a log was accepted once. So every replica comes to the same state from the same batches.
+Theory of operation. The module has no I/O. A leader calls `check` before an append and `record` after it. Followers and
+recovery only call `record`, because every batch in a log was accepted once. So every replica computes the same state
+from the same batches.
 
-A producer numbers its records, from 0 on in each of its epochs; a batch carries the number of its first record. A batch
-that continues the numbers is new; one that is among the last five is there already and gets its offset again; any other
-would leave a gap or reorder.
+A producer numbers its records from 0 in each of its epochs; a batch carries the number of its first record. A batch
+that continues the numbers is new. One that equals one of the last five is a duplicate and gets its offset again. Any
+other would leave a gap or change the order.
 
 The first batch of a producer that is not known. A producer has several requests in flight. At a new partition, or at a
 new leader, the first request may be refused and the second one accepted. If the log accepted any first number, the
@@ -28,16 +29,16 @@ from typing import NamedTuple
 from broker.errors import ErrorCode, ProtocolError
 
 REMEMBERED = 5
-"""Batches of a producer that are known again: it has at most so many requests under way."""
+"""Number of batches per producer that are recognised as duplicates: the most requests that it has under way."""
 MAX_SEQUENCE = (1 << 31) - 1
-"""Behind it comes 0."""
+"""The largest sequence; 0 follows it."""
 NO_ID = -1
 MAX_ID = (1 << 63) - 1
 """The largest producer id: as `forgotten_to`, any producer may have been forgotten."""
 
 
 class Sequenced(NamedTuple):
-    """What the header of an idempotent producer's batch says. `delta`: of its last record, counted from its first."""
+    """The producer fields of a batch header. `delta`: the last record's number minus the first's."""
 
     producer_id: int
     epoch: int
@@ -50,7 +51,7 @@ class Sequenced(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A batch that is in the log. `timestamp` is the batch's largest, in ms, as its producer gave it."""
+    """A batch in the log. `timestamp`: the largest of the batch in ms, as set by the producer."""
 
     last_sequence: int
     last_offset: int
@@ -63,9 +64,9 @@ class Written(NamedTuple):
 
 
 class ProducerEntry:
-    """A producer, in its latest epoch; `batches` holds its last ones, oldest first, and never none.
+    """A producer in its latest epoch. `batches`: the last ones, oldest first, at least one.
 
-    `seen_at`: when it last wrote, in the seconds of the clock of this process.
+    `seen_at`: when it last wrote, in seconds of this process's clock.
     """
 
     __slots__ = ("batches", "epoch", "next_sequence", "seen_at")
@@ -82,8 +83,8 @@ class ProducerEntry:
 
 
 class ProducerState:
-    """All producers of one log. `forgotten_to`: the largest producer id that may have been forgotten; `NO_ID`: none was
-    forgotten, `MAX_ID`: any producer may have been."""
+    """All producers of one log. `forgotten_to`: the largest producer id that may have been forgotten; `NO_ID`: no
+    producer was forgotten, `MAX_ID`: any may have been."""
 
     def __init__(self, forgotten_to: int = NO_ID) -> None:
         self._producers: dict[int, ProducerEntry] = {}
@@ -93,12 +94,12 @@ class ProducerState:
         return len(self._producers)
 
     def __iter__(self) -> Iterator[tuple[int, ProducerEntry]]:
-        """Ids and producers, in the order of their first batches."""
+        """Ids and entries of the producers, in the order of their first batches."""
         return iter(self._producers.items())
 
     @property
     def forgotten_to(self) -> int:
-        """A producer with a larger id that is not known has never written to this log."""
+        """An unknown producer with a larger id has never written to this log."""
         return self._forgotten_to
 
     def find(self, producer_id: int) -> ProducerEntry | None:
@@ -107,32 +108,32 @@ class ProducerState:
     # --- before an append
 
     def check(self, batches: Sequence[Sequenced], *, any_first: bool = False) -> Written | None:
-        """Whether batches may be appended together: None, and they may; else where the only one is already.
+        """Whether the batches may be appended together: None if so. A single duplicate returns where it is in the log.
 
         `any_first`: the mutant any_first_sequence.
 
-        Their epochs and sequences are not negative. Raises `ProtocolError`: INVALID_PRODUCER_EPOCH for a producer that
-        a newer epoch has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, also before the first batch of a producer
-        that never wrote here, DUPLICATE_SEQUENCE_NUMBER when some of several batches are there already: there is no one
-        offset to answer with.
+        Epochs and sequences must not be negative. Raises `ProtocolError`: INVALID_PRODUCER_EPOCH for a producer that a
+        newer epoch has replaced; OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, also before the first batch of a producer that
+        never wrote here; DUPLICATE_SEQUENCE_NUMBER when some of several batches are duplicates, because then there is
+        no single offset to answer with.
         """
         if len(batches) == 1 and self._continues(batches[0]):
             return None
-        expected: dict[int, tuple[int, int]] = {}  # by producer id: the epoch and the sequence of what comes next
+        expected: dict[int, tuple[int, int]] = {}  # by producer id: epoch and sequence of the next batch
         for batch in batches:
             known = expected.get(batch.producer_id)
             if known is None:
                 if (written := self._written(batch)) is not None:
                     if len(batches) == 1:
                         return written
-                    raise ProtocolError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{batch}: is in the log already")
+                    raise ProtocolError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{batch}: is already in the log")
                 known = self._next(batch, any_first=any_first)
             _must_follow(known, batch)
             expected[batch.producer_id] = (batch.epoch, after(batch.last_sequence, 1))
         return None
 
     def _continues(self, batch: Sequenced) -> bool:
-        """What nearly every batch does: no other one needs to be looked at."""
+        """Whether the batch continues the last one, as nearly every batch does: the common case, checked first."""
         producer = self._producers.get(batch.producer_id)
         return producer is not None and producer.epoch == batch.epoch and producer.next_sequence == batch.sequence
 
@@ -147,7 +148,7 @@ class ProducerState:
         return None
 
     def _next(self, batch: Sequenced, *, any_first: bool) -> tuple[int, int] | None:
-        """The epoch and the sequence that must follow; None: any, because the log may have forgotten the producer."""
+        """The epoch and sequence that must follow; None: any, because the log may have forgotten the producer."""
         producer = self._producers.get(batch.producer_id)
         if producer is not None:
             return producer.epoch, producer.next_sequence
@@ -156,12 +157,12 @@ class ProducerState:
     # --- after an append
 
     def record(self, batch: Sequenced, first_offset: int, timestamp: int, now: float) -> None:
-        """A batch is in the log; `now` in seconds. One of another epoch begins a producer anew."""
+        """A batch was appended; `now` in seconds. A batch with another epoch restarts the producer's entry."""
         written = Written(batch.last_sequence, first_offset + batch.delta, batch.delta, timestamp)
         self.remember(batch.producer_id, batch.epoch, written, now)
 
     def remember(self, producer_id: int, epoch: int, written: Written, now: float) -> None:
-        """`record`, for what is known as written."""
+        """`record`, for a batch that is known to be in the log."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch:
             producer = self._producers[producer_id] = ProducerEntry(epoch, now)
@@ -172,11 +173,11 @@ class ProducerState:
     # --- forgetting
 
     def reaches(self, offset: int) -> bool:
-        """Whether some of what is known lies at or past an offset: without that part of the log it is not true."""
+        """Whether any entry refers to an offset at or past `offset`: cutting the log there makes the state invalid."""
         return any(producer.last.last_offset >= offset for producer in self._producers.values())
 
     def expire(self, idle_since: float) -> int:
-        """Forget the producers that have not written since then, in seconds; how many those were."""
+        """Forget the producers that have not written since `idle_since`, in seconds. Returns how many these were."""
         idle = [producer_id for producer_id, producer in self._producers.items() if producer.seen_at <= idle_since]
         for producer_id in idle:
             del self._producers[producer_id]
@@ -189,7 +190,7 @@ class ProducerState:
 
 
 def after(sequence: int, count: int) -> int:
-    """The sequence that comes `count` behind another one."""
+    """The sequence `count` after another one."""
     return (sequence + count) & MAX_SEQUENCE
 
 

@@ -1,8 +1,8 @@
-"""A producer snapshot as bytes, in Kafka's format: version, CRC-32C, and the producers.
+"""Encodes producer snapshots in Kafka's format: version, CRC-32C, and the producers.
 
-Kafka's own has the last batch of a producer only. Here each of the remembered ones is an entry of its own, oldest
-first: who reads an entry for each producer, as Kafka does, is left with the last one and loses nothing; and we know a
-batch again that was not the last one before a restart.
+Kafka's snapshots contain only the last batch of a producer. Here each of the remembered batches has an entry, oldest
+first. A reader that keeps one entry per producer, as Kafka does, ends with the last one and loses nothing. This broker
+recognises the earlier batches as duplicates, too, after a restart.
 
 The last entry has no batch. Its producer id is the largest one that the log may have forgotten (`forgotten_to`). A
 snapshot without such an entry, Kafka's for example, does not say which producers were forgotten: any may have been.
@@ -30,11 +30,11 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):  # noqa: N818 - a state of the file, not only an error
-    """Bytes that are no producer snapshot, or a torn one."""
+    """Bytes that are not a producer snapshot, or a torn one."""
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """What the file holds."""
+    """The content of the file."""
     entries = [
         _ENTRY.pack(
             producer_id,
@@ -59,20 +59,20 @@ def encode_snapshot(state: ProducerState) -> bytes:
 def decode_snapshot(data: bytes, now: float) -> ProducerState:
     """The producers of a snapshot, which count as seen `now`, in seconds. Raises `CorruptSnapshot`.
 
-    The clock of the process that saw them is gone with it; the timestamps of their batches are their own affair.
+    The clock of the process that wrote it is not comparable; the timestamps of batches are the producers'.
     """
     if len(data) < _HEAD.size:
-        raise CorruptSnapshot(f"{len(data)} bytes are too few")
+        raise CorruptSnapshot(f"{len(data)} bytes are too short")
     version, crc, count = _HEAD.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshot(f"version {version}, only {VERSION} is known")
+        raise CorruptSnapshot(f"version {version} is unknown; expected {VERSION}")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshot(f"{len(data)} bytes for {count} entries")
     if crc32c(data[_CRC_FROM:]) != crc:
         raise CorruptSnapshot("the CRC-32C is wrong")
     batches, forgotten_to = [], MAX_ID
     for producer_id, epoch, sequence, offset, delta, timestamp, _, _ in _ENTRY.iter_unpack(data[_HEAD.size :]):
-        # Kafka has entries without a batch, too: a transaction's marker leaves one, and its epoch is of no use here.
+        # Kafka also writes entries without a batch, from transaction markers; their epochs are not used here.
         if offset >= 0:
             batches.append((producer_id, epoch, Written(sequence, offset, delta, timestamp)))
         elif epoch == _NO_EPOCH:

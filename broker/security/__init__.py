@@ -1,1 +1,1 @@
-"""Who a peer is, and what it may do: TLS, SASL, access control lists. Pure, but for the files it begins with."""
+"""Authentication and authorization of peers: TLS, SASL, access control lists. Without I/O except for reading files."""

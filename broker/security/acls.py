@@ -1,4 +1,4 @@
-"""Access control lists: one rule of one, and which rules a filter means. The numbers are Kafka's (KIP-140, KIP-290)."""
+"""Access control lists: one rule (ACL), and the rules that a filter matches. Numbers are Kafka's (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """What a rule is about."""
+    """The type of the resources of a rule."""
 
     ANY = 1
     TOPIC = 2
@@ -19,7 +19,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a rule names it. ANY and MATCH occur in filters only."""
+    """How a rule's resource name matches. ANY and MATCH occur only in filters."""
 
     ANY = 1
     MATCH = 2
@@ -28,7 +28,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What is done to it."""
+    """The operation that a rule allows or denies."""
 
     ANY = 1
     ALL = 2
@@ -55,7 +55,7 @@ class Permission(IntEnum):
 EVERYTHING = "*"
 """As a literal name: every resource of its type. As a host: every host."""
 CLUSTER_NAME = "kafka-cluster"
-"""The one resource of its type."""
+"""The only resource of the type CLUSTER."""
 
 _CLUSTER = {
     AclOperation.CREATE,
@@ -84,7 +84,7 @@ OPERATIONS_ON: dict[ResourceType, set[AclOperation]] = {
     ResourceType.DELEGATION_TOKEN: {AclOperation.DESCRIBE},
     ResourceType.USER: {AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS},
 }
-"""What can be done to resources of each type; ALL besides."""
+"""The operations on resources of each type, in addition to ALL."""
 
 _IMPLIED_BY = {
     AclOperation.DESCRIBE: {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER},
@@ -94,7 +94,7 @@ _IMPLIED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One rule: a principal, from a host, may or may not do something to what the pattern names."""
+    """One rule: allows or denies a principal, from a host, an operation on the resources that match a pattern."""
 
     resource_type: ResourceType
     name: str
@@ -105,14 +105,14 @@ class Acl:
     permission: Permission
 
     def names(self, resource: str) -> bool:
-        """Whether a resource of its type is meant."""
+        """Whether the rule's pattern matches a resource of its type."""
         if self.pattern_type is PatternType.PREFIXED:
             return resource.startswith(self.name)
         return self.name in (resource, EVERYTHING)
 
     def decides(self, operation: AclOperation) -> bool:
-        """Whether it is about an operation. Who may read, write, delete or alter may also describe; who may not do one
-        of these may perhaps still describe."""
+        """Whether the rule applies to an operation. Permission to read, write, delete or alter implies permission to
+        describe; a denial of one of these does not deny describing."""
         if self.operation in (operation, AclOperation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in _IMPLIED_BY.get(operation, ())
@@ -120,7 +120,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which rules are meant; None and ANY: whatever they say there."""
+    """Selects rules. None and ANY match every value."""
 
     resource_type: ResourceType
     name: str | None
@@ -141,7 +141,7 @@ class AclFilter:
         )
 
     def _names(self, acl: Acl) -> bool:
-        """MATCH: every rule that is about the resource of this name; else those that are written so."""
+        """MATCH: every rule that applies to the resource of this name; else rules with exactly this pattern."""
         if self.pattern_type is PatternType.MATCH:
             return self.name is None or acl.names(self.name)
         return self.pattern_type in (PatternType.ANY, acl.pattern_type) and self.name in (None, acl.name)

@@ -1,4 +1,4 @@
-"""Who may do what: the rules of the metadata log, as Apache Kafka's StandardAuthorizer applies them."""
+"""Decides which operations a caller may do: the ACLs of the metadata log, applied as by Kafka's StandardAuthorizer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 from broker.security.acls import CLUSTER_NAME, EVERYTHING, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.principals import ANYBODY
 
-MOST_REMEMBERED = 100_000  # answers
-LONGEST_REMEMBERED = 249  # characters of a name: no topic has more, and what a peer may make up costs no memory
+MOST_REMEMBERED = 100_000  # cached decisions
+LONGEST_REMEMBERED = 249  # characters of a cached name: no topic has more, and invented long names use no memory
 
 
 class Caller(NamedTuple):
-    """Who asks, and from which address."""
+    """The sender of a request: its principal and address."""
 
     principal: str
     host: str
 
 
 class Authorizer:
-    """Answers from the rules that `learn` was given last. A refusal beats a permission; no rule is a refusal, unless
-    nothing at all is said of a resource and `allow_if_no_acl`."""
+    """Decides by the ACLs given last to `learn`. A denial has precedence over a permission. Without any matching rule
+    the operation is denied, unless the resource has no rules at all and `allow_if_no_acl` is set."""
 
     def __init__(self, super_users: frozenset[str], *, allow_if_no_acl: bool) -> None:
         self._super_users = super_users
@@ -32,7 +32,7 @@ class Authorizer:
         self._remembered: dict[tuple[Caller, AclOperation, ResourceType, str], bool] = {}
 
     def learn(self, acls: Iterable[Acl]) -> None:
-        """Take all rules there are from here on."""
+        """Replace all ACLs."""
         literal, prefixed = defaultdict(list), defaultdict(list)
         for acl in acls:
             if acl.pattern_type is PatternType.PREFIXED:
@@ -43,7 +43,7 @@ class Authorizer:
         self._remembered.clear()
 
     def allows(self, caller: Caller, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the caller may do this to the resource of this name."""
+        """Whether the caller may do the operation on the resource of this name."""
         asked = caller, operation, resource_type, name
         if len(name) > LONGEST_REMEMBERED:
             return self._decide(*asked)
@@ -58,14 +58,14 @@ class Authorizer:
         return self.allows(caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_any(self, caller: Caller, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Whether there may be a resource of this type to which the caller may do this (KIP-679)."""
+        """Whether there may be a resource of this type on which the caller may do the operation (KIP-679)."""
         if caller.principal in self._super_users:
             return True
         rules = [it for (kind, _), found in self._literal.items() if kind is resource_type for it in found]
         rules += self._prefixed.get(resource_type, [])
         relevant = [it for it in rules if _is_about(it, caller) and it.decides(operation)]
         refusals = [it for it in relevant if it.permission is Permission.DENY]
-        if self._allow_if_no_acl:  # there are always names of which no rule speaks
+        if self._allow_if_no_acl:  # there are always names without a rule
             return not any(it.name == EVERYTHING for it in refusals)
         return any(
             it.permission is Permission.ALLOW and not any(_covers(refusal, it) for refusal in refusals)
@@ -88,7 +88,7 @@ def _is_about(acl: Acl, caller: Caller) -> bool:
 
 
 def _covers(refusal: Acl, permission: Acl) -> bool:
-    """Whether all that a permission names is refused."""
+    """Whether a denial covers everything that a permission allows."""
     if refusal.pattern_type is PatternType.PREFIXED:
         is_all = permission.pattern_type is PatternType.LITERAL and permission.name == EVERYTHING
         return not is_all and permission.name.startswith(refusal.name)

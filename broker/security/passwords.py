@@ -1,7 +1,7 @@
-"""Passwords that a broker is given in files. They are shown to nobody: not in a message, nor by `repr`.
+"""Passwords that a broker reads from files. They are never shown: not in messages, nor by `repr`.
 
-The file has one `name=password` a line; lines that begin with `#`, and empty ones, do not count. It must be readable by
-its owner alone.
+The file has one `name=password` per line. Empty lines and lines that start with `#` are ignored. Only the owner may
+have permission to read the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.errors import StartupError
 
 
 class Password:
-    """A password that can be compared and used, and not shown by mistake."""
+    """A password that can be compared and used, but not shown by mistake."""
 
     __slots__ = ("_text",)
 
@@ -26,16 +26,16 @@ class Password:
         return "Password(...)"
 
     def reveal(self) -> bytes:
-        """Its bytes, to be worked with at once."""
+        """The bytes of the password, for immediate use."""
         return self._text.encode()
 
     def is_(self, other: str) -> bool:
-        """Whether it is this one; how long that takes does not tell how much of it is right."""
+        """Whether `other` is the password, in constant time: the duration does not depend on how much is right."""
         return hmac.compare_digest(self._text.encode(), other.encode())
 
 
 def read_passwords(path: str, key: str, source: str) -> dict[str, Password]:
-    """The users of a file that the configuration's `key` names. Raises `StartupError`; it quotes no line."""
+    """The users in a file that the configuration names under `key`. Raises `StartupError`, which quotes no line."""
     where = f"{source}: {key}: {path}"
     require_private(path, key, source)
     found: dict[str, Password] = {}
@@ -56,10 +56,10 @@ def read_passwords(path: str, key: str, source: str) -> dict[str, Password]:
 
 
 def require_private(path: str, key: str, source: str) -> None:
-    """Raises `StartupError` for a file that cannot be read, or that others can."""
+    """Raises `StartupError` for a file that is unreadable, or that other users can read."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         raise StartupError(f"{source}: {key}: {path} cannot be read: {error.strerror}; name a readable file") from error
     if mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise StartupError(f"{source}: {key}: everybody can read {path}; run chmod 600 {path}")
+        raise StartupError(f"{source}: {key}: other users can read {path}; run chmod 600 {path}")

@@ -1,4 +1,4 @@
-"""Principals: what a peer is called once it is known. The text is Kafka's, `User:` and a name."""
+"""Principals: the names of authenticated peers, in Kafka's form, `User:` and a name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from broker.properties import shown
 
 USER: Final = "User:"
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""A peer that nobody has asked who it is."""
+"""A peer that has not authenticated."""
 ANYBODY: Final = "User:*"
-"""In an access control list: every principal."""
+"""In an access control list: matches every principal."""
 
 _ABBREVIATIONS = {
     "commonName": "CN",
@@ -34,7 +34,7 @@ def of_user(name: str) -> str:
 
 
 def of_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
-    """The principal of a client's certificate: its distinguished name as RFC 2253 writes it, the last part first.
+    """The principal of a client's certificate: its distinguished name by RFC 2253, which writes the last part first.
 
     `subject` is as `ssl.SSLSocket.getpeercert` gives it.
     """
@@ -43,7 +43,7 @@ def of_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
 
 
 def parse_super_users(text: str, source: str) -> frozenset[str]:
-    """`User:admin;User:CN=broker,O=house`: with semicolons, for names have commas. Raises `StartupError`."""
+    """Parse `User:admin;User:CN=broker,O=house`; `;` separates, because names contain commas. Raises `StartupError`."""
     found = [each.strip() for each in text.split(";") if each.strip()]
     for each in found:
         if not each.startswith(USER) or each in (USER, ANYBODY):

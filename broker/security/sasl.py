@@ -1,7 +1,7 @@
-"""SASL as a server speaks it: PLAIN (RFC 4616) and SCRAM, one exchange at a time. Pure.
+"""The server side of SASL: PLAIN (RFC 4616) and SCRAM, one exchange at a time. Without I/O.
 
-Users come from two places. The file in `sasl.users.file` is there before any metadata is: the brokers' own user must be
-in it. All others are kept in the metadata log, by AlterUserScramCredentials (KIP-554), and have SCRAM alone.
+Users have two sources. The file in `sasl.users.file` is available before any metadata is: the brokers' own user must be
+in it. All other users are in the metadata log, created with AlterUserScramCredentials (KIP-554), and have only SCRAM.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _DIGEST = 32  # bytes of SHA-256
 _READABLE = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 Stored = Callable[[], Mapping[tuple[str, ScramMechanism], ScramCredential]]
-"""The credentials that the metadata has at the moment."""
+"""Returns the credentials that the metadata contains now."""
 
 
 class AuthenticationError(Exception):
-    """The peer is not who it says it is, or does not say it rightly. The message is for it, and holds no credential."""
+    """The authentication has failed, or the exchange is malformed. The peer gets the message; it has no credential."""
 
 
 class Exchange(Protocol):
     """The steps of one authentication."""
 
     def step(self, token: bytes) -> tuple[bytes, str | None]:
-        """What to answer to the client's next token; and the user, once it is known. Raises `AuthenticationError`."""
+        """The answer to the client's next token, and the user once authenticated. Raises `AuthenticationError`."""
         ...
 
 
 class Accounts:
     """All users.
 
-    `key` is a secret of this process alone, from which comes what nobody may foresee. `shared` is one of all brokers,
-    from which comes what has to be the same on each of them, and after a restart: salts. None: there is none.
+    `key` is a secret of this process, for unpredictable values. `shared` is a secret of all brokers, for values that
+    must be the same on each of them and after a restart, such as salts; None: the brokers have no such secret.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Accounts:
     def knows(self, user: str, password: str) -> bool:
         """Whether a user of the file has this password."""
         known = self._users.get(user)
-        # One that is unknown takes as long.
+        # An unknown user takes the same time.
         return (known or Password("")).is_(password) and known is not None
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """A user's credential. That of an unknown one fits no password, and looks like those that are stored: who
-        exists is not told."""
+        """A user's credential. An unknown user gets one that no password matches and that looks like a stored one, so
+        that clients cannot find out which users exist."""
         found = None if user in self._users else self._stored().get((user, mechanism))
         if found is not None:
             return found
@@ -87,13 +87,13 @@ class Accounts:
         return made
 
     def nonce(self) -> str:
-        """One that was never used before."""
+        """A nonce that was never used before."""
         self._nonces += 1
         return base64.b64encode(_derived(self._key, "nonce", str(self._nonces))[:18]).decode()
 
     def _salt_and_iterations(self, user: str, mechanism: ScramMechanism) -> tuple[bytes, int]:
-        """A salt that is always the same, as long and of such bytes as the first that is stored; Kafka's tools make
-        theirs of digits and letters."""
+        """A salt and iterations that are always the same for a user, and look like those of the first stored
+        credential. Salts of Kafka's tools consist of digits and letters."""
         like = next((its for (_, kind), its in self._stored().items() if kind is mechanism), None)
         size, iterations = (SALT_BYTES, MIN_ITERATIONS) if like is None else (len(like.salt), like.iterations)
         parts = (_derived(self._salt_key, "salt", user, mechanism.title, str(at)) for at in range(0, size, _DIGEST))
@@ -104,7 +104,7 @@ class Accounts:
 
 
 def stretched(secret: Password) -> bytes:
-    """A key from a password, made so slowly that nobody finds the password by what the key has made."""
+    """A key derived from a password, slowly, so that values made from the key cannot be used to find the password."""
     return hashlib.scrypt(secret.reveal(), salt=b"salts of users", n=1 << 14, r=8, p=1, dklen=_DIGEST)
 
 
@@ -113,7 +113,7 @@ def _derived(key: bytes, *parts: str) -> bytes:
 
 
 class PlainExchange:
-    """PLAIN: one token that says everything."""
+    """PLAIN: one token with user and password."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -121,10 +121,10 @@ class PlainExchange:
     def step(self, token: bytes) -> tuple[bytes, str | None]:
         try:
             authorized, user, password = token.decode().split("\0")
-        except ValueError:  # also what is not UTF-8
+        except ValueError:  # also raised for bytes that are not UTF-8
             raise AuthenticationError("a PLAIN token must be UTF-8, with two zeros in it") from None
         if authorized not in ("", user):
-            raise AuthenticationError("one user may not act for another")
+            raise AuthenticationError("a user may not act for another one")
         if not self._accounts.knows(user, password):
             raise AuthenticationError("invalid credentials with SASL mechanism PLAIN")
         return b"", user
@@ -153,5 +153,5 @@ class ScramExchange:
 
 
 def begin(mechanism: str, accounts: Accounts) -> Exchange:
-    """An exchange by an enabled mechanism."""
+    """A new exchange with an enabled mechanism."""
     return PlainExchange(accounts) if mechanism == PLAIN else ScramExchange(accounts, MECHANISMS[mechanism])

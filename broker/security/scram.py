@@ -1,6 +1,6 @@
-"""SCRAM (RFC 5802, RFC 7677) with SHA-256 and SHA-512, as KIP-84 has it: pure, both sides, without channel binding.
+"""SCRAM (RFC 5802, RFC 7677) with SHA-256 and SHA-512 as in KIP-84: both sides, without I/O and channel binding.
 
-The server keeps no password: only what one that is shown can be checked against.
+The server keeps no passwords, only data with which it can verify one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import lru_cache
 
 MIN_ITERATIONS = 4_096
 MAX_ITERATIONS = 16_384
-"""As in Kafka; whoever authenticates to us must not make us work for longer."""
+"""As in Kafka. The bound limits the work that a peer can cause."""
 
 
 class ScramError(Exception):
-    """The exchange has failed. The message holds nothing of a credential."""
+    """The exchange has failed. The message contains nothing of a credential."""
 
 
 class ScramMechanism(IntEnum):
@@ -30,7 +30,7 @@ class ScramMechanism(IntEnum):
 
     @property
     def title(self) -> str:
-        """Its name in SASL."""
+        """The mechanism's name in SASL."""
         return f"SCRAM-SHA-{256 if self is ScramMechanism.SHA_256 else 512}"
 
     @property
@@ -43,7 +43,7 @@ MECHANISMS = {each.title: each for each in ScramMechanism}
 
 @dataclass(frozen=True)
 class ScramCredential:
-    """What the server knows of a user's password. `repr` shows how, not what."""
+    """The server's verifier of a user's password. `repr` hides the keys."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -52,19 +52,19 @@ class ScramCredential:
 
 
 def salted(password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> bytes:
-    """SaltedPassword. Takes milliseconds, by design."""
+    """SaltedPassword (RFC 5802). Takes milliseconds, by design."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations)
 
 
 def credential_of(salted_password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> ScramCredential:
-    """What is kept of a salted password."""
+    """The stored credential of a salted password."""
     client_key = _hmac(salted_password, b"Client Key", mechanism)
     server_key = _hmac(salted_password, b"Server Key", mechanism)
     return ScramCredential(salt, hashlib.new(mechanism.digest, client_key).digest(), server_key, iterations)
 
 
 def parse_client_first(message: bytes) -> tuple[str, str, str, str]:
-    """GS2 header, user, client's nonce, and the message without the header. Raises `ScramError`."""
+    """Returns the GS2 header, user, client nonce, and the message without the header. Raises `ScramError`."""
     binding, _, rest = _text(message).partition(",")
     authorized, _, bare = rest.partition(",")
     if binding not in ("n", "y"):
@@ -74,12 +74,12 @@ def parse_client_first(message: bytes) -> tuple[str, str, str, str]:
         raise ScramError("the client's first message is malformed")
     user = _user(fields[0][2:])
     if authorized and (not authorized.startswith("a=") or _user(authorized[2:]) != user):
-        raise ScramError("one user may not act for another")
+        raise ScramError("a user may not act for another one")
     return f"{binding},{authorized},", user, fields[1][2:], bare
 
 
 class ScramServer:
-    """The server's side of one exchange with a client that has sent its first message."""
+    """The server's side of one exchange, after the client's first message."""
 
     def __init__(self, first: bytes, credential: ScramCredential, nonce: str, mechanism: ScramMechanism) -> None:
         """Raises `ScramError`."""
@@ -93,7 +93,7 @@ class ScramServer:
         self._said = f"{bare},{self.challenge.decode()},"
 
     def finish(self, final: bytes) -> bytes:
-        """The server's final message to a client that knows the password. Raises `ScramError` for any other."""
+        """Verify the client's proof and return the server's final message. Raises `ScramError` for a wrong password."""
         without_proof, separator, proof = _text(final).rpartition(",p=")
         fields = without_proof.split(",")
         if not separator or len(fields) < 2 or fields[0] != f"c={self._binding}" or fields[1] != f"r={self._nonce}":
@@ -111,7 +111,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """The client's side: this broker to another one, which has to prove that it knows the user too."""
+    """The client's side: this broker towards another one, which must prove that it knows the credential, too."""
 
     def __init__(self, user: str, password: bytes, nonce: str, mechanism: ScramMechanism) -> None:
         self._password = password
@@ -123,7 +123,7 @@ class ScramClient:
         self._expected = b""
 
     def answer(self, challenge: bytes) -> bytes:
-        """The final message, to the server's first. Raises `ScramError`."""
+        """The client's final message, given the server's first. Raises `ScramError`."""
         text = _text(challenge)
         fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
@@ -132,7 +132,7 @@ class ScramClient:
         if not (iterations.isascii() and iterations.isdigit() and len(iterations) < 6):
             raise ScramError("the server's challenge is malformed")
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
-            raise ScramError(f"the server asks for {int(iterations)} iterations")
+            raise ScramError(f"the server requests {int(iterations)} iterations")
         salted_password = _salted_once(self._password, _unbase64(fields.get("s", "")), int(iterations), self._mechanism)
         without_proof = f"c=biws,r={nonce}"
         said = f"{self._bare},{text},{without_proof}".encode()
@@ -145,14 +145,14 @@ class ScramClient:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, final: bytes) -> None:
-        """The server's final message. Raises `ScramError` when it does not know the user's credential."""
+        """Verify the server's final message. Raises `ScramError` when it does not know the user's credential."""
         if not self._expected or not hmac.compare_digest(final, self._expected):
             raise ScramError("the server does not know the password")
 
 
 @lru_cache(maxsize=64)
 def _salted_once(password: bytes, salt: bytes, iterations: int, mechanism: ScramMechanism) -> bytes:
-    """Brokers connect often, with the same password and salts."""
+    """`salted` with a cache: brokers connect often, with the same password and salts."""
     return salted(password, salt, iterations, mechanism)
 
 
@@ -177,4 +177,4 @@ def _unbase64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("a message has what is not base64") from None
+        raise ScramError("a message contains invalid base64") from None

@@ -1,4 +1,4 @@
-"""TLS: the contexts of listeners and of connections to other brokers, from files in PEM."""
+"""TLS contexts of listeners and of connections to other brokers, loaded from PEM files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(config: BrokerConfig, source: str) -> ssl.SSLContext:
-    """What listeners use. Raises `StartupError` naming the key and the file."""
+    """The context of listeners. Raises `StartupError`, which names the key and the file."""
     if config.ssl_keystore_location is None:
         raise StartupError(
             f"{source}: ssl.keystore.location is missing: a listener with TLS needs a key and its certificates; name a "
-            "file in PEM that has both"
+            "PEM file that contains both"
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -31,7 +31,8 @@ def server_context(config: BrokerConfig, source: str) -> ssl.SSLContext:
 
 
 def client_context(config: BrokerConfig, source: str) -> ssl.SSLContext:
-    """What this broker uses towards others: it shows its certificate, and looks at theirs. Raises `StartupError`."""
+    """The context of connections to other brokers, which verifies them and presents this broker's certificate. Raises
+    `StartupError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
@@ -51,7 +52,7 @@ def _load_key(context: ssl.SSLContext, path: str, source: str) -> None:
 def _load_trusted(context: ssl.SSLContext, path: str | None, source: str) -> None:
     key = "ssl.truststore.location"
     if path is None:
-        raise StartupError(f"{source}: {key} is missing: name a file in PEM with the certificates that are trusted")
+        raise StartupError(f"{source}: {key} is missing: name a PEM file with the trusted certificates")
     _load(lambda: context.load_verify_locations(path), path, key, "certificates that are trusted")
 
 
@@ -59,7 +60,7 @@ def _load(load: Callable[[], None], path: str, key: str, wanted: str) -> None:
     try:
         load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        reason = "it is not that"
+        reason = "the file does not contain that"
         if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
             reason = str(error.strerror)
-        raise StartupError(f"{key}: {path}: {reason}; name a file in PEM with {wanted}") from None
+        raise StartupError(f"{key}: {path}: {reason}; name a PEM file with {wanted}") from None

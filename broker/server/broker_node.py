@@ -1,7 +1,7 @@
-"""A broker as a whole: what it is made of, how it starts, how it stops, and how it gives up.
+"""A whole broker: its parts, its start, its clean stop and its failure.
 
-Giving up is safe, limping is not: a defect in one of the tasks that everything rests on, or an error of the disk, ends
-the node at once and without another word to anybody. What it acknowledged before is in its logs or on other brokers.
+A broker that fails stops at once: a defect in one of the essential tasks, or a disk error, ends the node without any
+further message, because a half-working node is not safe. What it acknowledged is in its logs or on other brokers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from broker.trace import Tracer
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
 
 
-class NodeFailure(Exception):  # noqa: N818 - the end of a node, by whatever cause
-    """A node gave up. The message says why."""
+class NodeFailure(Exception):  # noqa: N818 - the end of a node, whatever the cause
+    """A node failed. The message says why."""
 
 
 class BrokerNode:
-    """One broker that has read its disk: `open` makes it. `start` it once, then either `stop` it or let `failed` tell
-    that it gave up."""
+    """One broker that has recovered its disk: `open` makes it. Call `start` once. It runs until `stop`, or until
+    `failed` gets the reason of its failure."""
 
     @classmethod
     async def open(
@@ -64,14 +64,14 @@ class BrokerNode:
         clock: Callable[[], int] | None = None,
         descriptors: int | None = None,
     ) -> BrokerNode:
-        """Recover what is on the disk.
+        """Recover the state on the disk.
 
-        `clock` gives the wall clock in nanoseconds, for the timestamps of metadata records; None: they have none.
+        `clock` returns the wall clock in nanoseconds, for the timestamps of metadata records; None: no timestamps.
 
-        `descriptors`: how many this process may have open, where that is bounded.
+        `descriptors`: how many file descriptors this process may have open; None: unlimited.
 
-        Raises `StartupError` for what the configuration's keys for security name and is not as it should be, or when
-        this broker must not run here; `OSError` of the disk.
+        Raises `StartupError` for invalid security settings, or when this broker must not run in this directory;
+        `OSError` of the disk.
         """
         mutants = mutants or Mutants()
         config, image = altered(config, mutants), MetadataImage()
@@ -106,7 +106,7 @@ class BrokerNode:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed: set[tuple[str, int]] = set()
-        self._published = -1  # the offset up to which the replicas act on the metadata log
+        self._published = -1  # the metadata offset that the replicas have applied
         self._applied = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -160,7 +160,7 @@ class BrokerNode:
         )
         self._add_routes()
 
-    # --- the parts, each made of those before it
+    # --- the parts; each uses only those before it
 
     def _connector(self) -> PeerConnector:
         config = self.config
@@ -240,19 +240,19 @@ class BrokerNode:
         for door in self.doors.for_brokers:
             add_broker_routes(door.dispatcher, door.endpoint.name, parts)
 
-    # --- what the parts ask
+    # --- used by the parts
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id: as configured, as this directory remembers it, or as it was committed; None before that."""
+        """The cluster id: configured, stored in the directory, or committed to the metadata log; None before that."""
         return self.config.cluster_id or self._directory.cluster_id or self.image.cluster_id
 
     def _controller_id(self) -> int | None:
         return self.quorum.leader_id
 
     def _vouched_epoch(self) -> int:
-        """The registration whose logs these still are. A damaged log is one that this broker no longer has, however it
-        was stopped (KIP-966)."""
+        """The broker epoch for whose registration the logs are complete. A damaged log counts as lost, however the
+        broker was stopped (KIP-966)."""
         closed_in_epoch = self._directory.closed_in_epoch
         return UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
 
@@ -262,7 +262,7 @@ class BrokerNode:
     # --- life
 
     async def start(self) -> None:
-        """Listen, and join the cluster in the background; see `ready`. Raises `StartupError`, `OSError`."""
+        """Open the listeners and join the cluster in the background; see `ready`. Raises `StartupError`, `OSError`."""
         await self.doors.open()
         if self.config.metrics_port:
             await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)
@@ -271,7 +271,7 @@ class BrokerNode:
         self._run(self.lifecycle.run(), "broker lifecycle")
 
     async def ready(self) -> None:
-        """Return once the controller counts on this broker. Raises `NodeFailure` when it gives up before."""
+        """Return once the controller has unfenced this broker. Raises `NodeFailure` when it fails before."""
         unfenced = asyncio.ensure_future(self.lifecycle.unfenced.wait())
         waited_for: list[asyncio.Future[Any]] = [unfenced, self.failed]
         await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
@@ -281,7 +281,7 @@ class BrokerNode:
 
     @property
     def failed(self) -> asyncio.Future[None]:
-        """Gets a `NodeFailure` when this node gives up; cancelled when it is stopped."""
+        """Gets a `NodeFailure` when this node fails; cancelled when it is stopped."""
         return self._failed
 
     async def stop(self) -> None:
@@ -289,7 +289,7 @@ class BrokerNode:
         self._stopping = True
         if self.failed.done():
             return
-        await self._end_tasks()  # no heartbeat may take back what `leave` asks for
+        await self._end_tasks()  # a later heartbeat would revoke the shutdown that `leave` requests
         await self.lifecycle.leave(LEAVE_TIMEOUT_S)
         self.groups.stop()
         await self.replicas.stop()
@@ -302,13 +302,13 @@ class BrokerNode:
         self.connector.close()
         await self._directory.close()
         if self.failed.done():
-            return  # the disk failed on the way: nothing vouches for what it holds
+            return  # the disk failed during the stop: its contents must not be marked as complete
         await self._directory.mark_closed(self.lifecycle.epoch_of_logs)
         self._tracer.emit("broker_stopped")
         self.failed.cancel()
 
     def fail(self, reason: str, cause: BaseException | None = None) -> None:
-        """Give up: no further byte leaves this node."""
+        """Fail: no further byte leaves this node."""
         if self._failed.done():
             return
         self._tracer.emit("broker_failed", reason=reason)
@@ -324,7 +324,7 @@ class BrokerNode:
         for task in self._tasks:
             task.cancel()
 
-    # --- what the parts tell
+    # --- callbacks of the parts
 
     def _disk_failed(self, error: OSError) -> None:
         what = "too many files are open (ulimit -n)" if is_out_of_descriptors(error) else "the disk failed"
@@ -334,11 +334,11 @@ class BrokerNode:
         self.fail(f"the metadata quorum failed: {type(error).__name__}: {error}", error)
 
     def _committed(self, base_offset: int, epoch: int, records: list[bytes]) -> None:  # noqa: ARG002
-        """Metadata was committed: every node applies it, in order, before anything else sees it."""
+        """Apply committed metadata to the image, in order, before any other part sees it."""
         self._applied_to_image(self.image.apply_committed(base_offset, records))
 
     def _restored(self, end_offset: int, records: list[bytes]) -> None:
-        """A snapshot takes the place of everything that was committed below its end."""
+        """A snapshot replaces everything that was committed below its end."""
         self._applied_to_image(self.image.restore(end_offset, records))
 
     def _applied_to_image(self, changes: Changes) -> None:
@@ -354,7 +354,7 @@ class BrokerNode:
         self._applied.set()
 
     def _addresses(self) -> dict[int, Address]:
-        """Where brokers are found by each other."""
+        """The addresses at which brokers reach each other."""
         name = self.config.inter_broker_listener.name
         endpoints = {broker.id: broker.endpoint(name) for broker in self.image.brokers.values()}
         return {broker: endpoint.address for broker, endpoint in endpoints.items() if endpoint is not None}
@@ -365,7 +365,7 @@ class BrokerNode:
             self.watch.look_at_all()
 
     async def _publish(self) -> None:
-        """Bring the replicas to where the image is; what is committed meanwhile goes with the next turn."""
+        """Bring the replicas up to the image. Metadata committed meanwhile is applied in the next iteration."""
         while True:
             await self._applied.wait()
             self._applied.clear()
@@ -385,7 +385,7 @@ class BrokerNode:
             if not self._applied.is_set():
                 self._settled.set()
 
-    # --- what it tells of itself
+    # --- its own state, for metrics and tests
 
     @property
     def connections(self) -> int:
@@ -397,7 +397,7 @@ class BrokerNode:
 
     @property
     def overruled(self) -> list[Overruled]:
-        """What this broker's file says in vain, as far as it has read the metadata log."""
+        """The settings of this broker's file that committed cluster settings override, as far as it has read them."""
         return overruled(self.config, self.image.defaults)
 
     def _metrics(self) -> str:
@@ -406,7 +406,7 @@ class BrokerNode:
     # --- tasks
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """A task on which the node rests: its end is the node's."""
+        """Start an essential task: when it fails, the node fails."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(self._task_ended)
         self._tasks.append(task)

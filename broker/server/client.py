@@ -1,10 +1,10 @@
-"""Outgoing connections to other brokers: one per peer and purpose, pipelined, dropped when no answer comes.
+"""Outgoing connections to other brokers: one per peer and purpose, pipelined, dropped when no answer arrives.
 
-What is limited is the time without a sign of an answer, not the time that a whole one takes: on a slow link a long
-answer would else be begun again and again, and never be there.
+The timeout limits the time without any received byte, not the time of a whole answer: on a slow link a large answer
+would otherwise be requested again and again, and never complete.
 
-Separate purposes have separate connections because answers come in the order of the requests: a vote must not wait
-behind a fetch that is parked at its leader.
+Each purpose has its own connection because answers arrive in the order of the requests: a vote must not wait behind a
+fetch that is parked at its leader.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from broker.quorum.wire import METADATA_TOPIC_ID
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
 from broker.server.peer_security import OPENLY, Approach, LoginError, Steps
 
-BACKOFF_MIN = 0.02  # seconds before the first reconnection; doubles up to the maximum
+BACKOFF_MIN = 0.02  # seconds before the first reconnection attempt; doubles up to the maximum
 BACKOFF_MAX = 0.4
-LIFETIME_USED = 0.85  # of the time for which a peer believes who this broker is (KIP-368)
-OWNED_FROM = 1 << 13  # answers from this size on keep the receive buffer instead of being copied
+LIFETIME_USED = 0.85  # share of the authentication's lifetime after which a connection is replaced (KIP-368)
+OWNED_FROM = 1 << 13  # bytes; a larger answer takes over the receive buffer instead of being copied
 
 Address = tuple[str, int]
 Local = Callable[[Message, int], Awaitable[Message]]
@@ -60,11 +60,11 @@ _CONTROLLERS_ASKED = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What is asked at the listener for controllers; of Fetch, what is about the metadata log."""
+"""Requests that go to the controller listener, as do Fetch requests for the metadata log."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """One open connection to a peer; answers find their requests by correlation id."""
+    """One open connection to a peer. Answers are matched to requests by correlation id."""
 
     def __init__(self, response_max_bytes: int) -> None:
         self.answered = False
@@ -73,7 +73,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._input.make_room()
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
-        self._limits: dict[int, tuple[float, float]] = {}  # of those that wait: since when, and for how long, seconds
+        self._limits: dict[int, tuple[float, float]] = {}  # of waiting requests: start and timeout, in seconds
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._reason = "the connection was closed"
@@ -82,16 +82,16 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_worn(self) -> bool:
-        """Whether it is time for another: soon it is no longer believed who this broker is (KIP-368)."""
+        """Whether the connection must be replaced because its authentication expires soon (KIP-368)."""
         return self._believed_until is not None and self._loop.time() >= self._believed_until
 
     def believed_for(self, lifetime_ms: int) -> None:
-        """The peer knows from now on who this broker is, for so long; 0: as long as the connection lasts."""
+        """The peer has authenticated this broker for `lifetime_ms`; 0: as long as the connection lasts."""
         if lifetime_ms:
             self._believed_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
 
     def retire(self) -> None:
-        """Close once what was asked is answered; nothing more will be."""
+        """Send no further request; close once the pending ones are answered."""
         self._retired = True
         if self._transport is not None and not self._waiting:
             self._transport.close()
@@ -101,7 +101,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from asyncio.Transport
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
@@ -140,11 +140,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         return future
 
     def ask(self, correlation_id: int, frame: bytearray, timeout: float, since: float) -> asyncio.Future[memoryview]:
-        """Send a request; the future gets the answer's frame, `ConnectionError`, or `TimeoutError` once nothing has
-        come for `timeout` seconds, counted from `since` on.
+        """Send a request. The future gets the answer's frame, `ConnectionError`, or `TimeoutError` when no byte arrives
+        for `timeout` seconds, counted from `since`.
 
-        Whatever is received puts the limit off: answers come in the order of the requests, so it belongs to this one's
-        answer or to one before it.
+        Any received byte extends the limit: answers arrive in the order of the requests, so the byte belongs to this
+        answer or to an earlier one.
         """
         answer = self.send(correlation_id, frame)
         if not answer.done():
@@ -159,9 +159,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(when, self._look)
 
     def _look(self) -> None:
-        """End the waits whose limit is over, and look again when the next one may be.
+        """Fail the requests whose limit has passed, and set the timer for the next limit.
 
-        One timer for all, which outlives them: most answers come long before it."""
+        All requests share one timer, which is not cancelled by answers: most arrive long before it fires."""
         self._timer = None
         now, ahead = self._loop.time(), []
         for correlation_id, (since, timeout) in self._limits.items():
@@ -174,10 +174,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._look_at(min(ahead))
 
     def drop(self, reason: str) -> None:
-        """Give the connection up at once: what was asked may or may not have happened.
+        """Abort the connection at once. A pending request may or may not have been handled.
 
-        What has not reached the peer by now never does. The kernel would go on sending what it was given, for minutes,
-        and a request would come behind those that were sent after it.
+        Bytes that have not reached the peer are discarded. Otherwise the kernel would send them for minutes, and an old
+        request could arrive after newer ones.
         """
         self._reason = reason
         if self._transport is not None:
@@ -191,7 +191,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         correlation_id: int = _INT32.unpack_from(frame)[0]
         future = self._waiting.pop(correlation_id, None)
         if future is None:
-            raise FrameError("an answer to nothing that was asked")
+            raise FrameError("an answer without a request")
         self._limits.pop(correlation_id, None)
         if len(frame) >= OWNED_FROM:
             self._input.detach()
@@ -205,7 +205,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 class Link:
-    """The way to one peer for one purpose: opens connections, with growing pauses while that fails."""
+    """The connection to one peer for one purpose; reconnects with growing pauses while that fails."""
 
     def __init__(self, name: str, address: Address, response_max_bytes: int, approach: Approach) -> None:
         self.name = name
@@ -220,12 +220,12 @@ class Link:
 
     @property
     def ready(self) -> PeerConnection | None:
-        """The open connection; None when there is none, or when it is time for another."""
+        """The open connection; None when there is none, or when it must be replaced."""
         connection = self._connection
         return connection if connection is not None and connection.is_open and not connection.is_worn else None
 
     async def connection(self) -> PeerConnection:
-        """The open connection, opened if need be. Raises `ConnectionError`."""
+        """The open connection; opens one if necessary. Raises `ConnectionError`."""
         if (connection := self.ready) is not None:
             return connection
         if self._connection is not None:
@@ -239,7 +239,7 @@ class Link:
         return await asyncio.shield(self._opening)
 
     def drop(self, reason: str) -> None:
-        """Give up the connection and any attempt to open one."""
+        """Drop the connection and any attempt to open one."""
         if self._opening is not None:
             self._opening.cancel()
         if self._retired is not None:
@@ -249,14 +249,14 @@ class Link:
             self._lost()
 
     def _retire(self, connection: PeerConnection) -> None:
-        """Another takes its place; the one before it has had its time to answer."""
+        """Replace the connection. A connection retired earlier has had its time to answer and is dropped."""
         if self._retired is not None:
-            self._retired.drop("another connection has taken its place")
+            self._retired.drop("another connection has replaced it")
         self._retired, self._connection = connection, None
         connection.retire()
 
     async def _open(self) -> PeerConnection:
-        """Where the peer has to be told who this is, that is done before anything else is sent."""
+        """Connect, and authenticate before anything else is sent where the listener requires it."""
         loop = asyncio.get_running_loop()
         if self._not_before > loop.time():
             await asyncio.sleep(self._not_before - loop.time())
@@ -267,25 +267,25 @@ class Link:
             await self._log_in(connection)
         except (OSError, LoginError) as error:
             self._back_off()
-            # Refused is worth telling apart: nobody listens there, while other failures say nothing about the peer.
+            # Refused is reported separately: no process listens there. Other failures say nothing about the peer.
             kind = ConnectionRefusedError if isinstance(error, ConnectionRefusedError) else ConnectionError
             raise kind(f"{self.name} at {self.address[0]}:{self.address[1]}: {error}") from error
         return connection
 
     async def _log_in(self, connection: PeerConnection) -> None:
-        """Raises `LoginError`, `ConnectionError`; a connection on which it did not succeed is dropped."""
+        """Authenticate. Drops the connection on failure. Raises `LoginError`, `ConnectionError`."""
         steps = self._approach.log_in()
         if steps is None:
             return
         try:
             connection.believed_for(await self._take(steps, connection))
-        except BaseException as error:  # a time-out as well: nobody else knows of this connection yet
+        except BaseException as error:  # a time-out as well: only this method knows the connection so far
             connection.drop(str(error))
             raise
 
     @staticmethod
     async def _take(steps: Steps, connection: PeerConnection) -> int:
-        """For how many ms it is believed who this is; see `Steps`."""
+        """Run the steps of the authentication (see `Steps`). Returns its lifetime in ms; 0: unlimited."""
         answer: Message | None = None
         count = 0
         while True:
@@ -295,7 +295,7 @@ class Link:
             except StopIteration as done:
                 lifetime_ms: int = done.value
                 return lifetime_ms
-            # The numbers of other requests are not negative.
+            # Other requests have correlation ids >= 0.
             body = await connection.send(-count, encode_request(request, version, -count, None))
             try:
                 answer = _decode(api_of(request), version, body)
@@ -321,7 +321,7 @@ class Link:
 
 
 class PeerConnector:
-    """Sends requests to nodes by their ids. A node has an address as a broker, and one as a controller."""
+    """Sends requests to nodes by their ids. A node has an address as a broker and may have one as a controller."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class PeerConnector:
         to_brokers: Approach = OPENLY,
         to_controllers: Approach = OPENLY,
     ) -> None:
-        """`controllers` None: there are none, and whatever controllers are asked goes to brokers."""
+        """`controllers` None: controller requests go to the brokers' addresses."""
         self._to_brokers = to_brokers
         self._to_controllers = to_controllers
         self._node_id = node_id
@@ -351,14 +351,14 @@ class PeerConnector:
         self._local = handler
 
     def learn(self, addresses: Mapping[int, Address]) -> None:
-        """Take the registered brokers' addresses over."""
+        """Replace the addresses of the brokers by those of the registered ones."""
         self._brokers = dict(addresses)
 
     async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """Ask a broker and return its answer; nothing of it for `timeout` seconds, connecting included, is too long.
+        """Send a request to a broker and return its answer. `timeout`: seconds without a byte, connecting included.
 
-        Raises `TimeoutError` (the connection is dropped: the answer to this request must not meet the next) or
-        `ConnectionError`. After either the request may or may not have been handled.
+        Raises `TimeoutError` (the connection is dropped, so that a late answer cannot be taken for the next request's)
+        or `ConnectionError`. After either the request may or may not have been handled.
         """
         if self._closed:
             raise ConnectionError("this broker is stopping")
@@ -382,11 +382,11 @@ class PeerConnector:
             body = await connection.ask(correlation_id, frame, timeout, since)
         except TimeoutError:
             link.drop(f"no answer within {timeout:g} s")
-            raise TimeoutError(f"{link.name}: nothing of {api.key.name}'s answer within {timeout:g} s") from None
+            raise TimeoutError(f"{link.name}: no part of {api.key.name}'s answer within {timeout:g} s") from None
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            raise ConnectionError(f"{link.name}: the connection was given up") from None
+            raise ConnectionError(f"{link.name}: the connection was dropped") from None
         try:
             return _decode(api, version, body)
         except DecodeError as error:
@@ -405,11 +405,11 @@ class PeerConnector:
             known, approach = self._controllers, self._to_controllers
         address = known.get(node_id)
         if address is None:
-            raise ConnectionError(f"the address of broker {node_id} is not known")
+            raise ConnectionError(f"the address of broker {node_id} is unknown")
         link = self._links.get((node_id, purpose))
         if link is None or link.address != address:
             if link is not None:
-                link.drop("the broker has moved")
+                link.drop("the broker's address has changed")
             link = self._links[node_id, purpose] = Link(
                 f"broker {node_id}", address, self._response_max_bytes, approach
             )

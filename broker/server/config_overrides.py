@@ -1,4 +1,4 @@
-"""What a broker's file says and does not count: the cluster has another value in the metadata log."""
+"""The settings of a broker's file that the cluster's committed settings override."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.topic_settings import KEYS
 
 
 class Overruled(NamedTuple):
-    """A key for which this broker's own file has a value that the cluster does not go by."""
+    """A key whose value in this broker's file is overridden by another value of the cluster."""
 
     source: str
     key: str
@@ -19,13 +19,13 @@ class Overruled(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.source}: {self.key}={self.own} does not count: the cluster has {self.cluster} for topics that set "
-            f"none; write {self.cluster} here, or change the cluster's with kafka-configs.sh --alter --entity-type "
-            f"brokers --entity-default --add-config {self.key}={self.own}"
+            f"{self.source}: {self.key}={self.own} has no effect: the cluster's value {self.cluster} applies to topics "
+            f"without their own; write {self.cluster} here, or change the cluster's value with kafka-configs.sh "
+            f"--alter --entity-type brokers --entity-default --add-config {self.key}={self.own}"
         )
 
 
 def overruled(config: BrokerConfig, defaults: Mapping[str, str]) -> list[Overruled]:
-    """`defaults`: the cluster's. A file that does not name a key says nothing of it."""
+    """The overridden settings. `defaults`: the cluster's. Keys that the file does not contain are not listed."""
     found = (Overruled(config.source, name, KEYS[name].default(config), value) for name, value in defaults.items())
     return [each for each in found if each.key in config.given and each.own != each.cluster]

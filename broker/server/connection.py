@@ -1,13 +1,20 @@
-"""One connection of a client: frames in, responses out in the order of their requests, bounded in both directions.
+"""One connection of a client: frames in, responses out in request order, bounded in both directions.
+
+Theory of operation. The transport reads into the `FrameBuffer`. `_process` then starts requests until no whole frame is
+left, a bound is reached, or this turn of the event loop has used its work budget (`work_budget`). A request that is
+answered at once adds its bytes to one common write. A request that is answered later gets a `Slot`; the slots form a
+queue, and only a filled slot at its head is sent. After a turn without budget, or at a bound, the connection pauses
+reading and continues in a later turn. Consecutive produce requests of one kind skip the dispatcher (`Shortcut`): they
+are gathered, appended together and answered together.
 
 Invariants:
-- responses leave strictly in the order in which their requests came, however long each takes;
-- a frame's memory is valid only while `dispatch` runs: whoever answers later keeps nothing that points into it, or
-  keeps it (`keep_frame`);
-- at most `max_queued` requests are under way, and past `OUTPUT_HIGH` bytes of answers that are not sent yet, for
-  whatever reason, no further one is begun; past either bound the connection stops reading, so that a peer that does not
-  read its answers costs a bounded amount of memory;
-- a peer that breaks the protocol loses its connection and nothing else happens.
+- responses leave strictly in the order of their requests, however long each takes;
+- a frame's memory is valid only while `dispatch` runs: a handler that answers later copies what it needs, or keeps the
+  memory with `keep_frame`;
+- a connection has at most `max_queued` requests under way. It starts no request while it holds more than `OUTPUT_HIGH`
+  bytes of unsent answers. At either bound it stops reading, so that a peer that does not read its answers costs a
+  bounded amount of memory;
+- a peer that breaks the protocol loses its connection; nothing else happens.
 """
 
 from __future__ import annotations
@@ -32,11 +39,11 @@ class Rejected(Exception):  # noqa: N818 - what happened to the connection, not 
 
 
 class NotReady(Exception):  # noqa: N818 - the peer did nothing wrong
-    """This broker cannot answer yet; the connection is closed, so that the client asks another."""
+    """This broker cannot answer yet. The connection is closed, so that the client tries another broker."""
 
 
 class Slot:
-    """The place of one response in its connection's order, filled when the answer is there."""
+    """The place of one response in the order of its connection; filled when the answer is available."""
 
     __slots__ = ("blocking", "connection", "parts")
 
@@ -46,41 +53,41 @@ class Slot:
         self.parts: Reply | None = None
 
     def fill(self, parts: Reply) -> None:
-        """The answer (an empty one: nothing is sent). Call it once; after the connection is gone it does nothing."""
+        """Set the answer (an empty one: nothing is sent). Call it once. Ignored after the connection is lost."""
         self.parts = parts
         self.connection.slot_filled(self)
 
 
 Outcome = bytes | Reply | Slot | None
-"""What dispatching one frame gives: a whole response, the slot that will hold it, or None for no response at all."""
+"""The result of dispatching one frame: a whole response, the slot that will hold it, or None for no response."""
 
 
 class Shortcut(Protocol):
-    """A handler that knows a connection's previous request and serves those that are like it, many at once."""
+    """A handler that knows the previous request of a connection and serves requests of the same kind in one batch."""
 
     def take(self, frame: memoryview) -> bool:
-        """Gather a request that is of the known kind, its memory valid until `finish`; false when it is not."""
+        """Gather a request of the known kind; its memory stays valid until `finish`. False: of another kind."""
         ...
 
     def take_alike(self, unread: memoryview) -> int:
-        """Gather the whole frames at the front of what has come, their lengths in front of each, that are as long as
-        the last one that was taken and like it; how many bytes these are."""
+        """Gather the whole frames at the front of `unread` (each with its length field) that have the length and the
+        kind of the last one taken. Returns their size in bytes."""
         ...
 
     def finish(self) -> Outcome:
-        """Serve what was gathered: one outcome for all of it, in order. None when nothing was."""
+        """Serve the gathered requests: one outcome for all of them, in order. None when there are none."""
         ...
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the listener that accepted it."""
+    """What a connection needs from the listener that accepted it."""
 
     budget: MemoryBudget
     request_max_bytes: int
     max_queued: int
 
     def opened(self, connection: Connection) -> ConnectionHost | None:
-        """A peer has connected: who serves it from here on; None when there are too many already."""
+        """A peer has connected. Returns the host that serves it, or None when there are too many connections."""
         ...
 
     def closed(self, connection: Connection) -> None: ...
@@ -91,20 +98,20 @@ class ConnectionHost(Protocol):
 
     @property
     def turn_is_over(self) -> bool:
-        """Whether enough has been done in this turn of the loop."""
+        """Whether this turn of the event loop has used its work budget."""
         ...
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Answer one request. Raises `Rejected` when the peer has to go."""
+        """Answer one request. Raises `Rejected` when the peer must be disconnected."""
         ...
 
     def finish(self, shortcut: Shortcut) -> Outcome:
-        """Answer the requests that a shortcut has gathered. Raises `Rejected` when the peer has to go."""
+        """Answer the requests that a shortcut has gathered. Raises `Rejected` when the peer must be disconnected."""
         ...
 
 
 def shown_address(address: object) -> str:
-    """Who is at the other end of a socket, for people."""
+    """The peer's address of a socket as text for messages."""
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
 
 
@@ -115,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.address = "?"  # the peer's, without its port
         self.principal = ANONYMOUS
-        self.quiet_for = 0  # looks of the listener since bytes came or were taken
+        self.quiet_for = 0  # number of the listener's checks since bytes were received, or taken by the peer
         self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
@@ -123,25 +130,25 @@ class Connection(asyncio.BufferedProtocol):
         self._input = FrameBuffer(host.request_max_bytes, host.budget, SMALLEST_REQUEST)
         self._slots: deque[Slot] = deque()
         self._output: deque[Part] = deque()
-        self._output_bytes = 0  # of all answers that are there: in slots, in `_output`, and on their way from one to it
+        self._output_bytes = 0  # of all known answers: in slots, in `_output`, and between the two
         self._write_paused = False
         self._reading = True
         self._resting = False
-        self._processing = False  # answers that are to be sent first may not have been yet
+        self._processing = False  # answers of earlier requests may still be unsent
         self._flush_scheduled = False
-        self._on_lost: dict[asyncio.Future[Any], None] = {}  # in the order in which they came
+        self._on_lost: dict[asyncio.Future[Any], None] = {}  # in the order of registration
 
     # --- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        transport = cast(asyncio.Transport, transport)  # uvloop's class does not derive from asyncio.Transport
         name = transport.get_extra_info("peername")
         self.peer = shown_address(name)
         self.address = str(name[0]) if isinstance(name, tuple) else str(name)
         self._transport = transport
         self._encrypted = transport.get_extra_info("sslcontext") is not None
-        # With no buffer of its own the transport says at once when the socket is full, and a file can follow bytes. One
-        # that encrypts must have some: at zero it would never say that it takes more.
+        # Without a buffer the transport reports at once that the socket is full, and a file can follow bytes. An
+        # encrypting transport needs some: with a limit of zero it would never report that it accepts more.
         transport.set_write_buffer_limits(high=int(self._encrypted))
         host = self._host.opened(self)
         if host is None:
@@ -162,13 +169,13 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def eof_received(self) -> bool:
-        return False  # close; a client that shuts down its sending side has no use for answers
+        return False  # close; a client that shuts down its sending side does not read answers
 
     def pause_writing(self) -> None:
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        self.quiet_for = 0  # the peer has taken something
+        self.quiet_for = 0  # the peer has taken bytes
         self._write_paused = False
         self._pump()
         self._continue_reading()
@@ -191,31 +198,31 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing received in part, nothing under way, nothing to send."""
+        """No partly received frame, no request under way, nothing to send."""
         return not (self._slots or self._output or self._input.pending)
 
     @property
     def owes_an_answer(self) -> bool:
-        """Whether the peer has asked something and waits for this broker."""
+        """Whether the peer waits for an answer of this broker."""
         return bool(self._slots)
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """What the peer has shown of itself, as `ssl.SSLSocket.getpeercert` gives it; None when it has not."""
+        """The peer's certificate as `ssl.SSLSocket.getpeercert` returns it; None without one."""
         return None if self._transport is None else self._transport.get_extra_info("peercert") or None
 
     @property
     def descriptor(self) -> int:
-        """The number that the system has for the socket; -1 where there is none."""
+        """The socket's file descriptor; -1 when there is no socket."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if sock is None else int(sock.fileno())
 
     def reserve(self, *, blocking: bool) -> Slot:
-        """A slot for an answer that comes later. `blocking`: no further request is begun before it is filled."""
+        """A slot for a later answer. `blocking`: the connection starts no further request before it is filled."""
         return Slot(self, blocking=blocking)
 
     def cancel_when_lost(self, future: asyncio.Future[Any]) -> None:
-        """Cancel `future` when the peer goes away: for waiting that only serves the answer."""
+        """Cancel `future` when the connection is lost: for waiting that only serves the answer."""
         if self._transport is None:
             future.cancel()
             return
@@ -223,10 +230,10 @@ class Connection(asyncio.BufferedProtocol):
         future.add_done_callback(self._on_lost.pop)
 
     def slot_filled(self, slot: Slot) -> None:
-        """An answer is there; what completes in one turn of the loop is sent in one write.
+        """Schedule the answer. Answers that complete in one turn of the loop are sent in one write.
 
-        The only one that is waited for is sent at once: nothing else can complete, and its peer may be the follower for
-        which a producer waits."""
+        The answer to the only request under way is sent at once: no other answer can complete, and the peer may be the
+        follower whose fetch completes a producer's append."""
         if self._transport is None:
             return
         self._output_bytes += _held(slot.parts or ())
@@ -241,18 +248,18 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def served_by(self, host: ConnectionHost) -> None:
-        """Further requests go to `host`, and may be as large as it says."""
+        """Further requests go to `host`, whose size limit applies to them."""
         self._host = host
         self._input.limit(SMALLEST_REQUEST, host.request_max_bytes)
 
     def expect_tokens(self) -> None:
-        """The next frames are no requests, and may be empty, until somebody else serves them."""
+        """The next frames are SASL tokens, not requests, and may be empty, until `served_by` is called again."""
         self._input.limit(0, self._host.request_max_bytes)
 
     def keep_frame(self) -> Callable[[], None]:
-        """Keep the memory of the frame that is being dispatched until the function that is returned is called.
+        """Keep the memory of the frame that is being dispatched until the returned function is called.
 
-        Raises `Rejected` when there is no memory for what comes next."""
+        Raises `Rejected` when there is no memory for the next frames."""
         try:
             return self._input.lend()
         except FrameError as error:
@@ -264,19 +271,19 @@ class Connection(asyncio.BufferedProtocol):
             self._input.release_memory()
 
     def end_idle(self) -> None:
-        """Close; at once where the peer does not take what is sent to it, or it would not be closed ever."""
+        """Close the connection; abort it where the peer does not take its data, because close would wait for that."""
         if self._output or self._write_paused:
             self.abort()
         else:
             self.close()
 
     def close(self) -> None:
-        """Close once what is to be sent has been sent."""
+        """Close after everything queued has been sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what waited to be sent is not sent."""
+        """Close at once; queued data is discarded."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -289,12 +296,12 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests
 
     def _process(self) -> None:
-        """Begin every request that has arrived whole, within the bounds, and send what is answered at once."""
+        """Start every whole request within the bounds, and send the answers that are available at once."""
         answered: list[Part] = []
         gathered: Shortcut | None = None
         self._processing = True
         try:
-            is_full = self._is_full()  # only what is placed can change it
+            is_full = self._is_full()  # changes only when an outcome is placed
             while not is_full:
                 shortcut = self.shortcut
                 if shortcut is not None and (taken := shortcut.take_alike(self._input.unread)):
@@ -308,11 +315,11 @@ class Connection(asyncio.BufferedProtocol):
                 if gathered is not None:
                     self._place(self._host.finish(gathered), answered)
                     gathered = None
-                    if self.shortcut is not None and self.shortcut.take(frame):  # it was too much with the others only
+                    if self.shortcut is not None and self.shortcut.take(frame):  # it only exceeded the batch's size
                         gathered = self.shortcut
                 if gathered is None:
                     self._place(self._host.dispatch(self, frame), answered)
-                # Looked at only now: whoever else is busy, each connection begins one request in a turn.
+                # Checked after the request: each connection starts at least one in a turn, however busy others are.
                 if self._host.turn_is_over and self._input.pending:
                     self._rest()
                     break
@@ -322,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
             if answered:
                 self._send(answered)
                 if is_full and not self._is_full():
-                    self._rest()  # the socket has taken it: requests that have come whole are begun in the next turn
+                    self._rest()  # the socket has taken it: whole requests already received start in the next turn
             self._input.make_room()
         except (FrameError, Rejected) as error:
             self._send(answered)
@@ -333,12 +340,12 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_if_full()
 
     def _place(self, outcome: Outcome, answered: list[Part]) -> None:
-        """Put an outcome into the order: to what is sent at once if nothing is waited for, else into a slot."""
+        """Put an outcome into the order: into what is sent at once when no answer is outstanding, else into a slot."""
         if isinstance(outcome, Slot):
             if outcome.parts is None or self._slots:
                 self._slots.append(outcome)
                 return
-            outcome = outcome.parts  # filled already, and counted then
+            outcome = outcome.parts  # filled already, and counted by then
         elif isinstance(outcome, bytes):
             self._output_bytes += len(outcome)
         elif outcome is not None:
@@ -361,13 +368,14 @@ class Connection(asyncio.BufferedProtocol):
         return self._output_bytes > OUTPUT_HIGH or len(self._output) > self._host.max_queued
 
     def _pause_if_full(self) -> None:
-        """Stop reading when more has come than may be begun; a peer that waits for its answers never gets here."""
+        """Stop reading when more requests have arrived than may start. Peers that await their answers never cause
+        it."""
         if self._reading and self._transport is not None and self._input.pending and self._is_full():
             self._reading = False
             self._transport.pause_reading()
 
     def _rest(self) -> None:
-        """Begin no further request in this turn of the loop, and go on in the next."""
+        """Start no further request in this turn of the loop; continue in the next."""
         if self._transport is None or self._resting:
             return
         self._resting = True
@@ -381,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         self._continue_reading()
 
     def _continue_reading(self) -> None:
-        """Take up reading when the bounds allow it again, beginning with what was received before."""
+        """Resume reading when the bounds allow it; requests received before start first."""
         if self._reading or self._resting or self._transport is None or self._is_full():
             return
         self._process()
@@ -393,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- responses
 
     def _flush(self) -> None:
-        """Send the answers at the head of the order."""
+        """Send the filled slots at the head of the order."""
         self._flush_scheduled = False
         slots = self._slots
         answered: list[Part] = []
@@ -408,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pump()
 
     def _pump(self) -> None:
-        """Hand over as much as the socket takes; the rest waits for `resume_writing`."""
+        """Write as much as the socket takes; the rest waits for `resume_writing`."""
         output = self._output
         while output and not self._write_paused:
             transport = self._transport
@@ -425,7 +433,7 @@ class Connection(asyncio.BufferedProtocol):
                 transport.write(self._take_bytes())
 
     def _take_bytes(self) -> bytes | bytearray | memoryview:
-        """All bytes up to the next slice of a file, as one buffer."""
+        """All queued bytes before the next slice of a file, as one buffer."""
         output = self._output
         run = [output.popleft()]
         while output and not isinstance(output[0], Slice):
@@ -436,15 +444,15 @@ class Connection(asyncio.BufferedProtocol):
         return data
 
     def _send_slice(self, transport: asyncio.Transport, part: Slice) -> None:
-        """Send from the slice at the head of the output; what is left of it stays there.
+        """Send from the slice at the head of the output; the unsent rest stays there.
 
-        When the socket is full, a copied piece makes the transport report when it takes more: the same way for every
-        kind of transport. What is encrypted is copied always.
+        When the socket is full, a piece of the file is copied to the transport, which then reports when it accepts
+        more; this works the same for every kind of transport. For an encrypted connection all data is copied.
         """
         file, position, length = part
         try:
             if self._encrypted:
-                raise BlockingIOError("what is in the file is not what is sent")
+                raise BlockingIOError("an encrypted connection cannot send from a file")
             sent = file.send_to(transport, position, length)
         except BlockingIOError:
             piece = file.read(position, min(length, COPIED_WHEN_FULL))
@@ -459,7 +467,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _held(parts: Sequence[Part]) -> int:
-    """How many bytes of memory an answer has; what is sent from files has none."""
+    """The memory of an answer in bytes; slices of files count nothing."""
     size = 0
     for part in parts:
         if not isinstance(part, Slice):

@@ -1,9 +1,9 @@
-"""Who may connect: bounds on all clients and on those of one address, and places that are kept for brokers.
+"""Limits on connections: in total, per address, and places that are reserved for brokers.
 
-A broker that clients have filled must stay within the reach of the others, or it would be fenced, and never come back.
-Which of both a newcomer is shows in its first request only. So past a bound a few more are let in on trial
-(`Doorway`): who then asks what only brokers ask may stay, all others go at once, and the oldest that has said nothing
-makes room for the next.
+Theory of operation. A broker whose places are all taken by clients must stay reachable for the other brokers; otherwise
+it would be fenced and could not return. Whether a new connection is a broker's shows only in its first request.
+Therefore a few more connections are accepted on probation beyond the limits (`Doorway`). One whose first request only
+brokers send may stay; all others are closed at once. The oldest connection on probation makes room for the next.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from broker.server.host_decorator import InFront
 from broker.server.work_budget import most_entries
 
 KEPT_FOR_BROKERS = 128
-"""Connections past the bounds, of brokers and of those that have not shown what they are: some six for each peer."""
+"""Connections beyond the limits, of brokers and on probation: about six for each peer."""
 
 PROOF_WITHIN_S = 5.0
-"""Who has been let in on trial asks something by then; brokers connect only when they have something to ask."""
+"""Time limit for the first request on probation; brokers connect only when they have a request to send."""
 
 BROKERS_ASK = (
     ApiKey.VOTE,
@@ -40,7 +40,7 @@ BROKERS_ASK = (
 
 
 class Admission:
-    """Counts connections. `per_address` holds the bounds of single addresses, `per_address_default` that of others."""
+    """Counts connections. `per_address`: the limits of single addresses, `per_address_default`: of all others."""
 
     def __init__(self, most: int, per_address_default: int, per_address: Mapping[str, int]) -> None:
         self._most = most
@@ -49,10 +49,10 @@ class Admission:
         self._clients: dict[Connection, str] = {}
         self._by_address: dict[str, int] = {}
         self._brokers: dict[Connection, None] = {}
-        self._on_trial: dict[Connection, None] = {}  # in the order in which they came
+        self._on_trial: dict[Connection, None] = {}  # in the order in which they connected
 
     def refusal(self, address: str) -> str | None:
-        """Why no further client may come from `address`; None when one may."""
+        """Why no further client may connect from `address`; None when one may."""
         if len(self._clients) >= self._most:
             return f"more than max.connections={self._most} connections"
         most = self._per_address.get(address, self._per_address_default)
@@ -66,8 +66,8 @@ class Admission:
         self._by_address[address] = self._by_address.get(address, 0) + 1
 
     def try_out(self, connection: Connection) -> Connection | None:
-        """Let one in past the bounds, on trial. The one that has to go for it; `connection` itself when all the places
-        are taken by brokers."""
+        """Accept a connection on probation. Returns the connection to close for it, or None; `connection` itself when
+        brokers have all the places."""
         leaving = None
         if len(self._brokers) + len(self._on_trial) >= KEPT_FOR_BROKERS:
             leaving = next(iter(self._on_trial), connection)
@@ -77,7 +77,7 @@ class Admission:
         return leaving
 
     def is_broker(self, connection: Connection) -> None:
-        """A connection on trial has shown that it is a broker's: it stays."""
+        """A connection on probation has sent a broker's request: it stays."""
         del self._on_trial[connection]
         self._brokers[connection] = None
 
@@ -96,7 +96,7 @@ class Admission:
 
 
 class Doorway(InFront):
-    """Stands for the listener towards a connection on trial, until its first request shows whose it is."""
+    """The host of a connection on probation until its first request shows whether it is a broker's."""
 
     def __init__(self, inside: ConnectionHost, admission: Admission, reason: str) -> None:
         super().__init__(inside)
@@ -105,9 +105,9 @@ class Doorway(InFront):
         self._shown = False
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Serve a broker. Raises `Rejected` for anybody else.
+        """Serve a broker. Raises `Rejected` for other peers.
 
-        A peer that still has to say who it is does so before it comes here, within the same time."""
+        A peer that must authenticate does so before this, within the same time limit."""
         if not self._shown:
             if not (self._admission.on_trial(connection) and _asks_as_broker(frame)):
                 raise Rejected(self._reason)
@@ -116,7 +116,7 @@ class Doorway(InFront):
         return self._inside.dispatch(connection, frame)
 
     def wait_for_proof(self, connection: Connection) -> None:
-        """Disconnect who says nothing for too long."""
+        """Disconnect the peer if it sends no broker's request in time."""
 
         def look() -> None:
             if self._admission.on_trial(connection):

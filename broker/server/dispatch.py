@@ -1,4 +1,4 @@
-"""From a request frame to its handler and back: headers, versions, errors; no knowledge of what requests mean."""
+"""Maps request frames to handlers, and handlers' responses to frames: headers, versions, errors, permissions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.server.work_budget import Turns, Work, most_entries
 from broker.trace import Tracer
 
 DECODED_FOR_ONE = 20  # entries that are decoded in the time in which one is answered
-ENCODED_FOR_ONE = 128  # bytes of an answer that are made at once in that time
+ENCODED_FOR_ONE = 128  # bytes of a response that are encoded in that time
 _NO_FRAME = memoryview(b"")
 
 
@@ -27,7 +27,7 @@ A = TypeVar("A")
 
 
 class Call(NamedTuple):
-    """One request as it came in. `frame` and what is decoded from it may be used only until the handler first waits."""
+    """One request as received. `frame` and what is decoded from it may be used only until the handler first awaits."""
 
     connection: Connection
     api: Api
@@ -36,11 +36,11 @@ class Call(NamedTuple):
     client_id: str | None
     frame: memoryview
     body: int
-    """Where the body begins in the frame."""
+    """The offset of the body in the frame."""
 
     def request(self, turns: Turns) -> Message:
-        """The request in the frame; its entries count in this turn. Raises `DecodeError`, also for too many of them,
-        and `RefusedRequest` where rules do not allow any of it."""
+        """Decode the request and charge its entries to this turn. Raises `DecodeError`, also for too many entries, and
+        `RefusedRequest` when the sender may do nothing of it."""
         most = most_entries(self.api.key)
         request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
@@ -48,30 +48,30 @@ class Call(NamedTuple):
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The principal and address of the sender."""
         return Caller(self.connection.principal, self.connection.address)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was taken out of the request."""
+        """Whether authorization has removed nothing from the request."""
         return True
 
     def amended(self, answer: A) -> A:
-        """The answer to what was asked, from that to `request`."""
+        """Adds the errors for the removed parts to the answer to `request`."""
         return answer
 
     def without_request(self) -> Call:
-        """What it takes to respond later: nothing of what was decoded, nor of the frame, whose memory would be kept
-        although it counts for nobody any more."""
+        """What is needed to respond later, without the request and its frame: these would be kept in memory without
+        being counted in any budget."""
         return self._replace(frame=_NO_FRAME)
 
     def respond(self, response: Message) -> bytes:
-        """A whole response, in its frame."""
+        """The whole response frame."""
         return bytes(encode_response(self.api, response, self.version, self.correlation_id))
 
 
 class RefusedRequest(Exception):  # noqa: N818 - an answer, not a defect
-    """All of a request is refused; `response` says so in its shape."""
+    """The whole request is refused; `response` is the answer."""
 
     def __init__(self, response: Message) -> None:
         super().__init__(type(response).__name__)
@@ -79,30 +79,30 @@ class RefusedRequest(Exception):  # noqa: N818 - an answer, not a defect
 
 
 class Permit(NamedTuple):
-    """What is left of a request. `amend` adds to its answer what was refused; None: nothing was."""
+    """The permitted part of a request. `amend` adds the refused parts to the answer; None: nothing was refused."""
 
     request: Message
     amend: Callable[[Any], Any] | None = None
 
 
 class RequestGuard(Protocol):
-    """Who may ask what."""
+    """Decides which parts of a request its sender may do."""
 
     def check(self, request: Message, version: int, caller: Caller) -> Permit:
-        """The part of a request that its sender may ask for. Raises `RefusedRequest` when there is none."""
+        """The permitted part of a request. Raises `RefusedRequest` when there is no such part."""
         ...
 
 
 class GuardedCall(Call):
-    """A call of which its handler sees only what the sender is allowed."""
+    """A call whose handler sees only the part of the request that the sender may do."""
 
     guard: RequestGuard
-    """Of the listener: see `guarded_by`."""
+    """The listener's guard: see `guarded_by`."""
     permit: Permit
 
     @staticmethod
     def guarded_by(guard: RequestGuard) -> type[GuardedCall]:
-        """The calls of a listener that has rules."""
+        """The call type of a listener with authorization."""
         return type("GuardedCall", (GuardedCall,), {"guard": guard})
 
     def request(self, turns: Turns) -> Message:
@@ -132,7 +132,7 @@ Q = TypeVar("Q", bound=Message)
 Now = Callable[[Q, int], Message]
 Later = Callable[[Q, int], Awaitable[Message]]
 ForCaller = Callable[[Q, int, Caller | None], Awaitable[Message]]
-"""Is told who asks; None: this broker itself."""
+"""A handler that gets the caller; None: the request is this broker's own."""
 InTurns = Callable[[Q, int], Work[Message]]
 
 
@@ -146,7 +146,7 @@ class LocalCalls:
         self._handlers[request] = handler
 
     async def call(self, request: Message, version: int) -> Message:
-        """The answer. Raises `ConnectionError` when there is none."""
+        """Returns the answer. Raises `ConnectionError` when this broker does not serve the request."""
         handler = self._handlers.get(type(request))
         if handler is None:
             raise ConnectionError(f"this broker does not serve {type(request).__name__}")
@@ -154,10 +154,10 @@ class LocalCalls:
 
 
 class Dispatcher:
-    """The table of handlers of one listener: what is not in it is not served there.
+    """The handlers of one listener by API key. An API without a handler is not served there.
 
-    `on_disk_failure` is told of errors of the disk: no other failure concerns the broker. `turns` and `local` are those
-    of all listeners of a node; None: this is the only one.
+    `on_disk_failure` gets disk errors: only these end the broker. All listeners of a node share `turns` and `local`;
+    None: this is the only listener.
     """
 
     def __init__(
@@ -169,23 +169,23 @@ class Dispatcher:
         local: LocalCalls | None = None,
         guard: RequestGuard | None = None,
     ) -> None:
-        """`guard` None: everybody may do everything, and no request is looked at for that."""
+        """`guard` None: every peer may do everything, and requests are not checked."""
         self._call = Call if guard is None else GuardedCall.guarded_by(guard)
         self._tracer = tracer
         self._on_disk_failure = on_disk_failure
         self._routes: dict[int, tuple[Api, Serve]] = {}
-        self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they began
+        self._running: dict[asyncio.Task[None], None] = {}  # in the order in which they started
         self.turns = turns or Turns()
         self.local = local or LocalCalls()
 
     # --- building the table
 
     def serve(self, key: ApiKey, handler: Serve) -> None:
-        """Requests of this API are answered by `handler`, which decodes them itself."""
+        """Serve this API with `handler`, which decodes the request itself."""
         self._routes[int(key)] = (APIS[key], handler)
 
     def answer_now(self, key: ApiKey, handler: Now[Q]) -> None:
-        """`handler(request, version)` returns the response without waiting."""
+        """Serve with `handler(request, version)`, which returns the response without waiting."""
 
         def serve(call: Call) -> Outcome:
             answer = call.respond(handler(call.request(self.turns), call.version))  # type: ignore[arg-type]
@@ -195,10 +195,9 @@ class Dispatcher:
         self.serve(key, serve)
 
     def answer_in_turns(self, key: ApiKey, handler: InTurns[Q]) -> None:
-        """`handler(request, version)` yields after each entry that it has answered, and returns the response.
+        """Serve with `handler(request, version)`, which yields after each entry and returns the response.
 
-        What is more than this turn of the loop has room for is done in later ones; the connection's next request waits
-        for it.
+        Work that exceeds the budget of this turn continues in later turns; the connection's next request waits for it.
         """
 
         def serve(call: Call) -> Outcome:
@@ -212,9 +211,9 @@ class Dispatcher:
     def answer_later(
         self, key: ApiKey, handler: Later[Q], *, observe: Callable[[Q, Connection], None] | None = None
     ) -> None:
-        """`handler(request, version)` is a coroutine; the connection's next request waits for it, as in Kafka.
+        """Serve with the coroutine `handler(request, version)`; the connection's next request waits, as in Kafka.
 
-        `observe` is shown each request together with the connection that it came over.
+        `observe` is called with each request and its connection.
         """
 
         def serve(call: Call) -> Outcome:
@@ -244,11 +243,11 @@ class Dispatcher:
 
     @property
     def turn_is_over(self) -> bool:
-        """Whether enough has been done in this turn of the loop."""
+        """Whether this turn of the loop has used its work budget."""
         return self.turns.is_over
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Answer one frame. Raises `Rejected` for what no client may send."""
+        """Answer one frame. Raises `Rejected` for a frame that breaks the protocol."""
         try:
             header, body = decode_request_header(frame)
             route = self._routes.get(header.api_key)
@@ -270,7 +269,7 @@ class Dispatcher:
             raise Rejected(f"the request failed: {error}") from error
 
     def finish(self, shortcut: Shortcut) -> Outcome:
-        """Answer what a shortcut has gathered. Raises `Rejected`."""
+        """Answer the requests that a shortcut has gathered. Raises `Rejected`."""
         try:
             return shortcut.finish()
         except Exception as error:
@@ -278,8 +277,8 @@ class Dispatcher:
             raise Rejected(f"the requests failed: {error}") from error
 
     def later(self, call: Call, work: Awaitable[Reply], *, blocking: bool, only_for_peer: bool = False) -> Slot:
-        """Run `work` as a task of its own and fill a slot with its reply. `blocking`: the connection's next request
-        waits for it. `only_for_peer`: it is given up when the peer goes away."""
+        """Run `work` as a task and fill a slot with its reply. `blocking`: the connection's next request waits for it.
+        `only_for_peer`: it is cancelled when the connection is lost."""
         connection, key = call.connection, call.api.key
         slot = connection.reserve(blocking=blocking)
 
@@ -301,12 +300,12 @@ class Dispatcher:
         return slot
 
     def stop(self) -> None:
-        """Abandon the requests that are still under way."""
+        """Cancel the requests that are still under way."""
         for task in list(self._running):
             task.cancel()
 
     def _failed(self, key: int, error: Exception) -> None:
-        """A defect of a handler costs one connection; an error of the disk costs the broker."""
+        """A defect of a handler closes one connection; a disk error ends the broker."""
         if is_disk_failure(error):
             assert isinstance(error, OSError)
             self._on_disk_failure(error)
@@ -316,7 +315,7 @@ class Dispatcher:
 
 
 def frame_later(call: Call, response: Awaitable[Message]) -> Awaitable[Reply]:
-    """The whole response to a call, once it is there. Until then nothing is kept of the request."""
+    """The whole response to a call, once it is available. The request is not kept in memory until then."""
     return _framed(call.without_request(), response)
 
 
@@ -330,7 +329,7 @@ def _not_served(key: int) -> str:
 
 
 def _unsupported_version(api: Api, version: int, correlation_id: int) -> bytes:
-    """ApiVersions is answered in version 0 with what is served (KIP-511); nothing else could be understood."""
+    """ApiVersions is answered in version 0 with the served versions (KIP-511), which every client can decode."""
     if api.key is not ApiKey.API_VERSIONS:
         raise Rejected(f"{api.key.name} has no version {version}: {api.min_version} to {api.max_version}")
     response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised_api_keys())

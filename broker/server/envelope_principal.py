@@ -1,6 +1,6 @@
-"""Who has sent the request in an envelope (KIP-590): as bytes for the controller, and back.
+"""Encodes the sender of a forwarded request as bytes for the controller, and decodes it there (KIP-590).
 
-The bytes of a principal are Kafka's: the version of `DefaultPrincipalData`, and that message.
+A principal is encoded as in Kafka: the version of `DefaultPrincipalData`, then that message.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _VERSION = Struct(">h")
 
 
 def principal_bytes(caller: Caller) -> bytes:
-    """A caller's principal."""
+    """The caller's principal, encoded."""
     kind, _, name = caller.principal.partition(":")
     return _VERSION.pack(VERSION) + encoded(DefaultPrincipalData(kind, name), VERSION)
 
 
 def address_bytes(caller: Caller) -> bytes:
-    """A caller's address; nothing where it has none, as where hosts have names only."""
+    """The caller's address, encoded; empty where it has none, as in the simulation, whose hosts have only names."""
     try:
         return ipaddress.ip_address(caller.host).packed
     except ValueError:
@@ -31,9 +31,9 @@ def address_bytes(caller: Caller) -> bytes:
 
 
 def caller_of(principal: bytes, address: bytes) -> Caller:
-    """Whom these bytes mean. Raises `DecodeError`."""
+    """The caller that these bytes encode. Raises `DecodeError`."""
     if len(principal) < _VERSION.size or _VERSION.unpack_from(principal)[0] != VERSION:
-        raise DecodeError(f"a principal begins with version {VERSION}")
+        raise DecodeError(f"an encoded principal starts with version {VERSION}")
     its = decode_exactly(DefaultPrincipalData, VERSION, principal, _VERSION.size)
     try:
         host = str(ipaddress.ip_address(address)) if address else ""

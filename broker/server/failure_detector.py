@@ -1,17 +1,17 @@
-"""How the controller learns of a dead broker sooner than by silence.
+"""How the controller detects a dead broker before its session expires.
 
-A killed process closes its connections, and its host then refuses a connection to its listener. That is reason enough
-not to wait for a whole session, and no more: a firewall that rejects what passes between two living brokers looks the
-same to one of them. So the controller still waits until the broker's lease has ended. A host that does not answer
-(power loss, a partition, a stopped process) refuses nothing: there the session must run out.
+Theory of operation. When a process is killed, its connections close, and its host refuses connections to its listener.
+The controller then does not wait for the whole session, but it still waits for the end of the broker's lease: a
+firewall that rejects packets between two living brokers looks the same to one of them. A host that does not answer
+(power loss, partition, suspended process) refuses no connection: in that case the session must expire.
 
-Why no observation over the network proves a death. Every sign of it - a reset of the connection that the broker held, a
-refused connection to its listener, an answer of its host at another port - is a packet. A firewall between controller
-and broker can send each of these packets in the name of the host, and clients may reach the broker all the while. A
-notice that the broker sends before it ends would be proof, but a killed process sends none. So the lease is the lower
-bound of every fail-over, and shorter leases are the only sound way to a faster one: with `s` the session, `l` the lease
-and `h` the time between heartbeats, another broker leads after a kill between 11/9 `l` - `h` and 11/9 `l` (`sessions`),
-and after a suspension or a power loss between `s` - `h` and `s`, each plus two commits of the metadata quorum.
+No observation over the network proves a death. Every sign of it (a reset of the broker's connection, a refused
+connection to its listener, an answer of its host at another port) is a packet. A firewall between controller and broker
+can send each of these packets in the host's name while clients still reach the broker. A notice that the broker sends
+before it ends would be proof, but a killed process sends none. So the lease is the lower bound of every fail-over, and
+only a shorter lease makes it faster. With `s` the session, `l` the lease and `h` the heartbeat interval, another broker
+leads after a kill between 11/9 `l` - `h` and 11/9 `l` (`sessions`), and after a suspension or a power loss between
+`s` - `h` and `s`, each plus two commits of the metadata quorum.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PROBE_TIMEOUT_S = 0.5
 
 
 class Fencing(Protocol):
-    """The controller, as far as dead brokers are concerned."""
+    """The part of the controller that fences dead brokers."""
 
     @property
     def is_active(self) -> bool: ...
 
     def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
-        """Nobody listens at the address of this incarnation of a broker, as far as can be seen."""
+        """Connections to the address of this incarnation of a broker are refused."""
         ...
 
 
 class DeathWatch:
-    """Watches the connections over which heartbeats come; acts only while this node is the active controller."""
+    """Watches the connections that carry heartbeats; acts only while this node is the active controller."""
 
     def __init__(
         self, *, node_id: int, image: Callable[[], MetadataImage], controller: Fencing, tracer: Tracer
@@ -53,7 +53,7 @@ class DeathWatch:
         self._probes: dict[int, asyncio.Task[None]] = {}
 
     def heard(self, request: BrokerHeartbeatRequest, connection: Connection) -> None:
-        """A heartbeat has come; the end of its connection will be looked into."""
+        """A heartbeat was received: when its connection closes, the broker is probed."""
         broker_id = request.broker_id
         if self._heard_over.get(broker_id) is connection or broker_id not in self._image().brokers:
             return
@@ -63,13 +63,14 @@ class DeathWatch:
         connection.cancel_when_lost(lost)
 
     def look_at_all(self) -> None:
-        """This node has become the controller: whoever died before has no connection here that could end."""
+        """Probe all brokers. A new controller calls this: brokers that died before have no connection that could
+        close."""
         for broker in self._image().brokers.values():
             if broker.id != self._node_id:
                 self._probe_soon(broker.id)
 
     def stop(self) -> None:
-        """Look no further."""
+        """Stop watching and probing."""
         self._heard_over.clear()
         for task in self._probes.values():
             task.cancel()
@@ -86,7 +87,7 @@ class DeathWatch:
             task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
 
     async def _probe(self, broker_id: int) -> None:
-        """Tell the controller of a broker at whose address connections are refused."""
+        """Report a broker to the controller when connections to its address are refused."""
         broker = self._image().brokers.get(broker_id)
         if broker is None or broker.fenced:
             return

@@ -1,10 +1,10 @@
-"""Requests that only the controller can answer, sent to any broker: handed on to it in an Envelope (KIP-590).
+"""Forwards requests that only the controller can answer, from any broker to the controller, in an Envelope (KIP-590).
 
-The envelope says who has asked, and the controller decides by what it knows whether he may: the broker on the way may
-know less. Without a caller it is the broker that asks.
+The envelope contains the caller, and the controller decides with its own ACLs whether the caller may do it: the
+forwarding broker's ACLs may be older. Without a caller the request is the forwarding broker's own.
 
-A client is answered as if it had found the controller itself. Nothing is asked twice that may have been done once:
-another try follows only where the answer says that nothing happened, or where nobody listened.
+The client gets the controller's answer. A request that may have been executed is not sent again: the broker retries
+only after an answer that says that nothing was done, or when the connection was refused.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from broker.server.envelope_principal import address_bytes, caller_of, principal
 from broker.server.work_budget import most_entries
 
 ENVELOPE_VERSION = 0
-LENGTH_BYTES = 4  # of a frame; an envelope's content has none
-DEFAULT_TIMEOUT_MS = 10_000  # for requests that name no time of their own
-LONGEST_TIMEOUT_MS = 60_000  # clients give themselves 30 s; whoever asks for weeks would be tried for until then
-PAUSE_S = 0.05  # between two tries, while the controller changes
+LENGTH_BYTES = 4  # the length field of a frame; the content of an envelope has none
+DEFAULT_TIMEOUT_MS = 10_000  # for requests without a timeout field
+LONGEST_TIMEOUT_MS = 60_000  # clients use 30 s; the bound limits how long the broker retries for a client
+PAUSE_S = 0.05  # between two attempts, while the controller changes
 ELSEWHERE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 Q = TypeVar("Q", bound=Message)
@@ -46,7 +46,7 @@ Handler = Callable[[Q, int], Awaitable[Message]]
 
 
 class ControllerForwarding:
-    """The way of such requests. `controller_id` is the quorum's leader as far as this node knows."""
+    """Forwards requests. `controller_id` is the quorum's leader as far as this node knows."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class ControllerForwarding:
         request_timeout_s: float,
         guard: RequestGuard | None = None,
     ) -> None:
-        """`request_timeout_s`: how much longer than the request's own time the controller's answer may take. `guard`
-        says who may ask what; None: everybody everything."""
+        """`request_timeout_s`: how much longer than the request's own timeout the controller's answer may take.
+        `guard` decides what callers may do; None: everything."""
         self._guard = guard
         self._node_id = node_id
         self._controller_id = controller_id
@@ -67,7 +67,7 @@ class ControllerForwarding:
         self._handlers: dict[ApiKey, Handler[Any]] = {}
 
     def to_controller(self, key: ApiKey, handler: Handler[Q]) -> ForCaller[Q]:
-        """A handler for any broker, of one that answers NOT_CONTROLLER (or NOT_LEADER_OR_FOLLOWER) on all but one."""
+        """A handler for any broker, made from one that answers NOT_CONTROLLER (or NOT_LEADER_OR_FOLLOWER) elsewhere."""
         self._handlers[key] = handler
 
         async def serve(request: Q, version: int, caller: Caller | None) -> Message:
@@ -96,7 +96,7 @@ class ControllerForwarding:
         except ConnectionRefusedError:
             return refused(request, ProtocolError(ErrorCode.NOT_CONTROLLER, f"controller {controller} does not listen"))
         except (ConnectionError, TimeoutError) as error:
-            message = f"controller {controller} has not answered, it may happen yet: {error}"
+            message = f"controller {controller} has not answered; the request may still take effect: {error}"
             return refused(request, ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message))
         except ProtocolError as error:
             return refused(request, error)
@@ -104,7 +104,7 @@ class ControllerForwarding:
     async def handle_envelope(
         self, envelope: EnvelopeRequest, _version: int, sender: Caller | None
     ) -> EnvelopeResponse:
-        """Envelope (58), from another broker: answered here, and never handed on a second time."""
+        """Envelope (58), from another broker: answered here, never forwarded again."""
         try:
             header, position = decode_request_header(envelope.request_data)
             api = find_api(header.api_key)
@@ -126,7 +126,7 @@ class ControllerForwarding:
         return EnvelopeResponse(response_data=bytes(frame[LENGTH_BYTES:]))
 
     async def _decided(self, handler: Handler[Any], request: Message, version: int, caller: Caller | None) -> Message:
-        """The answer to what the caller may ask of a request."""
+        """The answer to the part of a request that the caller may do."""
         if self._guard is None or caller is None:
             return await handler(request, version)
         try:
@@ -138,27 +138,27 @@ class ControllerForwarding:
 
 
 def _opened(api: Api, version: int, answer: EnvelopeResponse) -> Message:
-    """What an envelope brought back. Raises `ProtocolError` when it was refused or cannot be read."""
+    """The response inside an envelope. Raises `ProtocolError` when it was refused or cannot be decoded."""
     if answer.error_code != ErrorCode.NONE or answer.response_data is None:
-        raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller refused to look: {answer.error_code}")
+        raise ProtocolError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller refused the envelope: {answer.error_code}")
     try:
         _, position = decode_response_header(api, version, answer.response_data)
         response, _ = decode(api.response, version, answer.response_data, position)
     except DecodeError as error:
         raise ProtocolError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}"
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be decoded: {error}"
         ) from error
     return response
 
 
 def timeout_of(request: Message) -> float:
-    """How many seconds a request gives itself, as far as it may."""
+    """The request's own timeout in seconds, within the bounds."""
     asked_ms = cast(int, getattr(request, "timeout_ms", DEFAULT_TIMEOUT_MS))
     return min(max(0, asked_ms), LONGEST_TIMEOUT_MS) / 1000
 
 
 def says_elsewhere(response: Message) -> bool:
-    """Whether an answer says that another node has to be asked, and that nothing was done."""
+    """Whether an answer says that another node is responsible and that nothing was done."""
     return any(code in ELSEWHERE for code in _error_codes(response))
 
 

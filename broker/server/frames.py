@@ -1,7 +1,8 @@
-"""Length-prefixed frames out of a stream of bytes, in one buffer that grows only as bytes really arrive.
+"""Splits a stream of bytes into length-prefixed frames, in one buffer that grows only as bytes arrive.
 
-A frame is a big-endian int32 length and that many bytes. The buffer is read into in place and frames are handed out
-as views of it, so a view is valid only until the next bytes are received; whoever needs it longer copies it.
+A frame is a big-endian int32 length and that many bytes. The socket is read directly into the buffer, and frames are
+handed out as views of it. A view is valid only until the next bytes are received; a caller that needs it longer copies
+the bytes.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ LEAST_ROOM = 1 << 12  # less free space than this is not worth a read
 
 
 class FrameError(Exception):
-    """The stream is not made of acceptable frames; there is no way to find the next one, so the connection must go."""
+    """The stream contains an unacceptable frame. The start of the next one is unknown, so the connection must close."""
 
 
 class MemoryBudget(Protocol):
-    """What bounds the receive buffers of all connections together."""
+    """The common bound of the receive buffers of all connections."""
 
     def reserve(self, size: int) -> bool:
-        """Take `size` bytes (negative: give back); false, and nothing taken, when there are not so many left."""
+        """Reserve `size` bytes (negative: release). Returns false, and reserves nothing, when fewer are available."""
         ...
 
 
 class Unlimited:
-    """No common bound: for the few connections that this broker opens itself."""
+    """No common bound: for the few connections that this broker opens."""
 
     def reserve(self, size: int) -> bool:  # noqa: ARG002 - the signature of MemoryBudget
         return True
@@ -66,19 +67,19 @@ class FrameBuffer:
 
     @property
     def unread(self) -> memoryview:
-        """`pending` bytes, where they lie; valid until the next ones are received."""
+        """The `pending` bytes as a view of the buffer; valid until the next ones are received."""
         return self._view[self._start : self._end]
 
     def skip(self, size: int) -> None:
-        """So many bytes of `unread`, whole frames, need not be handed out."""
+        """Consume `size` bytes of `unread`, which are whole frames, without handing them out."""
         self._start += size
 
     def limit(self, minimum: int, maximum: int) -> None:
-        """The next frames have so many bytes, their length fields not counted."""
+        """Accept frames of `minimum` to `maximum` bytes from now on, their length fields not counted."""
         self._minimum, self._maximum = minimum, maximum
 
     def space(self) -> memoryview:
-        """Where the next bytes are to be read to; not empty after `make_room`."""
+        """The free part of the buffer, for the next read; not empty after `make_room`."""
         return self._view[self._end :]
 
     def received(self, size: int) -> None:
@@ -100,18 +101,19 @@ class FrameBuffer:
         return self._view[start + LENGTH_SIZE : end]
 
     def release_memory(self) -> None:
-        """Go back to a small buffer if nothing is waiting in this one.
+        """Return to a small buffer if this one holds no pending bytes.
 
-        A budget asks everybody, also for whom it is asked; what that one has and gets is being counted just then.
+        A budget that runs low calls this on every connection, including the one that is reserving. That one is skipped:
+        its size is being changed at this moment.
         """
         if self._start == self._end and len(self._buffer) > SMALL and not self._reserving:
             self._replace(SMALL)
 
     def detach(self) -> None:
-        """Leave the memory of the frames handed out to their owner: received bytes go on in another buffer as large.
+        """Leave the memory of the frames handed out to their owner and continue in another buffer of the same size.
 
-        That is the one detached before, when all views of it are gone: memory that is new is cleared, and has to be
-        brought in page by page.
+        The buffer detached before is used again when no view of it is left: new memory would have to be cleared and
+        paged in.
         """
         spare, self._detached = self._detached, self._buffer
         if 0 < len(spare) == len(self._buffer) and not _has_views(spare):
@@ -120,9 +122,10 @@ class FrameBuffer:
             self._replace(len(self._buffer))
 
     def lend(self) -> Callable[[], None]:
-        """Leave the memory of the frames handed out as it is until the function that is returned is called.
+        """Keep the memory of the frames handed out unchanged until the returned function is called.
 
-        It still counts. Received bytes go on in another buffer. Raises `FrameError` when there is no memory for that.
+        The memory still counts against the budget. Received bytes go to another buffer. Raises `FrameError` when the
+        budget has no memory for that one.
         """
         size, capacity = len(self._buffer), max(SMALL, self.pending + LEAST_ROOM)
         self._reserve(capacity, capacity)
@@ -134,21 +137,21 @@ class FrameBuffer:
         return give_back
 
     def close(self) -> None:
-        """Give the memory back to the budget."""
+        """Release the memory to the budget."""
         self._budget.reserve(-len(self._buffer))
         self._buffer = self._detached = bytearray()
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
 
     def make_room(self) -> None:
-        """Move or enlarge so that the frame under way fits, growing at most twofold beyond what has been received.
+        """Move or enlarge the buffer for the frame under way. It grows to at most twice the bytes received.
 
-        Views handed out before are no longer valid. Raises `FrameError` when the budget is spent.
+        Views handed out before are no longer valid. Raises `FrameError` when the budget is exhausted.
         """
         start, end, capacity = self._start, self._end, len(self._buffer)
         if start == end:
             self._start = self._end = 0
-            if end == capacity < ROOMY:  # new, or the last read filled it: a busy peer, worth larger reads
+            if end == capacity < ROOMY:  # the buffer is new, or the last read filled it: a busy peer gets larger reads
                 self._replace(max(SMALL, 2 * capacity))
             return
         wanted = end - start + LEAST_ROOM
@@ -157,15 +160,15 @@ class FrameBuffer:
         if end < capacity and start + wanted <= capacity:
             return
         if start and end == capacity < ROOMY and self._is_granted(capacity):
-            # The last read filled it with more than a frame: where there is memory, larger reads spare their number.
+            # The last read filled the buffer with more than one frame: a larger buffer means fewer reads.
             self._go_on_in(bytearray(2 * capacity))
             return
         if wanted > capacity and end - start + LEAST_ROOM <= capacity:
-            # A peer can claim any length for nothing, and send its bytes one by one: what is there is filled first.
+            # A peer can announce any length at no cost and send byte by byte: use the present buffer up first.
             if start:
                 self._to_the_front()
         elif wanted > capacity or not start:
-            # Memory follows the bytes that have come, which may be of more frames than the first.
+            # The buffer grows with the bytes received, which may belong to more frames than the first.
             roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
             self._replace(max(end - start + LEAST_ROOM, min(roomy, 2 * capacity)))
         else:
@@ -200,7 +203,7 @@ class FrameBuffer:
 
 
 def _has_views(buffer: bytearray) -> bool:
-    """Whether somebody may still look into it: then, and only then, its length cannot be changed."""
+    """Whether a view of the buffer still exists: exactly then Python refuses to change its length."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

@@ -1,4 +1,4 @@
-"""Standing in front of another host of a connection: whatever is not decided here is the other's."""
+"""Decorator for a `ConnectionHost`: delegates everything that a subclass does not override."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.server.connection import Connection, ConnectionHost, Outcome, Shortc
 
 
 class InFront:
-    """Passes everything on; a subclass decides about some of it."""
+    """Delegates to the host inside; a subclass overrides some methods."""
 
     def __init__(self, inside: ConnectionHost) -> None:
         self.budget = inside.budget

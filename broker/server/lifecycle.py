@@ -1,11 +1,11 @@
-"""A broker's membership: it registers with the active controller, keeps in touch, and holds a lease while they succeed.
+"""A broker's membership: it registers with the controller, sends heartbeats, and holds a lease while they succeed.
 
-The lease is what keeps reads honest. A broker that is cut off does not learn that it was fenced and replaced. Its lease
-ends by itself, so long after the last heartbeat that succeeded *was sent* as the answer to it said; the controller
-fences it later, `broker.session.timeout.ms` after it *received* that heartbeat. Both times are the controller's, whose
-file may differ from this broker's. So whoever holds a lease has not been replaced. One that
-leaves gives its lease up before it says so: it may be replaced from the moment in which that is read, and may never
-hear of it.
+Theory of operation. The lease prevents stale reads (see `lease`). A broker that is cut off does not learn that it was
+fenced and replaced. Its lease ends automatically: the duration in the controller's answer, counted from when the last
+successful heartbeat *was sent*. The controller fences the broker later: `broker.session.timeout.ms` after it *received*
+that heartbeat. Both times are the controller's, whose file may differ from this broker's. So a broker that holds a
+lease has not been replaced. A broker that leaves gives its lease up before it sends the request: it may be replaced as
+soon as the controller has read the request, and may never receive the answer.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from broker.protocol.schema import Message
 from broker.server.lease import Lease
 from broker.trace import Tracer
 
-RETRY_MIN = 0.02  # seconds between attempts while the controller moves or is not there yet; doubles up to the maximum
+RETRY_MIN = 0.02  # seconds between attempts while there is no controller; doubles up to the maximum
 RETRY_MAX = 0.2
-SESSIONS_OF_PATIENCE = 3  # session timeouts for which another process of this number may seem to live
+SESSIONS_OF_PATIENCE = 3  # session timeouts for which another process may seem alive under this node.id
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 1
 _GONE = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 
 class BrokerLifecycle:
-    """Run it as a task for as long as the broker lives. `controller_id` is the quorum's leader as far as known;
-    `metadata_offset` how far this broker has applied the metadata log, `cluster_id` the cluster's, once known;
-    `previous_broker_epoch` the registration of the process that closed this directory cleanly, -1 when none did
-    (KIP-966). It renews `lease`, and gives it up."""
+    """Run `run` as a task while the broker lives. It renews `lease` and gives it up.
+
+    `controller_id`: the quorum's leader, if known. `metadata_offset`: how far this broker has applied the metadata log.
+    `cluster_id`: the cluster's id, once known. `previous_broker_epoch`: that of the process that closed this directory
+    cleanly, -1 without one (KIP-966)."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class BrokerLifecycle:
     ) -> None:
         self.broker_epoch = -1
         self.unfenced = asyncio.Event()
-        """Set while the controller counts this broker among those that may lead."""
+        """Set while the controller counts this broker as alive, so that it may lead."""
         self._config = config
         self._connector = connector
         self._tracer = tracer
@@ -76,23 +77,23 @@ class BrokerLifecycle:
 
     @property
     def epoch_of_logs(self) -> int:
-        """The latest registration since which nothing of this broker's logs was lost; -1: that is not known."""
+        """The latest broker epoch since which this broker's logs have lost nothing; -1: unknown."""
         return self._previous_broker_epoch() if self.broker_epoch < 0 else self.broker_epoch
 
     async def run(self) -> None:
-        """Register and keep the registration, for ever. Raises `StartupError` when the cluster is another one, or when
-        another process goes on being this broker."""
+        """Register and keep the registration, forever. Raises `StartupError` when the cluster is another one, or when
+        another process keeps using this node.id."""
         while True:
             await self._register()
             await self._keep_registration()
 
     def tell_soon(self) -> None:
-        """This broker acts on metadata that gave it another role: the controller waits to be told (`activation`,
-        `handovers`). The next heartbeat goes out at once."""
+        """This broker has applied metadata that gave it another role, and the controller waits for the notification
+        (`activation`, `handovers`): send the next heartbeat at once."""
         self._news.set()
 
     async def leave(self, timeout: float) -> None:
-        """Ask the controller to move leaders away and to count on this broker no more; at most `timeout` seconds."""
+        """Ask the controller to move leaders away and to fence this broker; takes at most `timeout` seconds."""
         if self.broker_epoch < 0:
             return
         if not self._leave_under_lease:
@@ -110,7 +111,7 @@ class BrokerLifecycle:
 
     async def _register(self) -> None:
         while (cluster_id := self._cluster_id()) is None:
-            await self._pause()  # the metadata log will tell (K595-49)
+            await self._pause()  # the metadata log will contain it (K595-49)
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
@@ -120,8 +121,8 @@ class BrokerLifecycle:
             previous_broker_epoch=self.epoch_of_logs,
         )
         loop = asyncio.get_running_loop()
-        # A session that a dead process has left behind, on a disk that was lost, is over by then. It counts from the
-        # first refusal, and anew once there was no controller: then no session ends, and the next one begins all anew.
+        # A dead process whose disk was lost may have left a session, which is over by then. The time counts from the
+        # first refusal, and starts again when there was no controller: a new controller starts all sessions again.
         patience_s = SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
         refused_at: float | None = None
         while True:
@@ -144,7 +145,7 @@ class BrokerLifecycle:
                     if loop.time() - refused_at > patience_s:
                         raise StartupError(
                             f"node.id {self._config.node_id}: another process, on another data directory, is alive "
-                            "under this number; give each broker a node.id of its own"
+                            "with this node.id; give each broker its own node.id"
                         )
             await self._pause()
 
@@ -165,7 +166,7 @@ class BrokerLifecycle:
                 continue
             self._show_fenced(response.is_fenced)
             if response.is_fenced:
-                await self._pause()  # not caught up yet: ask again soon
+                await self._pause()  # not caught up yet: send the next heartbeat soon
                 continue
             self._retry = RETRY_MIN
             self._lease.renew(sent_at + response.lease_ms / 1000)

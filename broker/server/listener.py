@@ -1,6 +1,6 @@
-"""Accepts connections, ends those that are idle, and bounds the memory of their receive buffers together.
+"""Accepts connections, closes idle ones, and bounds the memory of all receive buffers.
 
-How many there may be, and whose, is decided in `admission`.
+`connection_limits` decides how many connections there may be, in total and per address.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from broker.server.frames import SMALL, MemoryBudget
 from broker.server.tls_acceptor import BACKLOG, Arrivals
 from broker.trace import Tracer
 
-BUFFERS_MAX_BYTES = 512 << 20  # of all connections together; more than one largest request, less than a small machine
-KEPT_FOR_SMALL = 64 << 20  # a fresh buffer, and one grown once, for each of 2000 connections
+BUFFERS_MAX_BYTES = 512 << 20  # of all connections: more than one largest request, less than a small machine has
+KEPT_FOR_SMALL = 64 << 20  # a new buffer, and one grown once, for each of 2000 connections
 REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
-LOOKS_UNTIL_IDLE = 4  # a connection is ended between the bound on idleness and a quarter past it
-KEPT_FOR_FILES = 64  # descriptors: a log that cannot open its next segment takes no more records
+LOOKS_UNTIL_IDLE = 4  # checks per idle time: a connection is closed between this time and a quarter more
+KEPT_FOR_FILES = 64  # descriptors: without one a log cannot open its next segment, and accepts no more records
 UNBOUNDED = (1 << 31) - 1
 
 
 Entrance = Callable[[ConnectionHost], ConnectionHost]
-"""Makes who stands in front of a host until a peer has said who it is."""
+"""Wraps a host so that a peer must authenticate before its requests reach that host."""
 
 
 class Requests(Protocol):
-    """Who answers the requests; see `ConnectionHost`."""
+    """Answers the requests; see `ConnectionHost`."""
 
     @property
     def turn_is_over(self) -> bool: ...
@@ -43,10 +43,10 @@ class Requests(Protocol):
 
 
 class SharedBudget:
-    """A number of bytes that all receive buffers share; asks for memory back before it refuses.
+    """A number of bytes shared by all receive buffers; asks holders to release memory before it refuses.
 
-    `KEPT_FOR_SMALL` more are for those that are small, and remain so: whoever fills the others, with requests that they
-    never end, keeps nobody from asking.
+    `KEPT_FOR_SMALL` more bytes are available only to small buffers. Clients that fill the others, with requests that
+    they never complete, therefore cannot prevent other clients from sending small requests.
     """
 
     def __init__(self, limit: int) -> None:
@@ -59,7 +59,7 @@ class SharedBudget:
         return cls(max(least, 2 * request_max_bytes))
 
     def asks_back(self, release: Callable[[], None]) -> None:
-        """Have `release` called when there is not enough."""
+        """Call `release` when the budget runs low."""
         self._holders.append(release)
 
     @property
@@ -78,7 +78,7 @@ class SharedBudget:
 
 
 class Listener:
-    """The listening socket of a broker and the connections that came through it."""
+    """One listening socket of a broker and its connections."""
 
     def __init__(
         self,
@@ -96,12 +96,12 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         entrance: Entrance | None = None,
     ) -> None:
-        """`budget`: shared with other listeners of a node; None: this one has its own.
+        """`budget`: shared by the listeners of a node; None: this listener has its own.
 
-        `tls`: what everything is encrypted by, if it is; `entrance`: who lets in whom, instead of
-        everybody. `max_idle` in seconds: how long a connection may be silent with nothing under way; None: for ever.
+        `tls`: encrypts all connections; None: plain text. `entrance`: requires authentication; None: every peer is
+        served. `max_idle`: seconds for which a connection may be silent with nothing under way; None: unlimited.
 
-        `descriptors`: how many this process may have open; some are kept for files, and more for brokers.
+        `descriptors`: how many this process may have open. Some are reserved for files, and more for brokers.
         """
         self._requests = requests
         self.dispatch = requests.dispatch
@@ -120,14 +120,14 @@ class Listener:
         self._kept = self._kept_for_files + min(KEPT_FOR_BROKERS, self._descriptors // 4)
         self._next_look: asyncio.TimerHandle | None = None
         self._tracer = tracer
-        self._connections: dict[Connection, None] = {}  # in the order in which they came
+        self._connections: dict[Connection, None] = {}  # in the order in which they connected
         self._server: asyncio.Server | Arrivals | None = None
         self._rejections_left = REJECTIONS_PER_SECOND
         self._rejections_since = 0.0
 
     @property
     def connections(self) -> int:
-        """How many peers are connected."""
+        """The number of connected peers."""
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> None:
@@ -146,19 +146,19 @@ class Listener:
         self._look_again()
 
     async def stop(self) -> None:
-        """Accept no more, and close every connection."""
+        """Stop accepting, and close every connection after its queued data has been sent."""
         self._accept_no_more()
         for connection in list(self._connections):
             connection.close()
 
     def abort(self) -> None:
-        """Accept no more, and drop every connection with all that it still had to send."""
+        """Stop accepting, and drop every connection with its queued data."""
         self._accept_no_more()
         for connection in list(self._connections):
             connection.abort()
 
     def forget_shortcuts(self) -> None:
-        """Have the next request of every connection go the long way."""
+        """Send the next request of every connection through the dispatcher, which checks permissions."""
         for connection in self._connections:
             connection.shortcut = None
 
@@ -180,8 +180,8 @@ class Listener:
             self._next_look = loop.call_later(self._max_idle / LOOKS_UNTIL_IDLE, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Close who was silent at the last looks, also within a request, or did not take its answers; who waits for an
-        answer is not idle."""
+        """Close connections that were silent at the last checks, also in the middle of a request, or whose peer did not
+        take its answers. A connection whose peer waits for an answer is not idle."""
         for connection in list(self._connections):
             connection.quiet_for = 0 if connection.owes_an_answer else connection.quiet_for + 1
             if connection.quiet_for > LOOKS_UNTIL_IDLE:
@@ -216,17 +216,17 @@ class Listener:
         return self._enter(connection, doorway)
 
     def _no_descriptor_for(self, descriptor: int) -> str | None:
-        """Why nobody may have this descriptor, not even on trial."""
+        """Why this descriptor must not be used, not even for a connection on probation."""
         return self._too_few_descriptors(descriptor, self._kept_for_files)
 
     def _too_few_descriptors(self, descriptor: int, kept: int) -> str | None:
-        """A new descriptor is the lowest that is free: all below it are in use."""
+        """A new descriptor is the lowest free one: all lower ones are in use."""
         if self._descriptors - descriptor > kept:
             return None
         return f"{descriptor} of {self._descriptors} descriptors are in use; raise ulimit -n"
 
     def _enter(self, connection: Connection, inside: ConnectionHost) -> ConnectionHost:
-        """Who serves a connection first: whoever is behind the door, unless the peer has to say who it is before."""
+        """The first host of a connection: the listener's, behind the authentication if it is required."""
         if connection.certificate is not None:
             connection.principal = of_certificate(connection.certificate["subject"])
         return inside if self._entrance is None else self._entrance(inside)

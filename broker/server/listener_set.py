@@ -1,4 +1,4 @@
-"""The listeners of a node, each with the table of what is served there."""
+"""The listeners of a node, each with its dispatcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker.trace import Tracer
 
 
 class Door(NamedTuple):
-    """A listener, and what is served behind it."""
+    """A listener and its dispatcher."""
 
     endpoint: ListenerEndpoint
     dispatcher: Dispatcher
@@ -23,9 +23,9 @@ class Door(NamedTuple):
 
 
 class Doors:
-    """All listeners. They share what a turn of the loop has room for, and memory; each has its own places.
+    """All listeners of a node. They share the work budget of a turn and the memory budget; each has its own limits.
 
-    That for controllers has memory of its own: what clients send must not keep a vote or a heartbeat out.
+    The controller listener has its own memory budget: clients' requests must not keep out a vote or a heartbeat.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Doors:
         security: Security,
         descriptors: int | None = None,
     ) -> None:
-        """`descriptors`: how many this process may have open, where that is bounded."""
+        """`descriptors`: how many this process may have open; None: unlimited."""
         self._config = config
         self._tracer = tracer
         self._on_disk_failure = on_disk_failure
@@ -53,12 +53,12 @@ class Doors:
 
     @property
     def of_controllers(self) -> Dispatcher:
-        """What a controller serves; where no listener leads to it this node alone asks, itself."""
+        """The dispatcher of the controller APIs; without a controller listener only this node uses it, locally."""
         return self._behind_no_door if self.for_controllers is None else self.for_controllers.dispatcher
 
     @property
     def connections(self) -> int:
-        """How many peers are connected, to all listeners."""
+        """The number of connected peers, at all listeners."""
         return sum(door.listener.connections for door in self._all)
 
     @property
@@ -66,27 +66,27 @@ class Doors:
         return self.for_brokers + ([] if self.for_controllers is None else [self.for_controllers])
 
     async def open(self) -> None:
-        """Listen. Raises `StartupError` when an address cannot be used."""
+        """Start listening. Raises `StartupError` when an address cannot be used."""
         for door in self._all:
             await door.listener.start(*door.endpoint.address)
 
     async def close(self) -> None:
-        """Accept no more, and close every connection."""
+        """Stop accepting, and close every connection after its queued data has been sent."""
         for door in self._all:
             await door.listener.stop()
 
     def abort(self) -> None:
-        """Accept no more, and drop every connection with all that it still had to send."""
+        """Stop accepting, and drop every connection with its queued data."""
         for door in self._all:
             door.listener.abort()
 
     def rules_changed(self) -> None:
-        """Nobody goes on as he did: every connection's next request is looked at."""
+        """Drop cached authorization: the next request of every connection is checked again."""
         for door in self._all:
             door.listener.forget_shortcuts()
 
     def abandon_requests(self) -> None:
-        """End what is still under way."""
+        """Cancel the requests that are still under way."""
         for door in self._all:
             door.dispatcher.stop()
 

@@ -1,4 +1,4 @@
-"""What a broker tells of itself, as text for Prometheus: pure, from its parts to lines."""
+"""A broker's metrics as text for Prometheus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Metric(NamedTuple):
 
 
 class MetricSources(Protocol):
-    """A node, as far as it is measured."""
+    """The parts of a node that have metrics."""
 
     image: MetadataImage
     replicas: ReplicaManager
@@ -62,66 +62,62 @@ def _escaped(text: str) -> str:
 
 
 def metrics_of(node: MetricSources, now: float) -> Iterator[Metric]:
-    """Everything, at the loop's time `now`."""
+    """All metrics, at the loop's time `now`."""
     yield from quorum_metrics(node.quorum, now)
     yield from broker_metrics(node)
 
 
 def quorum_metrics(quorum: QuorumRunner, now: float) -> Iterator[Metric]:
-    """Kafka's `raft-manager` metrics (K595-52), their hyphens turned into underscores. Times are milliseconds."""
+    """Kafka's `raft-manager` metrics (K595-52), with underscores for hyphens. Times are in milliseconds."""
     measures = quorum.measures
     role: Role = quorum.role
     voted = NOBODY if role.voted_id is None else role.voted_id
     leader = NOBODY if role.leader_id is None else role.leader_id
-    yield Metric("raft_current_leader", "The elected leader's id, -1 while none is known.", leader)
+    yield Metric("raft_current_leader", "Id of the elected leader, -1 if unknown.", leader)
     yield Metric("raft_current_epoch", "The quorum's epoch.", role.epoch)
-    yield Metric("raft_current_vote", "Whom this node voted for in this epoch, -1: nobody.", voted)
-    yield Metric("raft_log_end_offset", "The end of the metadata log.", quorum.log_end.offset)
+    yield Metric("raft_current_vote", "Id of the node that this node voted for in this epoch, -1 if it did not.", voted)
+    yield Metric("raft_log_end_offset", "End offset of the metadata log.", quorum.log_end.offset)
     yield Metric(
-        "raft_log_end_epoch", "The epoch of the last record of the metadata log, -1: none.", quorum.log_end.epoch
+        "raft_log_end_epoch", "Epoch of the last record of the metadata log, -1 if empty.", quorum.log_end.epoch
     )
-    yield Metric("raft_high_watermark", "Everything below is committed.", quorum.high_watermark)
+    yield Metric("raft_high_watermark", "All metadata records below this offset are committed.", quorum.high_watermark)
     for state in STATES:
         yield Metric(
-            "raft_current_state", "1 for the state that this node is in.", state == role.name, {"state": state}
+            "raft_current_state", "1 for the current state of this node.", state == role.name, {"state": state}
         )
-    yield Metric("raft_number_unknown_voter_connections", "Voters whose address is not known; all are configured.", 0)
+    yield Metric("raft_number_unknown_voter_connections", "Voters with an unknown address; all are configured.", 0)
     for name, window in (("election", measures.elections), ("commit", measures.commits)):
         average, largest = 1000 * window.average(now), 1000 * window.largest(now)
-        yield Metric(
-            f"raft_{name}_latency_avg", f"Milliseconds of a {name}, on average in the last half minute.", average
-        )
-        yield Metric(
-            f"raft_{name}_latency_max", f"Milliseconds of the longest {name} of the last half minute.", largest
-        )
-    yield Metric("raft_fetch_records_rate", "Metadata records fetched in a second.", measures.fetched.rate(now))
-    yield Metric("raft_append_records_rate", "Metadata records appended in a second.", measures.appended.rate(now))
+        yield Metric(f"raft_{name}_latency_avg", f"Mean {name} time in ms, over the last 30 s.", average)
+        yield Metric(f"raft_{name}_latency_max", f"Longest {name} time in ms, over the last 30 s.", largest)
+    yield Metric("raft_fetch_records_rate", "Metadata records fetched per second.", measures.fetched.rate(now))
+    yield Metric("raft_append_records_rate", "Metadata records appended per second.", measures.appended.rate(now))
     yield Metric(
-        "raft_poll_idle_ratio_avg", "Which part of its time the quorum had nothing to do.", measures.idle_ratio(now)
+        "raft_poll_idle_ratio_avg", "Share of its time in which the quorum was idle.", measures.idle_ratio(now)
     )
 
 
 def broker_metrics(node: MetricSources) -> Iterator[Metric]:
-    """This broker's replicas, and the cluster as its copy of the metadata has it."""
+    """Metrics of this broker's replicas, and of the cluster according to its copy of the metadata."""
     image, count = node.image, node.replicas.counts()
-    yield Metric("broker_fenced", "1 while the controller does not count on this broker.", node.fenced)
-    yield Metric("broker_connections", "Peers that are connected to the listener.", node.connections)
-    yield Metric("broker_partitions", "Partitions of which this broker has a replica.", count.partitions)
+    yield Metric("broker_fenced", "1 while the controller counts this broker as fenced.", node.fenced)
+    yield Metric("broker_connections", "Connected peers, of all listeners.", node.connections)
+    yield Metric("broker_partitions", "Partitions with a replica on this broker.", count.partitions)
     yield Metric("broker_leaders", "Partitions that this broker leads.", count.leaders)
     yield Metric(
-        "broker_under_replicated_partitions", "Of those that it leads: not every replica is in sync.", count.lagging
+        "broker_under_replicated_partitions", "Led partitions with a replica that is not in sync.", count.lagging
     )
     yield Metric(
-        "broker_under_min_isr_partitions", "Of those that it leads: fewer in sync than is asked for.", count.short
+        "broker_under_min_isr_partitions", "Led partitions with fewer in-sync replicas than required.", count.short
     )
-    yield Metric("broker_log_bytes", "Bytes of all logs of partitions.", count.bytes)
+    yield Metric("broker_log_bytes", "Bytes of the logs of all partitions.", count.bytes)
     for kind in MemoryKind:
         held = node.groups.account.held(kind)
-        yield Metric("broker_group_bytes", "Bytes that all groups hold.", held, {"kind": kind.name.lower()})
-    yield Metric("broker_metadata_offset", "The last record of the metadata log that is applied.", image.offset)
+        yield Metric("broker_group_bytes", "Bytes held by all groups.", held, {"kind": kind.name.lower()})
+    yield Metric("broker_metadata_offset", "Offset of the last applied metadata record.", image.offset)
     leaderless = sum(partition.leader == NOBODY for _, _, partition in image.partitions())
     yield Metric("cluster_topics", "Topics in the metadata.", len(image.topics))
-    yield Metric("cluster_offline_partitions", "Partitions that nobody leads.", leaderless)
+    yield Metric("cluster_offline_partitions", "Partitions without a leader.", leaderless)
     for state, fenced in (("fenced", True), ("active", False)):
         number = sum(broker.fenced is fenced for broker in image.brokers.values())
         yield Metric("cluster_brokers", "Registered brokers.", number, {"state": state})

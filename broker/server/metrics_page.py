@@ -1,4 +1,4 @@
-"""A listener of its own that answers `GET /metrics` and nothing else. Off unless `metrics.port` is set."""
+"""A separate HTTP listener that answers only `GET /metrics`. Off unless `metrics.port` is set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import cast
 from broker.errors import StartupError
 
 MOST_BYTES = 8_192  # of a request; a scraper's has a few hundred
-PATIENCE_S = 10.0  # for a whole request to come
-MOST_AT_ONCE = 16  # connections: past that the oldest makes room for the next
+PATIENCE_S = 10.0  # time limit for a whole request
+MOST_AT_ONCE = 16  # connections: a further one closes the oldest
 
 
 class _Scrape(asyncio.Protocol):
-    """One connection: one request, one answer, and its end."""
+    """One connection: one request, one answer, then it is closed."""
 
     def __init__(self, page: Callable[[], str], open_ones: dict[_Scrape, None]) -> None:
-        """`open_ones`: those that are connected, in the order in which they came."""
+        """`open_ones`: the open connections, in the order in which they connected."""
         self._page = page
         self._open_ones = open_ones
         self._request = b""
@@ -57,9 +57,9 @@ class _Scrape(asyncio.Protocol):
     def _answer(self, line: list[bytes]) -> bytes:
         method, path = (*line, b"", b"")[:2]
         if method != b"GET":
-            return _response("405 Method Not Allowed", "only GET is answered\n")
+            return _response("405 Method Not Allowed", "only GET is supported\n")
         if path.split(b"?")[0] != b"/metrics":
-            return _response("404 Not Found", "there is only /metrics\n")
+            return _response("404 Not Found", "the only page is /metrics\n")
         return _response("200 OK", self._page())
 
 
@@ -70,7 +70,7 @@ def _response(status: str, text: str) -> bytes:
 
 
 class MetricsPage:
-    """Serves what `page` gives at the moment of asking."""
+    """Serves the text that `page` returns at the time of the request."""
 
     def __init__(self, page: Callable[[], str]) -> None:
         self._page = page
@@ -88,7 +88,7 @@ class MetricsPage:
             ) from error
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop listening and drop the connections."""
         if self._server is not None:
             self._server.close()
             self._server = None

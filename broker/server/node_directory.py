@@ -1,4 +1,4 @@
-"""A broker's directory while a process has it: locked, this broker's, and its metadata log read."""
+"""A broker's data directory while its process uses it: locked, checked, and its metadata log recovered."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class NodeDirectory:
-    """What a process finds on its disk; `open` makes it. `closed_in_epoch`: the registration in which the process
-    before closed it cleanly, None when it did not."""
+    """The recovered content of the directory; `open` makes it. `closed_in_epoch`: the broker epoch in which the
+    previous process closed it cleanly, None when it did not."""
 
     def __init__(
         self,
@@ -48,8 +48,10 @@ class NodeDirectory:
 
     @classmethod
     async def open(cls, disk: Disk, config: BrokerConfig, rng: random.Random) -> NodeDirectory:
-        """Raises `StartupError` when this broker must not run here, `DamagedLogError` of its metadata log (a node that
-        went on without what it knew would forget topics, vote for leaders that lack records, and in the end delete
+        """Lock and recover the directory.
+
+        Raises `StartupError` when this broker must not run here, `DamagedLogError` for the metadata log (a node that
+        continued without lost metadata would forget topics, vote for leaders that lack records, and finally delete
         data), `OSError` of the disk."""
         lock_directory(disk, config.log_dir)
         is_new = not disk.exists(META_PROPERTIES)
@@ -64,7 +66,7 @@ class NodeDirectory:
         if not is_new and _has_forgotten(disk, config):
             meta = await renew_directory_id(disk, meta, rng)
             if not base_offsets(disk, METADATA_DIRECTORY):
-                await points.forget(key)  # the log that it speaks of was removed, too
+                await points.forget(key)  # the log of this entry was removed, too
         log = await PartitionLog.open(
             disk,
             METADATA_DIRECTORY,
@@ -83,11 +85,11 @@ class NodeDirectory:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the directory remembers."""
+        """The cluster id stored in the directory."""
         return self._meta.cluster_id
 
     async def remember_cluster(self, cluster_id: str) -> None:
-        """Write down which cluster this directory belongs to, if that is new. Raises `StartupError`, `OSError`."""
+        """Store the cluster id, if it is new. Raises `StartupError`, `OSError`."""
         self._meta = await store_cluster_id(self._disk, self._meta, cluster_id)
 
     async def close(self) -> None:
@@ -95,16 +97,16 @@ class NodeDirectory:
         await self.metadata_log.close()
 
     async def mark_closed(self, broker_epoch: int) -> None:
-        """Say to the next process that everything is durable, as of this registration. Raises `OSError`."""
+        """Record for the next process that everything is durable as of this broker epoch. Raises `OSError`."""
         await mark_clean_shutdown(self._disk, broker_epoch)
 
 
 def _has_forgotten(disk: Disk, config: BrokerConfig) -> bool:
-    """Whether the quorum's files were here, and are gone: with them go votes and records that others count on, so that
-    this must not be the disk any more that has given them (H22, KIP-853).
+    """Whether the quorum's files existed here and are lost. Other nodes rely on the votes and records in them, so this
+    disk is not the one with which the node voted (H22, KIP-853).
 
-    A member writes its quorum-state before it takes part: where the first start has ended in between, nobody knows the
-    disk yet. Of a voter that is alone nobody else counts on anything, nor could anybody give it back what is gone.
+    A voter writes its quorum-state before it takes part. If its first start ended before that, no other node knows this
+    disk yet. A single voter is excepted: no other node relies on it, and none could restore what is lost.
     """
     is_alone = all(voter.id == config.node_id for voter in config.voters)
     return not is_alone and not disk.exists(f"{METADATA_DIRECTORY}/{QUORUM_STATE}")

@@ -1,4 +1,4 @@
-"""Listeners that take anyone, on a broker that otherwise asks its peers who they are."""
+"""Warns of listeners without authentication, on a broker that otherwise requires it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from broker.listeners import ListenerEndpoint, SecurityProtocol
 
 
 def open_listeners(config: BrokerConfig) -> list[str]:
-    """A warning for each listener at which peers need not authenticate, where another listener demands that or an
-    authorizer is set. A broker that asks nobody has none: that is plain from its configuration."""
+    """A warning for each listener without authentication, where another listener requires it or an authorizer is set.
+    There is no warning when no listener requires it: the configuration shows that plainly."""
     opened = [each for each in config.listeners if not _authenticates(each, config)]
     if len(opened) == len(config.listeners) and not config.authorizer_class_name:
         return []
@@ -25,7 +25,7 @@ def _warning(listener: ListenerEndpoint, config: BrokerConfig) -> str:
     remedy = f"give {listener.name} SASL_SSL in listener.security.protocol.map, or let a firewall close its port"
     if listener.name in config.controller_names:
         return (
-            f"{where} asks no peer who it is, and serves controllers: whoever reaches it can act as a broker, and "
-            f"pass on requests in any user's name; {remedy}"
+            f"{where} requires no authentication and serves controllers: any peer can act as a broker there, and "
+            f"forward requests in any user's name; {remedy}"
         )
-    return f"{where} asks no client who it is, beside listeners or rules that do; {remedy}"
+    return f"{where} requires no authentication, although other listeners or the authorizer do; {remedy}"

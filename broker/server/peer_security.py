@@ -1,4 +1,4 @@
-"""How this broker comes to another: encrypted or not, and saying who it is or not."""
+"""Security of outgoing connections to other brokers: TLS and SASL."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 
 
 class LoginError(Exception):
-    """Another broker does not take this one for who it says it is. The message holds no credential."""
+    """Another broker has refused this broker's authentication. The message contains no credential."""
 
 
 Steps = Generator[tuple[Message, int], Message | None, int]
-"""Requests with their versions; each is sent the answer to the one before. Returns for how many ms it is believed who
-this broker is; 0: as long as the connection lasts. Raises `LoginError`."""
+"""Requests with their versions; the answer to each is sent into the generator. Returns the lifetime of the
+authentication in ms; 0: as long as the connection. Raises `LoginError`."""
 
 
 @dataclass(frozen=True)
 class Approach:
-    """`connecting`: further arguments of `create_connection`; `log_in`: how to begin on a new connection, if at all."""
+    """`connecting`: keyword arguments of `create_connection`; `log_in`: starts the authentication, where it is
+    needed."""
 
     connecting: Mapping[str, Any] = field(default_factory=dict)
     log_in: Callable[[], Steps | None] = lambda: None
@@ -38,11 +39,11 @@ OPENLY = Approach()
 
 
 def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:
-    """Say who this broker is; `nonce` is never used twice."""
+    """Authenticate this broker; a `nonce` is used only once."""
     answer = yield SaslHandshakeRequest(mechanism), HANDSHAKE_VERSION
     assert isinstance(answer, SaslHandshakeResponse)
     if answer.error_code != ErrorCode.NONE:
-        raise LoginError(f"it does not take {mechanism}, but {', '.join(answer.mechanisms) or 'nobody'}")
+        raise LoginError(f"it does not accept {mechanism}, only {', '.join(answer.mechanisms) or 'no mechanism'}")
     if mechanism == PLAIN:
         answer = yield from _say(b"\0".join((b"", user.encode(), password.reveal())))
         return answer.session_lifetime_ms

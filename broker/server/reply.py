@@ -1,4 +1,4 @@
-"""What a handler gives back to a connection: bytes, and slices of log files that are sent without being read."""
+"""What a handler returns to a connection: bytes, and slices of log files that are sent without being read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.log.log import Slice
 from broker.ports import Buffer
 
 Part = Buffer | Slice
-"""Of a slice is sent what its file holds at the moment of sending."""
+"""A slice is sent as its file is at the moment of sending."""
 
 Reply = list[Part]
 """The parts of one response frame, its length field included, in order."""

@@ -1,4 +1,4 @@
-"""Which handler answers which API, at the listeners for clients and at that for controllers."""
+"""Assigns a handler to each API key, for the listeners of clients and for the listener of controllers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from broker.server.handlers.replica_logs_handler import ReplicaLogsHandler
 
 @dataclass(frozen=True)
 class Parts:
-    """What handlers are made of. `settled` is set while the replicas are where the image has them, `caught_up` once
-    this broker has read the metadata log up to its own registration."""
+    """The parts of a node that handlers use. `settled` is set while the replicas match the image; `caught_up` once this
+    broker has read the metadata log up to its own registration."""
 
     config: BrokerConfig
     image: Callable[[], MetadataImage]
@@ -53,7 +53,7 @@ class Parts:
 
 
 def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
-    """What nodes ask each other to run the cluster, and clients may not: it is served at no other listener."""
+    """The APIs by which nodes run the cluster. Clients must not use them: no other listener serves them."""
     quorum, controller = QuorumHandler(parts.quorum), parts.controller
     _add_first_routes(dispatcher)
     serve_quorum_fetch(dispatcher, quorum.handle_fetch)
@@ -69,7 +69,7 @@ def add_controller_routes(dispatcher: Dispatcher, parts: Parts) -> None:
 
 
 def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> None:
-    """What clients ask, and other brokers' replicas, at the listener of this name."""
+    """The APIs of clients and of other brokers' replicas, at the listener of this name."""
     config, image, replicas = parts.config, parts.image, parts.replicas
     create = parts.forwarding.to_controller(ApiKey.CREATE_TOPICS, parts.controller.handle_create_topics)
     metadata = MetadataHandler(
@@ -105,7 +105,7 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
 
 
 def _add_forwarded_routes(dispatcher: Dispatcher, parts: Parts) -> None:
-    """What any broker takes and the controller answers."""
+    """The APIs that any broker accepts and the controller answers."""
     controller = parts.controller
 
     def add(key: ApiKey, handler: Later[Q]) -> None:
@@ -143,7 +143,8 @@ def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
 
 
 def _add_first_routes(dispatcher: Dispatcher) -> None:
-    """What a connection begins with, everywhere. Who need not say who he is, or has said it, may not do so now."""
+    """The APIs that start a connection at every listener. Authentication here is refused: it is not required, or has
+    already taken place."""
     dispatcher.answer_now(ApiKey.API_VERSIONS, _api_versions)
     dispatcher.answer_now(ApiKey.SASL_HANDSHAKE, _no_handshake)
     dispatcher.answer_now(ApiKey.SASL_AUTHENTICATE, _no_authentication)
@@ -154,7 +155,7 @@ def _no_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeR
 
 
 def _no_authentication(request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:  # noqa: ARG001
-    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "nobody is asked who he is here, or not again")
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "this connection needs no (further) authentication")
 
 
 def _api_versions(request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:  # noqa: ARG001

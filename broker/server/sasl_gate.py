@@ -1,8 +1,8 @@
-"""Stands in front of a listener's host until a peer has said who it is (KIP-43, KIP-152), and for how long (KIP-368).
+"""Requires a peer to authenticate before its requests reach the listener (KIP-43, KIP-152), and again (KIP-368).
 
-Until then ApiVersions, SaslHandshake and SaslAuthenticate are served and nothing else. From then on, where a session
-has no end, the gate is out of the way, and costs nothing. Where it has one, the peer says again who it is before that,
-over the same connection; the first request behind the end costs the connection.
+Until then only ApiVersions, SaslHandshake and SaslAuthenticate are served. After the authentication the gate is removed
+from the connection and costs nothing, unless sessions have a maximum lifetime. In that case the peer authenticates
+again over the same connection before the end of the session; the first request after the end closes the connection.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from broker.server.connection import Connection, ConnectionHost, Outcome, Reject
 from broker.server.host_decorator import InFront
 
 FAILURE_DELAY_S = 0.1
-"""How long the answer to a wrong password takes (`connection.failed.authentication.delay.ms`): guessing is slow."""
+"""Delay of the answer to a wrong password (`connection.failed.authentication.delay.ms`), to slow down guessing."""
 LEAST_BETWEEN_S = 1.0
-"""Nobody says again who he is sooner than that after he last began to (Kafka's bound)."""
+"""The least time between two authentications of a connection (Kafka's bound)."""
 FIRST_WITH_AUTHENTICATE = 1
-"""Version of SaslHandshake from which on SaslAuthenticate carries the tokens; before they come bare, each a frame."""
+"""The SaslHandshake version from which on SaslAuthenticate carries the tokens; in version 0 each is a bare frame."""
 
 
 @dataclass(frozen=True)
 class ListenerAuthentication:
-    """What is asked of those who come in at a listener.
+    """The authentication that a listener requires.
 
-    `mechanisms` are those that are enabled; `max_receive_bytes` bounds what a peer may send at once before it has said
-    who it is; `max_reauth_ms` is how long a session lasts, 0: as long as its connection.
+    `mechanisms` are the enabled ones; `max_receive_bytes` bounds a request before the authentication;
+    `max_reauth_ms` is the lifetime of a session, 0: as long as its connection.
     """
 
     mechanisms: Sequence[str]
@@ -47,7 +47,7 @@ class ListenerAuthentication:
 
 @dataclass(frozen=True)
 class _Identity:
-    """Who a peer has said it is, and how; `began` is when, by the clock of the loop."""
+    """An authenticated peer and its mechanism; `began`: the start of the authentication, by the loop's clock."""
 
     user: str
     mechanism: str
@@ -58,7 +58,7 @@ class SaslGate(InFront):
     """One authentication on one connection."""
 
     def __init__(self, inside: ConnectionHost, entry: ListenerAuthentication, known: _Identity | None = None) -> None:
-        """`known`: who the peer has been until now; None: it has not said."""
+        """`known`: the peer's previous identity when it authenticates again; None: this is the first time."""
         super().__init__(inside)
         self.request_max_bytes = min(inside.request_max_bytes, entry.max_receive_bytes)
         self._entry = entry
@@ -70,7 +70,7 @@ class SaslGate(InFront):
         self._failed = False
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Raises `Rejected` for whatever is not part of an authentication."""
+        """Raises `Rejected` for a request that is not part of an authentication."""
         if self._failed:
             raise Rejected("a request after an authentication that failed")
         if self._bare:
@@ -92,7 +92,7 @@ class SaslGate(InFront):
         return self._authenticate(connection, api, header, cast(SaslAuthenticateRequest, request).auth_bytes)
 
     def finish(self, shortcut: Shortcut) -> Outcome:  # noqa: ARG002 - the signature of ConnectionHost
-        """Raises `Rejected`: a shortcut is of the time before, when the peer was somebody."""
+        """Raises `Rejected`: the shortcut was made before this authentication started."""
         raise Rejected("requests like the last one before authentication")
 
     def _shake_hands(self, connection: Connection, api: Api, header: RequestHeader, mechanism: str) -> Outcome:
@@ -128,7 +128,7 @@ class SaslGate(InFront):
         return _frame(api, header, SaslAuthenticateResponse(ErrorCode.NONE, None, answer, lifetime_ms))
 
     def _take_bare(self, connection: Connection, token: bytes) -> Outcome:
-        """Without SaslAuthenticate there is no way to say what was wrong."""
+        """Without SaslAuthenticate the protocol has no error message."""
         try:
             answer, _ = self._take(connection, token)
         except AuthenticationError as error:
@@ -136,7 +136,7 @@ class SaslGate(InFront):
         return len(answer).to_bytes(4, "big") + answer
 
     def _take(self, connection: Connection, token: bytes) -> tuple[bytes, bool]:
-        """What to answer to a token, and whether the peer is known with that. Raises `AuthenticationError`."""
+        """The answer to a token, and whether the authentication is complete. Raises `AuthenticationError`."""
         assert self._exchange is not None
         if len(token) > LONGEST_TOKEN:
             raise AuthenticationError(f"a token of more than {LONGEST_TOKEN} bytes")
@@ -144,7 +144,7 @@ class SaslGate(InFront):
         if user is None:
             return answer, False
         if self._known is not None and user != self._known.user:
-            raise AuthenticationError("a connection is one user's, from its begin to its end")
+            raise AuthenticationError("the user of a connection cannot change")
         connection.principal = of_user(user)
         lifetime_ms = self._entry.max_reauth_ms
         if lifetime_ms:
@@ -155,7 +155,7 @@ class SaslGate(InFront):
         return answer, True
 
     def _refuse(self, connection: Connection, reason: str, answer: bytes) -> Outcome:
-        """Say so after a while, and close: nobody tries anything twice on one connection."""
+        """Answer after a delay, and close: each connection allows one attempt."""
         self._failed = True
         slot = connection.reserve(blocking=True)
 
@@ -170,7 +170,7 @@ class SaslGate(InFront):
 
 
 class _Session(InFront):
-    """A peer that has said who it is, until that is too long ago."""
+    """The requests of an authenticated peer until its session ends."""
 
     def __init__(self, inside: ConnectionHost, entry: ListenerAuthentication, identity: _Identity) -> None:
         super().__init__(inside)
@@ -179,7 +179,7 @@ class _Session(InFront):
         self._ends_at = asyncio.get_running_loop().time() + entry.max_reauth_ms / 1000
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Outcome:
-        """Raises `Rejected` behind the session's end, unless the peer begins to say again who it is."""
+        """Raises `Rejected` after the end of the session, unless the peer starts to authenticate again."""
         now = asyncio.get_running_loop().time()
         begins_again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE
         if begins_again and now - self._identity.began >= LEAST_BETWEEN_S:
@@ -190,7 +190,7 @@ class _Session(InFront):
         return self._inside.dispatch(connection, frame)
 
     def finish(self, shortcut: Shortcut) -> Outcome:
-        """Raises `Rejected` behind the session's end."""
+        """Raises `Rejected` after the end of the session."""
         self._require_time_left(asyncio.get_running_loop().time())
         return self._inside.finish(shortcut)
 

@@ -1,4 +1,4 @@
-"""What the configuration's keys for security come to: made once, when a node is made."""
+"""Builds the TLS contexts, authentication and authorizer from the configuration, once, when a node is made."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ KNOWN_MECHANISMS = (PLAIN, *MECHANISMS)
 
 
 class _Identity(NamedTuple):
-    """Who this broker is to others."""
+    """This broker's own user for other brokers."""
 
     user: str
     password: Password
 
 
 class Security:
-    """Raises `StartupError` when a file or a key is not as it should be."""
+    """The security of a node. Raises `StartupError` for an invalid file or key."""
 
     def __init__(self, config: BrokerConfig, rng: random.Random, image: Callable[[], MetadataImage]) -> None:
-        """`image` is asked for what users and topics there are; `rng` gives a secret: in reality it is seeded by the
-        system's own source of chance."""
+        """`image` returns the known users and topics; `rng` makes a secret (outside the simulation it is seeded from
+        the system's random source)."""
         source = "configuration"
         spoken = {each.protocol for each in config.listeners} | {config.controller_protocol}
         encrypts = any(each.encrypts for each in spoken)
@@ -56,7 +56,7 @@ class Security:
         if config.sasl_users_file is not None:
             users = read_passwords(config.sasl_users_file, "sasl.users.file", source)
         self._identity = self._own_identity(config, source)
-        # A node without users is given no secret: what chance gives to others does not depend on this module.
+        # Without users no secret is drawn: other draws from `rng` then do not depend on this module.
         key = rng.randbytes(32) if self._authenticates else b""
         shared = None if self._identity is None else self._identity.password
         self._accounts = Accounts(users, lambda: image().scram, key, shared)
@@ -64,7 +64,7 @@ class Security:
         self.guard = None if self.authorizer is None else AclGuard(self.authorizer, image)
 
     def entrance(self, endpoint: ListenerEndpoint) -> Entrance | None:
-        """Who lets peers in at a listener; None where they need not say who they are."""
+        """The authentication of a listener; None where peers need none."""
         if not endpoint.protocol.authenticates:
             return None
         offered = tuple(it for it in self._mechanisms if self._may_use(it, endpoint.protocol))
@@ -72,7 +72,7 @@ class Security:
         return partial(SaslGate, entry=entry)
 
     def approach(self, protocol: SecurityProtocol) -> Approach:
-        """How this broker comes to others at listeners of a protocol."""
+        """How this broker connects to listeners of a protocol."""
         if not protocol.encrypts and not protocol.authenticates:
             return OPENLY
         connecting: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class Security:
         return log_in(self._mechanism, *self._identity, nonce)
 
     def _may_use(self, mechanism: str, protocol: SecurityProtocol) -> bool:
-        """PLAIN shows the password to whoever listens in."""
+        """PLAIN sends the password in plain text, so it needs TLS."""
         return mechanism != PLAIN or protocol.encrypts or self._plain_anywhere
 
     def _own_identity(self, config: BrokerConfig, source: str) -> _Identity | None:
@@ -104,14 +104,14 @@ class Security:
             )
         if not all(self._may_use(self._mechanism, each) for each in asked):
             raise StartupError(
-                f"{source}: sasl.mechanism.inter.broker.protocol: PLAIN without TLS shows the password to whoever "
-                "listens in; use SCRAM-SHA-512, or SASL_SSL"
+                f"{source}: sasl.mechanism.inter.broker.protocol: PLAIN without TLS exposes the password to "
+                "eavesdroppers; use SCRAM-SHA-512, or SASL_SSL"
             )
         if config.sasl_inter_broker_credentials_file is None:
-            raise StartupError(f"{source}: {key} is missing: brokers have to say who they are to each other")
+            raise StartupError(f"{source}: {key} is missing: brokers must authenticate to each other")
         found = read_passwords(config.sasl_inter_broker_credentials_file, key, source)
         if len(found) != 1:
-            raise StartupError(f"{source}: {key}: there must be one line name=password in it, not {len(found)}")
+            raise StartupError(f"{source}: {key}: expected exactly one line name=password, found {len(found)}")
         return _Identity(*next(iter(found.items())))
 
 
@@ -130,6 +130,6 @@ def _authorizer(config: BrokerConfig, source: str) -> Authorizer | None:
     if not name:
         return None
     if name != AUTHORIZER:
-        raise StartupError(f"{source}: authorizer.class.name: {shown(name)} is not {AUTHORIZER}, the only one there is")
+        raise StartupError(f"{source}: authorizer.class.name: {shown(name)} is unknown; the only one is {AUTHORIZER}")
     super_users = parse_super_users(config.super_users, source)
     return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)

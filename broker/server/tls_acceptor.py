@@ -1,7 +1,7 @@
-"""Accepts peers at a listener with TLS, and bounds how many are shaking hands: each of them costs a descriptor.
+"""Accepts peers at a TLS listener and bounds the number of concurrent handshakes, each of which needs a descriptor.
 
-So they are counted before they may begin. There is room for so many at once; when it is taken the one that has been at
-it for longest makes room for the next, so that nobody who only connects keeps others out.
+Handshakes are counted before they start. When the bound is reached, the oldest handshake is ended for the next peer, so
+that peers which only connect cannot keep others out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from broker.server.connection import Connection, shown_address
 
 MOST_HANDSHAKES: Final = 128
 BACKLOG: Final = 512
-PAUSE_S: Final = 0.1  # where a peer cannot be accepted, mostly for lack of descriptors
+PAUSE_S: Final = 0.1  # after a peer could not be accepted, mostly for lack of descriptors
 
 
 class Arrivals:
-    """The listening sockets of one listener, and who is shaking hands there."""
+    """The listening sockets of one TLS listener and the handshakes under way."""
 
     def __init__(
         self,
@@ -32,18 +32,18 @@ class Arrivals:
         refusal: Callable[[int], str | None],
         rejected: Callable[[str, str], None],
     ) -> None:
-        """`connection` makes what an encrypted transport is for; `refusal` says of a descriptor why it may not be used;
-        `rejected` is told of a peer and why it was disconnected."""
+        """`connection` makes the protocol of an encrypted transport. `refusal` returns why a descriptor must not be
+        used. `rejected` gets a disconnected peer and the reason."""
         self.sockets: list[socket.socket] = []
         self._tls = tls
         self._connection = connection
         self._refusal = refusal
         self._rejected = rejected
         self._accepting: list[asyncio.Task[None]] = []
-        self._shaking_hands: dict[asyncio.Task[None], socket.socket] = {}  # in the order in which they came
+        self._shaking_hands: dict[asyncio.Task[None], socket.socket] = {}  # in the order in which they connected
 
     async def listen(self, host: str, port: int) -> None:
-        """Accept peers from here on. Raises `OSError` when an address cannot be used."""
+        """Accept peers from now on. Raises `OSError` when an address cannot be used."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -57,7 +57,7 @@ class Arrivals:
             self._accepting.append(loop.create_task(self._accept(listening)))
 
     def close(self) -> None:
-        """Accept no more, and disconnect who is not done."""
+        """Stop accepting, and end the handshakes under way."""
         for task in self._accepting:
             task.cancel()
         for listening in self.sockets:
@@ -70,7 +70,7 @@ class Arrivals:
         while True:
             try:
                 sock, address = await loop.sock_accept(listening)
-            except OSError as error:  # whatever it is, the next peer may be well: a listener must not fall silent
+            except OSError as error:  # of any kind: the listener must continue with the next peer
                 if error.errno != errno.ECONNABORTED:
                     await asyncio.sleep(PAUSE_S)
                 continue
@@ -88,7 +88,7 @@ class Arrivals:
         task.add_done_callback(lambda done: self._shaking_hands.pop(done, None))
 
     async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
-        """Have all that is sent encrypted, and go on as a connection."""
+        """Perform the handshake, then serve the encrypted transport as a connection."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection,
@@ -102,6 +102,6 @@ class Arrivals:
 
 
 def _disconnect(sock: socket.socket) -> None:
-    """Whoever reads from it finds its end, and closes it."""
+    """Shut the socket down: its reader then sees the end of the stream and closes it."""
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,16 @@
-"""How much is done in one turn of the loop: what clients ask for at once must not keep leases from being renewed.
+"""The work budget of one turn of the event loop: expensive requests must not delay the renewal of leases.
 
-Work is counted in entries: elements of the arrays of a request, and of its answer. A turn has so many of them for all
-connections together. A request that asks for more goes on in later turns, in which those like it take turns.
+Theory of operation. The broker runs in one thread. Whatever a handler does without awaiting delays everything else:
+heartbeats to the controller, votes, fetches of followers. If it takes long enough, this broker's lease expires and its
+partitions fail over although it is healthy. Work is therefore counted in entries: the elements of the arrays of a
+request and of its answer, and the bytes of records that are validated (`EXAMINED_PER_ENTRY`). A turn, one pass of the
+loop over its ready callbacks, has `ENTRIES_PER_TURN` entries for all connections together.
+
+- A connection starts at least one request per turn, and stops when the budget is used (`Connection._process`).
+- A handler that may do more work than that is a generator (`Work`) which yields after each entry. `advance` runs it
+  within the current turn; `finish` continues it in later turns, in which all unfinished work takes turns in order.
+- The first request that spends a noticeable part of the budget schedules `_next`, which restores it in the next turn.
+- Work that cannot be divided (Fetch, Produce) is bounded when it is decoded (`most_entries`).
 """
 
 from __future__ import annotations
@@ -15,9 +24,9 @@ from broker.protocol.api import ApiKey
 
 ENTRIES_PER_TURN = 500
 UNNOTICED: Final = 50
-"""So few entries need not be told from those of the turn after: that has so many fewer, and the loop one call less."""
+"""Up to this many entries are charged to the next turn, which then has that many fewer: it saves a call of the loop."""
 EXAMINED_PER_ENTRY: Final = 1 << 14
-"""Bytes of records that are opened and walked in the time in which an entry of another request is answered."""
+"""Bytes of records that are decompressed and validated in the time of one entry of another request."""
 MOST_ENTRIES: Final = {ApiKey.FETCH: 20_000, ApiKey.PRODUCE: 20_000}
 MOST_ENTRIES_ELSEWHERE: Final = 100_000
 
@@ -27,19 +36,19 @@ Work = Generator[None, None, T]
 
 
 def most_entries(key: ApiKey) -> int:
-    """The most elements that the arrays of one request may have together, wherever it is decoded.
+    """The most elements that the arrays of one request may have together, checked wherever it is decoded.
 
-    Fetch and Produce are served within one turn of the loop, or begun in it."""
+    Fetch and Produce have a lower bound, because they are served, or started, within one turn of the loop."""
     return MOST_ENTRIES.get(key, MOST_ENTRIES_ELSEWHERE)
 
 
 def entries_examined() -> int:
-    """What was looked into of records since this process began, in entries: differences lose nothing of it."""
+    """Record bytes validated since the process started, in entries. Callers use differences, which lose no bytes."""
     return bytes_examined() // EXAMINED_PER_ENTRY
 
 
 class Turns:
-    """Counts entries, and runs work that is longer than a turn. No turn has more than `ENTRIES_PER_TURN`."""
+    """Counts the entries of a turn, and runs work that is longer than one turn."""
 
     def __init__(self) -> None:
         self._left = ENTRIES_PER_TURN
@@ -48,18 +57,18 @@ class Turns:
 
     @property
     def is_over(self) -> bool:
-        """Whether this turn of the loop has had its entries."""
+        """Whether this turn of the loop has used its entries."""
         return self._left <= 0
 
     def spend(self, entries: int) -> None:
-        """So many entries are being worked on in this turn."""
+        """Charge `entries` to this turn."""
         self._left -= entries
         if not self._begun and self._left < ENTRIES_PER_TURN - UNNOTICED:
             self._begun = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def advance(self, work: Work[T]) -> T | None:
-        """Work for what is left of this turn; the result when that was enough, else None: go on with `finish`."""
+        """Run work within the rest of this turn. Returns its result, or None when it needs `finish`."""
         while not self.is_over:
             try:
                 next(work)
@@ -70,7 +79,7 @@ class Turns:
         return None
 
     async def finish(self, work: Work[T]) -> T:
-        """The result of work, once there were turns enough. Whoever waits longest has the next one."""
+        """Run work over as many turns as it needs and return its result. Waiting work is served first come first."""
         while True:
             async with self._queue:
                 if (result := self.advance(work)) is not None:

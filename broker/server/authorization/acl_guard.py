@@ -1,8 +1,8 @@
-"""What each request needs, and what its sender gets of it: Apache Kafka's table of operations, on every API.
+"""Authorizes every request by Apache Kafka's table of operations, and removes the parts that its sender may not do.
 
-A request is looked at by the broker that its sender has connected to, with the rules that this broker knows; and where
-it is handed on to the controller, there again with the controller's. What a broker asks of its own accord it asks as
-itself: brokers are super users, or have been given CLUSTER_ACTION and what else they need.
+The broker that receives a request checks it with the ACLs that this broker knows. A forwarded request is checked again
+by the controller with the controller's. A broker sends its own requests as itself: brokers are super users, or have
+CLUSTER_ACTION and the other permissions that they need.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from broker.server.dispatch import Permit, RefusedRequest
 CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 OPEN_TO_ALL = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER})
-"""What nobody is refused: it tells where brokers are, and how to speak to them."""
+"""APIs that need no permission: they show where brokers are and which versions they speak."""
 
 _OF_BROKERS = (
     ApiKey.VOTE,
@@ -75,7 +75,8 @@ def _error_code(request: Message) -> Message:
 
 
 def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
-    """For each user that is named, and of the whole only where none is: at an error of the whole librdkafka crashes."""
+    """An error for each user that is named; an error of the whole response only where none is, since librdkafka crashes
+    on that."""
     code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
     if not request.users:
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
@@ -99,7 +100,7 @@ def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse
 
 
 def _init_producer_id(request: InitProducerIdRequest, _version: int, rights: Rights) -> Permit:
-    """Who may write anywhere may do so idempotently (KIP-679)."""
+    """A principal that may write to any topic may do so idempotently (KIP-679)."""
     if not (rights.cluster(AclOperation.IDEMPOTENT_WRITE) or rights.any_topic(AclOperation.WRITE)):
         raise RefusedRequest(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     return Permit(request)
@@ -123,18 +124,18 @@ RULES: dict[ApiKey, Check] = {
     **TOPIC_RULES,
     **GROUP_RULES,
 }
-"""Every API that is not open to all."""
+"""The check of every API that needs a permission."""
 
 
 class AclGuard:
-    """Applies the rules of the metadata log."""
+    """Applies the ACLs of the metadata log."""
 
     def __init__(self, authorizer: Authorizer, image: Callable[[], MetadataImage]) -> None:
         self._authorizer = authorizer
         self._image = image
 
     def check(self, request: Message, version: int, caller: Caller) -> Permit:
-        """See `dispatch.Guard`."""
+        """See `dispatch.RequestGuard`."""
         key = api_of(request).key
         if key in OPEN_TO_ALL:
             return Permit(request)

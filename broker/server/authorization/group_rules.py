@@ -1,4 +1,4 @@
-"""What requests about consumer groups need: rights on the group, and on the topics whose offsets are asked for."""
+"""Permissions for requests about consumer groups: on the group, and on the topics of the offsets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REPLACE = msgspec.structs.replace
 
 
 def _member(denied: Callable[[Any], Message]) -> Check:
-    """A member reads in its group's name."""
+    """Membership requests need READ on the group."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
         if not rights.group(AclOperation.READ, request.group_id):
@@ -136,7 +136,7 @@ def _seen(topics: list[Any], rights: Rights) -> list[Any]:
 
 
 def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
-    """Several groups, each with topics or with all that it has offsets of."""
+    """Several groups, each with a list of topics or with all of its offsets."""
     allowed, others = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group.group_id))
     kept: list[OffsetFetchRequestGroup] = []
     denied: list[list[OffsetFetchResponseTopics]] = []
@@ -146,7 +146,7 @@ def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
         denied.append([_unfetched_in_group(it) for it in refused])
 
     def amend(response: OffsetFetchResponse) -> OffsetFetchResponse:
-        """The answers for groups come in the order of the request."""
+        """The response has the groups in the order of the request."""
         for asked, answer, refused in zip(kept, response.groups, denied, strict=True):
             if asked.topics is None:
                 answer.topics = _seen(answer.topics, rights)

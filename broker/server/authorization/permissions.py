@@ -1,4 +1,4 @@
-"""What one caller may do, as the rules for single APIs ask for it."""
+"""The permissions of one caller, as the checks of the single APIs use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Rights(NamedTuple):
-    """One caller's. `image` is what this broker knows of topics."""
+    """The permissions of one caller. `image`: the topics that this broker knows."""
 
     authorizer: Authorizer
     caller: Caller
@@ -34,11 +34,11 @@ class Rights(NamedTuple):
 
 
 Check = Callable[[Any, int, Rights], Permit]
-"""Takes a request, its version and the caller's rights; may raise `dispatch.Refused`."""
+"""Takes a request, its version and the caller's rights; may raise `dispatch.RefusedRequest`."""
 
 
 def split(elements: Iterable[T], allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """Those that are allowed, and the others."""
+    """The allowed elements, and the others."""
     parts: tuple[list[T], list[T]] = [], []
     for element in elements:
         parts[not allowed(element)].append(element)
@@ -46,7 +46,7 @@ def split(elements: Iterable[T], allowed: Callable[[T], bool]) -> tuple[list[T],
 
 
 def appending(name: str, denied: list[Any]) -> Callable[[Any], Any] | None:
-    """Adds answers to those in the field `name` of a response."""
+    """A function that adds answers to the list in the field `name` of a response."""
     if not denied:
         return None
 

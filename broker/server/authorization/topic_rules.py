@@ -1,4 +1,4 @@
-"""What requests about topics need: each topic of a request is allowed or refused for itself."""
+"""Permissions for requests about topics: each topic of a request is allowed or refused separately."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ REPLACE = msgspec.structs.replace
 
 
 def _each_topic(operation: AclOperation, answers: str, denied: Callable[[Any], Any]) -> Check:
-    """For a request with a list `topics` of what has a `name`; `answers`: the list of its response."""
+    """For a request with a list `topics` whose elements have a `name`; `answers`: the list of its response."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
         allowed, others = split(request.topics, lambda topic: rights.topic(operation, topic.name))
@@ -90,7 +90,7 @@ def _no_partitions(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
 
 
 def _produce(request: ProduceRequest, _version: int, rights: Rights) -> Permit:
-    """Who wants no answer is told of a refusal by the end of the connection, as in Kafka."""
+    """With acks=0 there is no response: a refusal closes the connection, as in Kafka."""
     allowed, others = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
     if not others:
         return Permit(request)
@@ -108,7 +108,7 @@ def _not_appended(topic: TopicProduceData) -> TopicProduceResponse:
 
 
 def _fetch(request: FetchRequest, version: int, rights: Rights) -> Permit:
-    """Consumers read topics; replicas, and followers of the quorum, act for the cluster."""
+    """Consumers need READ on topics; replicas, and followers of the quorum, need CLUSTER_ACTION."""
     if fetching_replica(request).replica_id >= 0:
         acts = rights.cluster(AclOperation.CLUSTER_ACTION)
         allowed, others = (request.topics, []) if acts else ([], request.topics)
@@ -118,7 +118,7 @@ def _fetch(request: FetchRequest, version: int, rights: Rights) -> Permit:
         return Permit(request)
 
     def amend(answers: Any) -> Any:
-        if not isinstance(answers, list):  # the answer of the quorum
+        if not isinstance(answers, list):  # the quorum's response
             answers.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return answers
         return answers + [TopicAnswer(it.topic, _unread(it), it.topic_id) for it in others]
@@ -127,8 +127,8 @@ def _fetch(request: FetchRequest, version: int, rights: Rights) -> Permit:
 
 
 def _may_read(topic: FetchTopic, version: int, rights: Rights) -> bool:
-    """The metadata log, with what it says of passwords, is for the cluster's own nodes. An id that is not known is
-    nobody's: the answer says so."""
+    """Only nodes of the cluster may read the metadata log, which contains credentials. A topic with an unknown id
+    passes; the answer reports the id as unknown."""
     if topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID:
         return rights.cluster(AclOperation.CLUSTER_ACTION)
     if version < FIRST_FETCH_WITH_IDS:
@@ -169,7 +169,7 @@ def _create_topics(request: CreateTopicsRequest, _version: int, rights: Rights) 
 
 
 def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) -> Permit:
-    """An id that is not known here is not handed on: whose it is, and so whether it may be deleted, cannot be said."""
+    """A topic with an id that is unknown here is not forwarded: without its name it cannot be authorized."""
 
     def refusal(state: DeleteTopicState) -> ProtocolError | None:
         name = state.name
@@ -192,7 +192,7 @@ def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) 
 
 
 def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:
-    """Of all topics those that may not be described are left out, as if they were not there."""
+    """A request for all topics omits those that the caller may not describe."""
     if request.topics is None or (version == 0 and not request.topics):
 
         def amend(response: MetadataResponse) -> MetadataResponse:
@@ -206,14 +206,14 @@ def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:
     denied = [MetadataResponseTopic(error_code=DENIED, name=it.name or "", topic_id=it.topic_id) for it in others]
 
     def add(response: MetadataResponse) -> MetadataResponse:
-        """When nothing is left of a request of version 0, what is left asks for everything."""
+        """A version 0 request whose topics are all denied becomes an empty list, which asks for all topics."""
         return REPLACE(response, topics=(response.topics if allowed else []) + denied)
 
     return Permit(REPLACE(request, topics=allowed), add)
 
 
 def _may_see(topic: MetadataRequestTopic, creates: bool, rights: Rights) -> bool:
-    """Who has a topic created by asking for it must be allowed to."""
+    """A request that creates missing topics needs the permission to create them."""
     if topic.topic_id != NO_ID:
         known = rights.image.topic_by_id(topic.topic_id)
         return known is None or rights.topic(AclOperation.DESCRIBE, known.name)
@@ -225,7 +225,7 @@ def _may_see(topic: MetadataRequestTopic, creates: bool, rights: Rights) -> bool
 
 
 def _configs(operation: AclOperation, answers: str, denied: Callable[[Any, ErrorCode, str], Any]) -> Check:
-    """Of topics, or of brokers: that is the cluster's."""
+    """Configurations of topics need rights on the topic; those of brokers need rights on the cluster."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
         def allowed_to(resource: Any) -> bool:

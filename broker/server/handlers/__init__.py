@@ -1,1 +1,1 @@
-"""What each request means: one module per subject, each a small class over the rooms that it asks."""
+"""Handlers of the APIs: one module per subject, each a small class over the parts of the broker that it uses."""

@@ -1,4 +1,4 @@
-"""DescribeAcls, DescribeUserScramCredentials: what this broker's copy of the metadata says of rules and passwords."""
+"""DescribeAcls and DescribeUserScramCredentials, answered from this broker's copy of the metadata."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _DISABLED = ProtocolError(ErrorCode.SECURITY_DISABLED, "no authorizer is configu
 
 
 def refuse_without_authorizer(request: CreateAclsRequest | DeleteAclsRequest, _version: int) -> Message:
-    """Rules that nobody applies are not taken, as in Kafka."""
+    """ACLs that no authorizer would apply are refused, as in Kafka."""
     return refused(request, _DISABLED)
 
 
 class AccessHandler:
-    """Serves both. `enforced`: whether rules are applied at all."""
+    """Serves both. `enforced`: whether an authorizer is configured."""
 
     def __init__(self, image: Callable[[], MetadataImage], *, enforced: bool) -> None:
         self._image = image
@@ -61,7 +61,7 @@ class AccessHandler:
     def describe_scram_credentials(
         self, request: DescribeUserScramCredentialsRequest, _version: int
     ) -> DescribeUserScramCredentialsResponse:
-        """By which mechanisms each user has a password, and how often it is salted; never more than that."""
+        """The mechanisms and iterations of each user's credentials; never anything else of them."""
         known: dict[str, list[CredentialInfo]] = {}
         for (user, mechanism), its in sorted(self._image().scram.items()):
             known.setdefault(user, []).append(CredentialInfo(mechanism, its.iterations))
@@ -70,7 +70,7 @@ class AccessHandler:
         for name in times:
             result = DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, known.get(name, []))
             if times[name] > 1:
-                message = "the user is asked for more than once"
+                message = "the user is named more than once"
                 result = DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, message)
             elif name not in known:
                 message = "the user has no credentials"

@@ -1,5 +1,5 @@
-"""DescribeConfigs: the configuration this broker runs with, and that of topics and of the cluster as the metadata log
-has it.
+"""DescribeConfigs: the configuration with which this broker runs, and the topics' and the cluster's from the metadata
+log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7
 
 
 _Source = tuple[str, str | None, int]
-"""The key's name there, its value, and which source it is."""
+"""The key's name at this source, its value, and the kind of source."""
 
 
 class ConfigsHandler:
-    """Answers for topics and for this very broker; another broker's configuration is that broker's to tell."""
+    """Answers for topics and for this broker; other brokers answer for theirs."""
 
     def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class ConfigsHandler:
                 self._defaults[key] = spec.default
 
     def describe(self, request: DescribeConfigsRequest, version: int) -> Work[DescribeConfigsResponse]:  # noqa: ARG002
-        """A resource that is asked for again is answered once: an answer is no longer than the cluster is large."""
+        """A resource that is named again is answered once, so that an answer is bounded by the size of the cluster."""
         response = DescribeConfigsResponse()
         described = set()
         for asked in request.resources:
@@ -90,7 +90,7 @@ class ConfigsHandler:
 
     def _broker(self, name: str) -> list[DescribeConfigsResourceResult]:
         if name not in ("", str(self._node_id)):
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name} itself; this is broker {self._node_id}")
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name}; this is broker {self._node_id}")
         return [
             _entry(
                 key, self._shared(key, _text(value)), _kind(value), OPTIONAL.get(key), read_only=key not in CLUSTER_WIDE
@@ -101,7 +101,7 @@ class ConfigsHandler:
     def _topic(self, name: str) -> list[DescribeConfigsResourceResult]:
         topic = self._image().topics.get(name)
         if topic is None:
-            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         entries = []
         for key_name, key in sorted(KEYS.items()):
             sources = self._shared(key.inherited, key.default(self._config))
@@ -116,7 +116,7 @@ class ConfigsHandler:
         return sorted(entries, key=lambda entry: entry.name)
 
     def _shared(self, key: str, own: str | None) -> list[_Source]:
-        """What a key has for more than one topic, and why, what counts first: the cluster's value, this broker's."""
+        """A key's values for more than one topic, in order of precedence: the cluster's, then this broker's."""
         source = DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
         defaults = self._image().defaults
         of_cluster: list[_Source] = [(key, defaults[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in defaults else []
@@ -126,8 +126,8 @@ class ConfigsHandler:
 def _entry(
     name: str, sources: list[_Source], kind: str, documentation: str | None, *, read_only: bool
 ) -> DescribeConfigsResourceResult:
-    """The first of the sources counts. A synonym has the name of the key at its source, as in Kafka; a source without
-    a name is none."""
+    """The first source has precedence. A synonym has the name of the key at its source, as in Kafka; a source without
+    a name is not listed."""
     _, value, source = sources[0]
     return DescribeConfigsResourceResult(
         name=name,

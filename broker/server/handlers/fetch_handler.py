@@ -1,6 +1,6 @@
-"""Fetch: consumers get records up to the high watermark, replicas to the end, members of the quorum its log.
+"""Fetch: consumers read to the high watermark, replicas to the log's end, and quorum members the metadata log.
 
-Fetch sessions (KIP-227) are declined: every answer has session id 0, to which clients send full requests.
+Fetch sessions (KIP-227) are declined: every answer has session id 0, and clients then send full requests.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MOST_BYTES = 64 << 20  # of one answer
 LONGEST_WAIT = 30.0  # seconds
 FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
-FEW = 100  # partitions that may be asked for twice
+FEW = 100  # partitions; requests up to this size may name a partition twice
 
 QuorumFetch = Callable[[FetchRequest, int], Awaitable[FetchResponse]]
 
 
 def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
-    """Fetch at the listener for controllers, where nothing but the metadata log is fetched."""
+    """Serve Fetch at the controller listener, where only the metadata log can be fetched."""
 
     def serve(call: Call) -> Outcome:
         request = cast(FetchRequest, call.request(dispatcher.turns))
@@ -40,19 +40,20 @@ def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
 
 
 class ReadableReplicas(Protocol):
-    """The replicas, as far as Fetch is concerned."""
+    """The part of the replica manager that reads."""
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
-        """The answer when there is one already, else None."""
+        """The answer if it is available at once, else None."""
         ...
 
     def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
-        """The answer once there is enough or time is up: of news since `fetch_now`, if nothing is awaited between."""
+        """The answer once it has enough data, or after the maximum wait. It misses no append since `fetch_now` if the
+        caller does not await between the two calls."""
         ...
 
 
 class FetchHandler:
-    """Serves Fetch requests of consumers and replicas. Of the metadata log there is nothing here."""
+    """Serves Fetch requests of consumers and replicas; the metadata log is not served here."""
 
     def __init__(
         self,
@@ -72,16 +73,16 @@ class FetchHandler:
         names = [self._name(call.version, topic) for topic in request.topics]
         positions = _positions(call.version, request, names)
         if len(positions) > FEW and len({(it.topic, it.partition) for it in positions}) < len(positions):
-            # Every append would have all of them read again: an answer is no longer than this broker has partitions.
+            # Every append reads all partitions of a parked fetch again: the number of partitions bounds that work.
             return self._reply(call, request, [], ErrorCode.INVALID_REQUEST)
         if None in names:
-            limits.max_wait = 0  # an unknown topic is told at once
+            limits.max_wait = 0  # an unknown topic is reported at once
         reads = self._replicas.fetch_now(limits, positions)
         if reads is not None:
             return self._reply(call, request, _answers(request, names, reads))
         work = self._wait(call, request, names, self._replicas.wait_for_fetch(limits, positions))
-        # Each append has all that is parked read again: a consumer has one fetch parked on a connection, as in Kafka.
-        # What a replica asks over the same connection does not wait for the fetch before it.
+        # Each append reads all parked fetches again, so a consumer has one parked fetch per connection, as in Kafka.
+        # A replica's next request on the connection does not wait for its parked fetch.
         return self._dispatcher.later(call, work, blocking=not limits.is_replica, only_for_peer=True)
 
     async def _wait(
@@ -94,7 +95,7 @@ class FetchHandler:
         return self._reply(call, request, _answers(request, names, await reads))
 
     def _name(self, version: int, topic: FetchTopic) -> str | None:
-        """The name of a topic that is asked for; None when its id is not known here."""
+        """The name of a requested topic; None when its id is unknown here."""
         if version < FIRST_WITH_TOPIC_IDS:
             return topic.topic
         known = self._image().topic_by_id(topic.topic_id)
@@ -120,7 +121,7 @@ def _limits(request: FetchRequest) -> FetchLimits:
 
 
 def _positions(version: int, request: FetchRequest, names: Sequence[str | None]) -> list[FetchPosition]:
-    """The partitions of all topics that are known, in the order of the request."""
+    """The partitions of all known topics, in the order of the request."""
     return [
         FetchPosition(
             topic=name,
@@ -138,7 +139,7 @@ def _positions(version: int, request: FetchRequest, names: Sequence[str | None])
 
 
 def _answers(request: FetchRequest, names: Sequence[str | None], reads: Sequence[PartitionRead]) -> list[TopicAnswer]:
-    """The reads, which come in the order of `_positions`, by topic; with an error for each unknown topic."""
+    """The reads (in the order of `_positions`) by topic, with an error for each unknown topic."""
     left: Iterator[PartitionRead] = iter(reads)
     unknown = PartitionRead("", 0, ErrorCode.UNKNOWN_TOPIC_ID)
     return [

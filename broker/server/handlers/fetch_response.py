@@ -1,4 +1,4 @@
-"""The Fetch response, written by hand: its records are slices of log files that never pass through this process."""
+"""Encodes the Fetch response by hand: its records are slices of log files that are sent without being read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.protocol.schema import NO_ID
 from broker.replica.reads import PartitionRead
 from broker.server.reply import Part, Reply
 
-READ_BELOW = 1 << 15  # bytes; fewer than this are cheaper to copy into the response than to send by a call of their own
+READ_BELOW = 1 << 15  # bytes; smaller slices are cheaper to copy into the response than to send with a separate call
 
 _HEADER = Struct(">ii")  # length of the frame, correlation id
 _TOP = Struct(">ihi")  # throttle time, error, session id
@@ -25,7 +25,7 @@ _NO_ABORTED = b"\1"
 
 
 class TopicAnswer(NamedTuple):
-    """The answers for one topic; named by its id from version 13 on."""
+    """The answers for one topic, which is identified by its id from version 13 on."""
 
     name: str
     partitions: Sequence[PartitionRead]
@@ -40,7 +40,7 @@ def fetch_reply(
     read_committed: bool = False,
     error: ErrorCode = ErrorCode.NONE,
 ) -> Reply:
-    """A whole Fetch response (versions 4 to 17), sessionless, its frame's length included."""
+    """A whole Fetch response (versions 4 to 17) without session, with the length field of its frame."""
     writer = _Writer(version, correlation_id, read_committed)
     writer.top(error, len(topics))
     for topic in topics:
@@ -49,7 +49,7 @@ def fetch_reply(
 
 
 class _Writer:
-    """Collects bytes and slices of files in the order of the wire."""
+    """Collects bytes and slices of files in wire order."""
 
     def __init__(self, version: int, correlation_id: int, read_committed: bool) -> None:
         self._version = version
@@ -61,7 +61,7 @@ class _Writer:
         self._bytes = bytearray(_HEADER.pack(0, correlation_id))
         self._first = self._bytes
         self._parts: list[Part] = []
-        self._length = -4  # the frame's length does not count itself
+        self._length = -4  # the frame's length field does not count itself
 
     def top(self, error: ErrorCode, topics: int) -> None:
         if self._flexible:
@@ -128,7 +128,7 @@ class _Writer:
         self._length += part.length
 
     def _cut(self) -> None:
-        """What has been collected becomes a part of its own."""
+        """End the current run of bytes: it becomes one part of the reply."""
         if self._bytes:
             self._parts.append(self._bytes)
             self._length += len(self._bytes)

@@ -1,4 +1,4 @@
-"""The requests of consumer groups: which shard answers, and what differs from version to version."""
+"""The requests of consumer groups: selects the shard, and translates the differences between versions."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
 from broker.server.work_budget import Turns, Work
 
-GROUP_KEY: Final = 0  # of FindCoordinator; 2 are share groups, which are not coordinated here
-CHARACTERS_PER_ENTRY: Final = 256  # of a name, whose partition is found in the time in which one is answered
+GROUP_KEY: Final = 0  # key type of FindCoordinator; type 2, share groups, is not supported
+CHARACTERS_PER_ENTRY: Final = 256  # of a name, whose partition is computed in the time of one entry
 
 
 class GroupsHandler:
-    """Serves them all; `dispatcher` runs what waits, and coordinators are named by their listener of this name.
+    """Serves all group APIs. `dispatcher` runs what waits; coordinators are named by their listener of this name.
 
-    A request that names many groups is answered in turns, in which the length of their names counts, and what there is
-    to say of each. Of one that waits for an answer nothing is kept but what the shard keeps, and counts.
+    A request that names many groups is answered in turns; the length of the names and of the answers counts. For a
+    request that waits for an answer only the shard keeps data, and counts it.
     """
 
     def __init__(self, dispatcher: Dispatcher, groups: GroupCoordinator, listener: str) -> None:
@@ -91,7 +91,9 @@ class GroupsHandler:
         self._turns.spend(len(key) // CHARACTERS_PER_ENTRY)
         try:
             if key_type != GROUP_KEY:
-                raise ProtocolError(ErrorCode.INVALID_REQUEST, f"only groups are coordinated, not keys of {key_type}")
+                raise ProtocolError(
+                    ErrorCode.INVALID_REQUEST, f"key type {key_type} has no coordinator; only groups do"
+                )
             node_id, host, port = self._groups.find(key, self._listener)
         except ProtocolError as error:
             return Coordinator(key, -1, "", -1, error.code, str(error))
@@ -100,7 +102,7 @@ class GroupsHandler:
     # --- members
 
     def join(self, call: Call) -> Outcome:
-        """Needs to know who asks."""
+        """JoinGroup; the group records the client's id and address."""
         request = cast(JoinGroupRequest, call.request(self._dispatcher.turns))
         client = ConnectedClient(call.client_id or "", "/" + call.connection.peer.rpartition(":")[0])
         answer = _joined(self._join(request, client, call.version), call.version)
@@ -108,7 +110,7 @@ class GroupsHandler:
 
     def _join(self, request: JoinGroupRequest, client: ConnectedClient, version: int) -> Awaitable[Message]:
         refuse = partial(refused_join, member_id=request.member_id)
-        # A name that the record of the group cannot hold would stop every later generation of it.
+        # A name that the group's record cannot hold would prevent every later generation from being stored.
         protocols = (its.name for its in request.protocols)
         names = (client.id, request.group_instance_id or "", request.protocol_type, *protocols)
         if not _is_group(request.group_id) or not all(map(fits, names)):
@@ -126,7 +128,7 @@ class GroupsHandler:
 
     def heartbeat(self, request: HeartbeatRequest, _version: int) -> Awaitable[Message]:
         def refuse(code: ErrorCode) -> HeartbeatResponse:
-            # A client keeps its session while its coordinator is reading the log; it could not do anything about it.
+            # A client keeps its session while its coordinator loads the log; it could not act on the error.
             loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else code)
 
@@ -152,7 +154,7 @@ class GroupsHandler:
         return self._groups.ask(request.group_id, lambda shard, now, ticket: shard.commit(now, ticket, request), refuse)
 
     def fetch(self, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
-        """Up to version 7 one group, then several: each once, for the answer may be all that a group has."""
+        """Up to version 7 one group, later several. Each is answered once, because an answer may be large."""
         if version >= 8:
             if len({asked.group_id for asked in request.groups}) < len(request.groups):
                 code = ErrorCode.INVALID_REQUEST
@@ -169,7 +171,7 @@ class GroupsHandler:
             None if topics is None else [OffsetFetchRequestTopics(its.name, its.partition_indexes) for its in topics]
         )
         found = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=named))
-        if found.error_code and version < 2:  # there is no error but that of a partition
+        if found.error_code and version < 2:  # these versions have errors only per partition
             found.topics = [_refused_topic(its, found.error_code) for its in named or ()]
         return OffsetFetchResponse(
             error_code=found.error_code,
@@ -197,7 +199,7 @@ class GroupsHandler:
     # --- administration
 
     def describe(self, request: DescribeGroupsRequest, version: int) -> Work[DescribeGroupsResponse]:
-        """Each group once, however often it is named: its answer may be large."""
+        """Each group is answered once, even if named several times, because an answer may be large."""
         response = DescribeGroupsResponse()
         for name in dict.fromkeys(request.groups):
             response.groups.append(self._describe(name, version))
@@ -214,7 +216,7 @@ class GroupsHandler:
             return DescribedGroup(error_code=error.code, group_id=name)
 
     def listed(self, request: ListGroupsRequest, _version: int) -> ListGroupsResponse:
-        """The groups of this broker; a filter that is empty lets all through, and case does not matter."""
+        """The groups of this broker. An empty filter matches all; filters ignore case."""
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         try:
@@ -243,7 +245,7 @@ class GroupsHandler:
 
 
 def _is_group(name: str) -> bool:
-    """Whether members can be in a group of this name."""
+    """Whether a group with members can have this name."""
     return bool(name) and fits(name)
 
 
@@ -255,7 +257,7 @@ async def _joined(answer: Awaitable[Message], version: int) -> JoinGroupResponse
 
 
 def _commit_refused(response: OffsetCommitResponse, code: ErrorCode) -> OffsetCommitResponse:
-    """The answer, which names what the request did: of its texts nothing is kept."""
+    """The answer that refuses a commit; it keeps no text of the request but the names."""
     for topic in response.topics:
         for partition in topic.partitions:
             partition.error_code = code

@@ -1,4 +1,4 @@
-"""DeleteRecords and DescribeLogDirs: the logs of this broker as things that take space."""
+"""DeleteRecords and DescribeLogDirs: the start and the size of this broker's logs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from broker.protocol.messages.describe_log_dirs import (
 
 
 class LogRanges(Protocol):
-    """The replicas, as far as their logs' extent is concerned."""
+    """The part of the replica manager that reports and cuts logs."""
 
     async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
-        """Serve nothing below `offset` any more; the log's start (-1 on errors)."""
+        """Serve no record below `offset` any more. Returns the log's start (-1 on errors)."""
         ...
 
     def sizes(self) -> Sequence[tuple[tuple[str, int], int, int]]:
-        """Every partition, the bytes of its log, and by how many offsets that is behind the high watermark."""
+        """Every partition, the bytes of its log, and its lag behind the high watermark in offsets."""
         ...
 
 
@@ -43,7 +43,7 @@ class LogHandler:
         self._log_dir = log_dir
 
     async def delete_records(self, request: DeleteRecordsRequest, _version: int) -> DeleteRecordsResponse:
-        """Answered once the leader's log begins there, durably; followers learn it with their next fetch."""
+        """Answered once the leader's log durably starts there; followers learn the start with their next fetch."""
         return DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(topic.name, [await self._delete(topic.name, it) for it in topic.partitions])
@@ -52,7 +52,7 @@ class LogHandler:
         )
 
     async def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        if topic == OFFSETS_TOPIC:  # what a group has committed is no record that a client may delete
+        if topic == OFFSETS_TOPIC:  # clients must not delete the committed offsets of groups
             return DeleteRecordsPartitionResult(asked.partition_index, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
         error, start = await self._replicas.delete_records(topic, asked.partition_index, asked.offset)
         return DeleteRecordsPartitionResult(asked.partition_index, start, error)

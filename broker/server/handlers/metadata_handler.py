@@ -1,4 +1,4 @@
-"""Metadata and DescribeCluster: what this broker's copy of the cluster metadata says, never newer, never invented."""
+"""Metadata and DescribeCluster, answered from this broker's copy of the cluster metadata."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CREATION_VERSION = 7
 
 
 class MetadataHandler:
-    """Clients look here for leaders, and for the controller: it is the leader of the metadata quorum."""
+    """Clients use it to find leaders, and the controller, which is the leader of the metadata quorum."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class MetadataHandler:
         *,
         node_id: int,
     ) -> None:
-        """`listener`: the one that clients come through, and find in the answers. `create` makes the topics that a
-        request asks for and that are not there; None: it does not. `node_id`: of this broker."""
+        """`listener`: the one that the clients use, and that the answers name. `create` creates requested topics that
+        do not exist; None: they are not created. `node_id`: of this broker."""
         self._node_id = node_id
         self._listener = listener
         self._create = create
@@ -64,15 +64,15 @@ class MetadataHandler:
         self._turns = turns
 
     async def metadata(self, request: MetadataRequest, version: int, caller: Caller | None) -> MetadataResponse:
-        """Waits a little while the replicas catch up with the image: who is told of a leader here can write to it.
+        """Waits a short time until the replicas match the image, so that a client can write to the leader named here.
 
-        Raises `NotReady` while this broker is still reading the metadata log after its start. What it knows by then is
-        the cluster of the past, perhaps without some brokers, and a client would believe that those are gone.
+        Raises `NotReady` while this broker still reads the metadata log after its start. Until then it knows a past
+        state of the cluster, perhaps without some brokers, and clients would conclude that those are gone.
         """
         try:
             await asyncio.wait_for(self._caught_up.wait(), SETTLING_TIMEOUT_S)
         except TimeoutError:
-            raise NotReady("Metadata was asked of a broker that has not caught up yet") from None
+            raise NotReady("Metadata request to a broker that has not caught up yet") from None
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), SETTLING_TIMEOUT_S)
         if self._create is not None and request.allow_auto_topic_creation and request.topics:
@@ -80,8 +80,8 @@ class MetadataHandler:
         return await self._turns.finish(self._answer(request, version))
 
     def _answer(self, request: MetadataRequest, version: int) -> Work[MetadataResponse]:
-        """A topic that is asked for again is answered once. The brokers come last: whoever is named as a leader of a
-        topic must be among them, also when that became known while the answer was made."""
+        """A topic that is named again is answered once. The brokers are added last, so that every named leader is among
+        them, including one that became known while the answer was made."""
         image = self._image()
         topics: list[MetadataResponseTopic] = []
         if request.topics is None or (version == 0 and not request.topics):
@@ -98,8 +98,8 @@ class MetadataHandler:
                 yield
         return MetadataResponse(
             brokers=[
-                # Fenced ones too: librdkafka takes a broker that is not listed for gone for good, calls the request
-                # that it has under way there "not persisted", and sends its records again: the log has them twice.
+                # Fenced brokers, too: librdkafka treats an unlisted broker as gone for good, reports its requests under
+                # way there as "not persisted", and sends the records again: they would be in the log twice.
                 MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port)
                 for broker, endpoint in self._found(image)
             ],
@@ -115,9 +115,9 @@ class MetadataHandler:
         asked: list[MetadataRequestTopic],
         caller: Caller | None,
     ) -> None:
-        """Have the topics made that are named and missing. This node may learn of them later: its client asks again.
+        """Create the named topics that do not exist. This node may learn of them later; the client asks again.
 
-        The offsets topic is not like others: who asks for a coordinator has it made.
+        The offsets topic is excepted: FindCoordinator creates it.
         """
         names = dict.fromkeys(it.name for it in asked if it.name and it.topic_id == NO_ID)
         missing = [name for name in names if name not in image.topics and name != OFFSETS_TOPIC]
@@ -128,7 +128,7 @@ class MetadataHandler:
     def describe_cluster(self, request: DescribeClusterRequest, version: int) -> DescribeClusterResponse:
         if version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
             return DescribeClusterResponse(
-                error_code=ErrorCode.INVALID_REQUEST, error_message="only the endpoints of brokers are known here"
+                error_code=ErrorCode.INVALID_REQUEST, error_message="only broker endpoints are known here"
             )
         image = self._image()
         return DescribeClusterResponse(
@@ -143,21 +143,21 @@ class MetadataHandler:
         )
 
     def _found(self, image: MetadataImage) -> list[tuple[BrokerImage, ListenerEndpoint]]:
-        """The brokers that have a listener of this name, and where it is."""
+        """The brokers that have a listener of this name, with its address."""
         found = [(broker, broker.endpoint(self._listener)) for _, broker in sorted(image.brokers.items())]
         return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]
 
     def _controller(self, image: MetadataImage) -> int:
-        """The quorum's leader, as far as known, else this broker, or another that is alive: each hands on what only the
-        controller answers (KIP-590). Who is told of none may not ask again: librdkafka waits for a change of its
-        connections, and all of them may be up. One whose address is not in the answer would only confuse clients."""
+        """The quorum's leader if known, else this broker, or another that is alive: each forwards what only the
+        controller answers (KIP-590). Without a controller in the answer, librdkafka might not ask again: it waits for a
+        change of its connections, and all may be up. The controller must have an address in the same answer."""
         alive = [broker.id for broker, _ in self._found(image) if not broker.fenced]
         preferred = (self._controller_id(), self._node_id)
         return next((each for each in (*preferred, *alive) if each in alive), NOBODY)
 
 
 def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> Work[MetadataResponseTopic]:
-    """The topic that a request names, by its id if it gives one."""
+    """The topic that a request names, by its id if it has one."""
     if asked.topic_id != NO_ID:
         found = image.topic_by_id(asked.topic_id)
         error = ErrorCode.UNKNOWN_TOPIC_ID

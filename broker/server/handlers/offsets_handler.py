@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: where a log begins and ends, where a time or an epoch is."""
+"""ListOffsets and OffsetForLeaderEpoch: the offsets of a log's start and end, of a timestamp and of an epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
 from broker.replica.queries import EpochEndFound, OffsetFound
 from broker.server.work_budget import Turns, Work, entries_examined
 
-# The version from which on a special timestamp may be asked for (K1023-2).
+# The first version that allows each special timestamp (K1023-2).
 SINCE = {
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL_TIMESTAMP: 8,
@@ -36,27 +36,27 @@ SINCE = {
 
 
 class Knowing(Protocol):
-    """The replicas, as far as offsets are concerned."""
+    """The part of the replica manager that finds offsets."""
 
     def list_offset(
         self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False
     ) -> OffsetFound:
-        """The offset for a timestamp in milliseconds, or for one of the special ones."""
+        """The offset of a timestamp in ms, or of one of the special timestamps."""
         ...
 
     def offset_for_leader_epoch(
         self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int
     ) -> EpochEndFound:
-        """The largest epoch that is not above the one asked for, and its end."""
+        """The largest epoch that is not above the requested one, and its end offset."""
         ...
 
     def answer_parked_fetches(self, replica_id: int) -> None:
-        """Answer what a follower has parked: it has something to tell."""
+        """Answer the parked fetches of a follower, which carry new information for it."""
         ...
 
 
 class OffsetsHandler:
-    """Serves both APIs; the records in which a time is looked for count in the turn."""
+    """Serves both APIs. Records that are searched for a timestamp count in the turn."""
 
     def __init__(self, replicas: Knowing, turns: Turns) -> None:
         self._replicas = replicas
@@ -95,7 +95,7 @@ class OffsetsHandler:
     def offset_for_leader_epoch(
         self,
         request: OffsetForLeaderEpochRequest,
-        version: int,  # noqa: ARG002 - the answer is alike in all versions
+        version: int,  # noqa: ARG002 - the answer is the same in all versions
     ) -> Work[OffsetForLeaderEpochResponse]:
         if request.replica_id >= 0:
             self._replicas.answer_parked_fetches(request.replica_id)

@@ -1,8 +1,8 @@
 """Produce: appended within the turn of the loop in which it arrived, answered when its acknowledgement is due.
 
-Records go from the receive buffer to the log, which looks into them; here they are only found to be one batch. A
-producer that sends to one partition at a time gets a `ProduceShortcut` for its next requests. What comes to too much
-when it is opened goes on in later turns, and the connection's next request waits for it.
+Records go from the receive buffer to the log, which validates them; here they are only required to be one batch. A
+producer that sends to one partition at a time gets a `ProduceShortcut` for its next requests. Records whose validation
+exceeds a turn are handled in later turns, and the connection's next request waits for them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FIRST_FLEXIBLE = 9
 
 
 class _Charged:
-    """The replicas; what they look into counts in the turn."""
+    """The replicas; the records that they validate are charged to the turn."""
 
     def __init__(self, replicas: Appending, turns: Turns) -> None:
         self._replicas = replicas
         self._turns = turns
-        self.spent = 0  # entries, by all requests
+        self.spent = 0  # entries, of all requests
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
@@ -70,7 +70,7 @@ class ProduceHandler:
         work = self._appended(request, answer)
         before = self._replicas.spent
         for _ in work:
-            # As long as it does not come to a turn of its own, every connection begins a request in each.
+            # Below a whole turn's work it is not interrupted: each connection starts a request in each turn.
             if self._turns.is_over and self._replicas.spent - before >= ENTRIES_PER_TURN:
                 give_back = call.connection.keep_frame()
                 return self._dispatcher.later(call, self._finish(work, answer, give_back), blocking=True)
@@ -88,7 +88,7 @@ class ProduceHandler:
         return await answer.whole()
 
     def _appended(self, request: ProduceRequest, answer: _Answer) -> Work[_Answer]:
-        """Append to one partition after the other; the answer is `answer`."""
+        """Append to one partition after the other; returns `answer`."""
         seen: set[tuple[str, int]] = set()
         for topic in request.topic_data:
             its = TopicProduceResponse(name=topic.name)
@@ -105,11 +105,11 @@ class ProduceHandler:
     def _checked_append(
         self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
     ) -> PendingAppend:
-        """Check what a producer may get wrong, then append. Raises `ProtocolError`."""
+        """Check for errors of the producer, then append. Raises `ProtocolError`."""
         if acks not in (ALL, LEADER_ONLY, NOBODY):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
         if topic == OFFSETS_TOPIC:
-            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by coordinators alone")
+            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only coordinators write to {topic}")
         if not records:
             raise ProtocolError(ErrorCode.INVALID_RECORD, "there are no records")
         if len(records) > self._max_batch_bytes:
@@ -135,7 +135,7 @@ class ProduceHandler:
         return response
 
     def _learn(self, call: Call, request: ProduceRequest) -> None:
-        """Give the connection a shortcut when its next request is likely to differ in records only."""
+        """Give the connection a shortcut when its next request is likely to differ only in its records."""
         if call.version < FIRST_FLEXIBLE or len(request.topic_data) != 1 or not call.is_whole:
             return
         (topic,) = request.topic_data
@@ -153,13 +153,13 @@ class ProduceHandler:
 
 
 def _settle(response: PartitionProduceResponse, code: ErrorCode) -> None:
-    """An append whose acknowledgement failed keeps no offset: it may be lost, or committed later."""
+    """An append whose acknowledgement failed gets no offset: it may be lost, or committed later."""
     if code is not ErrorCode.NONE:
         response.error_code, response.base_offset = code, -1
 
 
 def _repeated(data: PartitionProduceData) -> PartitionProduceResponse:
-    """Clients send one batch for a partition at once: which of two were to be first nobody has said."""
+    """Clients send one batch per partition and request: the order of two in one request is undefined."""
     reason = "the partition is named twice"
     return PartitionProduceResponse(
         index=data.index, base_offset=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=reason
@@ -167,7 +167,7 @@ def _repeated(data: PartitionProduceData) -> PartitionProduceResponse:
 
 
 class _Answer:
-    """A response that becomes complete one partition at a time."""
+    """A response that is completed one partition at a time."""
 
     def __init__(self, call: Call, acks: int) -> None:
         self.response = ProduceResponse()
@@ -196,7 +196,7 @@ class _Answer:
         return self._slot
 
     async def whole(self) -> Reply:
-        """The response once it is complete; none, where nobody waits for it."""
+        """The response once it is complete; empty for acks=0."""
         if self._acks == NOBODY:
             try:
                 self.reject_errors()
@@ -208,7 +208,7 @@ class _Answer:
         return [self._call.respond(self.response)]
 
     def reject_errors(self) -> None:
-        """Nobody waits for an answer, so a lost connection is the only way to tell of an error, as in Kafka."""
+        """With acks=0 there is no response, so an error can only be reported by closing the connection, as in Kafka."""
         for topic in self.response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code:

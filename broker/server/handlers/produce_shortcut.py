@@ -1,7 +1,21 @@
-"""The fast way for a producer that sends many small requests for one partition: recognise, gather, append together.
+"""The produce fast path: recognises, gathers and appends together the many small requests of one producer.
 
-Such requests differ in their correlation id and their records only. They are recognised by the bytes that stay the
-same; all that one read of the socket has brought are appended as one, and answered as one.
+Theory of operation. A producer that sends one record per request to one partition sends frames that differ only in the
+correlation id and in the records. Decoding each costs more than appending it, so the connection skips the decoder:
+
+1. `produce_handler` decodes and serves a request for one partition in full, and leaves a `ProduceShortcut` on the
+   connection. It keeps the bytes in front of the records: API, version, client id, acks, timeout, topic, partition.
+2. `take` compares the next frame with those bytes and checks its structure: one whole batch of acceptable size. A frame
+   that differs goes to the dispatcher, which serves it in the ordinary way.
+3. Two consecutive frames of one length give a layout (`_Alike`). `take_alike` compares all further whole frames of that
+   length with one `iter_unpack`, without looking at each field.
+4. `finish` appends the gathered records with one call and packs one answer per request. If the append is refused, each
+   request is appended alone, so that only the faulty ones are refused.
+
+Invariants: requests are appended in the order of their arrival, and answered in that order. Gathered memory is used
+before the connection reads again. What is appended together is bounded by `MOST_BYTES`, because it is validated within
+one turn of the loop. The shortcut does not check permissions: it exists only after a request that was permitted in
+full, and a change of the ACLs removes it from every connection (`Listener.forget_shortcuts`).
 """
 
 from __future__ import annotations
@@ -26,51 +40,51 @@ from broker.server.dispatch import Call
 from broker.server.frames import LENGTH_SIZE
 from broker.server.handlers.fetch_response import uvarint
 
-NO_TAGS = b"\0\0\0"  # of the partition, the topic and the request
-LARGEST = 1 << 13  # bytes of records; larger ones are not worth being copied together, and are appended alone
-MOST_BYTES = 1 << 18  # of records that are appended together
-COMPRESSED = 16  # so many times its size counts what is compressed: it is opened within one turn of the loop
+NO_TAGS = b"\0\0\0"  # the empty tagged fields of partition, topic and request
+LARGEST = 1 << 13  # bytes of records; larger requests are not worth the copy and are appended alone
+MOST_BYTES = 1 << 18  # bytes of records that are appended together
+COMPRESSED = 16  # factor for the size of compressed records: they are decompressed within one turn of the loop
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
 _BATCH_FIELDS = "8xi4xb4xh34xi"
-"""Of a batch's header: its length behind the field, its format, its attributes, its number of records."""
+"""Fields of a batch header: its length (of what follows the field), format, attributes, number of records."""
 _BATCH = Struct(f">{_BATCH_FIELDS}")
 _LENGTH_BEHIND = 12
 
 
 class Appending(Protocol):
-    """The replicas, as far as producers are concerned."""
+    """The part of the replica manager that appends."""
 
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> PendingAppend:
-        """Append to a partition that this broker leads; `timeout` in seconds. Raises `ProtocolError`: nothing done."""
+        """Append to a partition that this broker leads; `timeout` in s. Raises `ProtocolError`; nothing is appended."""
         ...
 
 
 _Gathered = tuple[int, memoryview, int]
-"""One request that waits to be appended: its correlation id, its records, their number."""
+"""One request that waits to be appended: its correlation id, records and number of records."""
 
 
 class _Alike(NamedTuple):
-    """Frames of one length: where what lies, and what those have in common that are like one that was checked."""
+    """Frames of one length: their layout, and the bytes that they share with a frame that was checked in full."""
 
     size: int
-    """Of a frame, with the length in front of it."""
+    """Of a frame, its length field included."""
     start: int
-    """Where in it the records begin,"""
+    """Offset of the first byte of the records,"""
     end: int
-    """and end."""
+    """and of the byte after the last."""
     weight: int
     layout: Struct
-    """Length and API; correlation id; what is in front of the records; of a batch its length, format, attributes and
-    number of records; the tags."""
+    """Length and API; correlation id; bytes in front of the records; length, format, attributes and number of records
+    of the batch; tags."""
     common: tuple[bytes, bytes, int, int, int, bytes]
-    """All of these but the correlation id and the number of records."""
+    """The values of all these fields, without the correlation id and the number of records."""
 
 
 class ProduceShortcut:
-    """The requests of one connection that are like its last one: same client, topic, partition, acks and timeout."""
+    """Serves requests that equal the last one of their connection in client, topic, partition, acks and timeout."""
 
     def __init__(
         self,
@@ -82,7 +96,7 @@ class ProduceShortcut:
         partition: int,
         request: ProduceRequest,
     ) -> None:
-        """`prefix` is everything in front of the length of the records in the request of `call`."""
+        """`prefix`: all bytes of the request of `call` in front of the length of its records."""
         self._replicas = replicas
         self._largest = max_batch_bytes
         self._connection = call.connection
@@ -93,20 +107,20 @@ class ProduceShortcut:
         self._bytes = 0
         self._length = 0  # of the last frame that was checked field by field
         self._alike: _Alike | None = None
-        # Everything in front of the records but the correlation id, which differs in each request.
+        # All bytes in front of the records except the correlation id, which differs in each request.
         self._unpack = Struct(f">4si{len(prefix) - 8}s").unpack_from
         self._key, self._rest = prefix[:4], prefix[8:]
         self._records_at = len(prefix)
         name = topic.encode()
         self._head = b"\2" + uvarint(len(name) + 1) + name + b"\2" + partition.to_bytes(4, "big", signed=True)
-        # No record errors, no message, no tags of the partition, none of the topic; throttle time, no tags.
+        # No record errors, no message, no tags of partition and topic; throttle time 0, no tags.
         self._tail = b"\1\0\0\0" + bytes(4) + b"\0"
         layout = Struct(f">iiB{len(self._head)}shqqq{len(self._tail)}s")
         self._pack = layout.pack
         self._frame_length = layout.size - 4
 
     def take(self, frame: memoryview) -> bool:
-        """Gather a request that differs from the known one in correlation id and records only."""
+        """Gather a request that differs from the known one only in its correlation id and records."""
         try:
             key, correlation_id, rest = self._unpack(frame)
             if rest != self._rest or key != self._key:
@@ -119,7 +133,7 @@ class ProduceShortcut:
         size = end - start
         if frame[end:] != NO_TAGS:
             return False
-        # One whole batch, so that its count is that of the request.
+        # One whole batch: its number of records is that of the request.
         whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
         if not whole or not BATCH_HEADER_SIZE <= size <= self._largest:
             return False
@@ -130,7 +144,7 @@ class ProduceShortcut:
             return False
         self._bytes += weight
         self._gathered.append((correlation_id, frame[start:end], count))
-        if len(frame) != self._length:  # once is no habit
+        if len(frame) != self._length:  # a layout pays off only for a length that repeats
             self._length, self._alike = len(frame), None
         elif self._alike is None:
             layout = Struct(f">8si{start - 8}s{_BATCH_FIELDS}{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
@@ -140,8 +154,8 @@ class ProduceShortcut:
         return True
 
     def take_alike(self, unread: memoryview) -> int:
-        """Gather those requests at the front that have the same bytes as the last one that was taken, wherever these
-        say what it is: they need not be checked field by field."""
+        """Gather the requests at the front whose bytes, apart from correlation id and records, equal those of the last
+        one taken: their fields need no separate check."""
         alike = self._alike
         if alike is None:
             return 0
@@ -161,7 +175,7 @@ class ProduceShortcut:
         return at
 
     def finish(self) -> Outcome:
-        """Append what was gathered; if that is refused, append each alone, so that only the faulty ones are refused."""
+        """Append the gathered requests; if that is refused, each alone, so that only the faulty ones are refused."""
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         if len(gathered) == 1:
             return self._append_alone(gathered[0])
@@ -181,7 +195,7 @@ class ProduceShortcut:
         return self._answer([it], appended)
 
     def _append_each(self, gathered: list[_Gathered]) -> Outcome:
-        """One slot for all: their answers are sent when the last one is known."""
+        """Append each request alone, with one slot for all: their answers are sent when the last one is available."""
         slot = Slot(self._connection, blocking=False)
         answers: list[bytes] = [b""] * len(gathered)
         missing = len(gathered)
@@ -231,7 +245,7 @@ class ProduceShortcut:
         return b"".join([self._refused(correlation_id, code, None) for correlation_id, _, _ in gathered])
 
     def _accepted(self, gathered: list[_Gathered], appended: PendingAppend) -> bytes:
-        """The answers to requests that were appended one behind the other."""
+        """The answers to requests that were appended consecutively."""
         pack, length, head, tail = self._pack, self._frame_length, self._head, self._tail
         offset, log_start_offset = appended.base_offset, appended.log_start_offset
         answers = []

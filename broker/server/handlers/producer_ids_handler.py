@@ -1,4 +1,4 @@
-"""InitProducerId: ids from blocks that this broker gets from the controller, so that no other broker gives the same."""
+"""InitProducerId: ids from blocks that the controller assigns to this broker, so that no id is used twice."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ALLOCATE_VERSION = 0
 
 
 class ProducerIdsHandler:
-    """Serves InitProducerId. `controller_id` and `broker_epoch` are what this broker knows now, `first_unused` what its
-    image says of the ids of all blocks; `timeout_s` bounds the wait for a block."""
+    """Serves InitProducerId. `controller_id` and `broker_epoch` return what this broker knows now; `first_unused` the
+    end of all assigned blocks in its image; `timeout_s` bounds the wait for a block."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class ProducerIdsHandler:
         self._refused_at = float("-inf")
 
     async def init_producer_id(self, request: InitProducerIdRequest, _version: int) -> InitProducerIdResponse:
-        """COORDINATOR_LOAD_IN_PROGRESS has every client ask again; a transactional id is refused with the one error
-        that all of them take for final."""
+        """Without a block COORDINATOR_LOAD_IN_PROGRESS makes every client retry. A transactional id is refused with the
+        one error that all clients treat as final."""
         if request.transactional_id is not None:
             return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         before = Identity(request.producer_id, request.producer_epoch)
@@ -52,8 +52,8 @@ class ProducerIdsHandler:
         return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
 
     async def _new(self) -> Identity | None:
-        """A new producer; None when the controller gives no block now. Those who waited for an attempt that failed make
-        no other one: their clients come again."""
+        """A new producer; None when the controller assigns no block now. Requests that waited for a failed attempt do
+        not start another: their clients retry."""
         loop = asyncio.get_running_loop()
         came_at = loop.time()
         async with self._turn:

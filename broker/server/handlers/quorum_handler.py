@@ -25,14 +25,14 @@ from broker.quorum.runner import QuorumRunner
 
 
 class QuorumHandler:
-    """Translates requests for the quorum and its answers. Its methods may be called at any time; what they are given is
-    read before they first wait."""
+    """Translates between requests and the quorum. Its methods may be called at any time; they read their arguments
+    before they first await."""
 
     def __init__(self, quorum: QuorumRunner) -> None:
         self._quorum = quorum
 
     async def _answer(self, decode: Callable[[], Request]) -> Response | ErrorCode:
-        """The quorum's answer to a request, or the error where there is none."""
+        """The quorum's answer to a request, or an error code."""
         try:
             return await self._quorum.receive(decode())
         except wire.InvalidRequestError:

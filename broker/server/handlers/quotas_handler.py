@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: this broker throttles no client, so no quota is set for any."""
+"""DescribeClientQuotas: this broker throttles no clients, so there are no quotas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe_client_quotas(request: DescribeClientQuotasRequest, _version: int) 
 
 
 def _wrong(kind: str, match_type: int, before: list[str]) -> str:
-    """Why this component cannot be in a filter behind those of other kinds; empty where it can."""
+    """Why a filter cannot have this component after those of other kinds; empty where it can."""
     if not kind:
         return "Invalid empty entity type."
     if kind in before:

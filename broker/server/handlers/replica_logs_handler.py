@@ -1,4 +1,4 @@
-"""GetReplicaLogInfo: where the logs of this broker's replicas end, for a controller that looks for the best of them."""
+"""GetReplicaLogInfo: the log ends of this broker's replicas, for a controller that selects the best of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from broker.protocol.messages.get_replica_log_info import (
 from broker.replica.queries import LogEndFound
 
 MAX_PARTITIONS = 1_000
-"""The most partitions that one answer tells of, as in Apache Kafka."""
+"""The most partitions in one answer, as in Apache Kafka."""
 
 
 class LogEnds(Protocol):
-    """The replicas, as far as the ends of their logs are concerned."""
+    """The part of the replica manager that knows the log ends."""
 
     @property
     def broker_epoch(self) -> int: ...
@@ -26,7 +26,7 @@ class LogEnds(Protocol):
 
 
 class ReplicaLogsHandler:
-    """Answers whoever leads the partitions, or when nobody does."""
+    """Answers for all replicas, whether or not their partition has a leader."""
 
     def __init__(self, replicas: LogEnds) -> None:
         self._replicas = replicas

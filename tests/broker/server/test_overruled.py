@@ -16,7 +16,7 @@ def test_a_file_that_names_another_number_is_told_and_one_that_names_none_is_not
         found = overruled(BrokerConfig.from_properties(properties, "n1.properties"), {MINIMUM: cluster})
         assert len(found) == told
     (each,) = overruled(BrokerConfig.from_properties({**FILE, MINIMUM: "1"}, "n1.properties"), {MINIMUM: "2"})
-    assert str(each).startswith("n1.properties: min.insync.replicas=1 does not count: the cluster has 2 ")
+    assert str(each).startswith("n1.properties: min.insync.replicas=1 has no effect: the cluster's value 2 ")
     assert "write 2 here" in str(each)
     assert str(each).endswith("--entity-type brokers --entity-default --add-config min.insync.replicas=1")
 
@@ -36,8 +36,8 @@ def test_a_broker_that_is_started_with_another_file_says_so() -> None:
             cluster.start("n3")
             await cluster.ready()
             await cluster.until(lambda: said[-1].endswith("is ready") and len(said) > 2)
-            (told,) = (line for line in said if "does not count" in line)
-            assert told.startswith("n3: min.insync.replicas=1 does not count: the cluster has 2 ")
+            (told,) = (line for line in said if "has no effect" in line)
+            assert told.startswith("n3: min.insync.replicas=1 has no effect: the cluster's value 2 ")
             (event,) = cluster.journal.of("setting_overruled")
             assert (event["node"], event["key"], event["own"], event["cluster"]) == (3, MINIMUM, "1", "2")
 
