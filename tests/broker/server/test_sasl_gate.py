@@ -81,7 +81,7 @@ def test_brokers_say_who_they_are_to_each_other_and_a_client_that_does_is_let_in
     [
         ("broker", "wrong", MECHANISM, "password is wrong"),
         ("nobody", BROKERS, MECHANISM, "password is wrong"),
-        ("broker", BROKERS, "PLAIN", "does not take PLAIN, but SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("broker", BROKERS, "PLAIN", "does not accept PLAIN, only SCRAM-SHA-256, SCRAM-SHA-512"),
     ],
 )
 def test_others_are_not(cluster: SimulatedCluster, user: str, password: str, mechanism: str, reason: str) -> None:
@@ -213,7 +213,7 @@ def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> N
         ({"sasl.mechanism.inter.broker.protocol": "PLAIN"}, "'PLAIN' is not among sasl.enabled.mechanisms"),
         (
             {"sasl.mechanism.inter.broker.protocol": "PLAIN", "sasl.enabled.mechanisms": "PLAIN"},
-            "PLAIN without TLS shows the password",
+            "PLAIN without TLS exposes the password",
         ),
         ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "ssl.keystore.location is missing"),
         ({"ssl.client.auth": "perhaps"}, "'perhaps' is not one of"),
