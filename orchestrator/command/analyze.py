@@ -1,4 +1,4 @@
-"""`brownout analyze` and `report`: runs that are in the store, judged and shown again."""
+"""`brownout analyze` and `report`: analyze stored runs again, render reports again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 
 
 def main(options: argparse.Namespace) -> int:
-    """Raises `UsageError` for a path that is no run or campaign."""
+    """Run the command; returns the exit code. Raises `UsageError` for a path that is not a run or campaign."""
     store = Store(options.store or default_store())
     if options.command == "analyze":
         return _analyze(store, options)
@@ -29,10 +29,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _analyze(store: Store, options: argparse.Namespace) -> int:
-    """Judge each run; the exit code is that of the gravest verdict."""
+    """Analyze each run; the exit code is that of the worst verdict."""
     runs = [store.find_run(name) for name in options.run]
     named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}
-    # The scratch is beside the verdict: that place can be written.
+    # The scratch directory is beside the verdict, since that place must be writable anyway.
     kind, _ = choose_engine(options.engine or (None if options.master is None else "spark"))
     engine = Engine(kind, runs[0].path / ".spark", options.master or LOCAL)
     verdicts, refused = [], []
@@ -45,7 +45,7 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
         for run in runs:
             try:
                 with run.held():
-                    if run.path.parent not in opened:  # whatever ends this process, none of before says pass
+                    if run.path.parent not in opened:  # if this process is killed, no document of before says pass
                         opened.add(run.path.parent)
                         _open(run)
                         renew(run.path.parent)
@@ -71,7 +71,7 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
 
 
 def _open(run: RunDirectory) -> None:
-    """Have a run be unknown before it is judged; what stands in the way of that is told by who judges it."""
+    """Set the run's verdict to unknown before the analysis. Errors are ignored: the analysis reports them."""
     from analysis.placeholder_verdict import begin
     from analysis.run_directory import RunDirectoryError
 
@@ -89,7 +89,7 @@ def _print_verdict(run: RunDirectory) -> None:
     for reason in verdict.reasons:
         say(f"  {reason}")
     page = run.path / "report.html"
-    say(f"  report: {page}" if page.exists() else f"  the report could not be made: {run.path / BROKEN}")
+    say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {run.path / BROKEN}")
 
 
 def _report(named: Path) -> int:
@@ -98,8 +98,9 @@ def _report(named: Path) -> int:
         print(_rendered(named, path))
     except OSError as error:
         raise UsageError(
-            f"{error.filename or path}: {error.strerror}; a report is kept beside what it shows: copy that to where "
-            "you may write"
+            f"{error.filename or path}: {error.strerror}; the report is written beside the verdict: copy the "
+            "directory to a "
+            "place where you can write"
         ) from error
     return 0
 
@@ -116,5 +117,5 @@ def _rendered(named: Path, path: Path) -> Path:
         except ValueError as error:
             raise UsageError(str(error)) from error
     if not is_campaign(path):
-        raise UsageError(f"{path} is not a campaign in the store: no run and no plan lies in it; see store/<campaign>")
+        raise UsageError(f"{path} is not a campaign in the store: it has no run and no plan; see store/<campaign>")
     return write_documents(gate(path, policy=find_policy((named.parent, path.parent), None)))

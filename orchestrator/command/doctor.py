@@ -1,4 +1,4 @@
-"""What this machine can run, checked by trying, and what to do about what it cannot."""
+"""`brownout doctor`: checks what this machine can run, by trying it, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LIBRARIES = (
     "rich",
     "uvloop",
 )
-"""Those of every installation; `tests/orchestrator/test_doctor.py` compares them with what is declared."""
+"""Libraries of every installation; `tests/orchestrator/test_doctor.py` compares them with pyproject.toml."""
 _FREE_BYTES = 2 << 30
 
 EVERY_WORLD = "every world"
@@ -46,7 +46,7 @@ SPARK = "engine spark"
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One thing that was looked at. `part`: what it is needed for; `remedy` is empty where it is `met`."""
+    """The result of one check. `part`: the world or option that needs it; `remedy`: empty if `met`."""
 
     part: str
     name: str
@@ -56,12 +56,12 @@ class DoctorFinding:
 
 
 def examine() -> list[DoctorFinding]:
-    """Everything, in the order in which to remedy it."""
+    """All checks, in the order in which a user should apply the remedies."""
     return [*_python(), *_spark(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
 
 def main(*, clean: bool, as_json: bool) -> int:
-    """Print the findings; exit 0 when a campaign can run in some world, else 2."""
+    """Print the results; exit 0 when a campaign can run in some world, else 2."""
     if clean:
         _clean()
     findings = examine()
@@ -77,13 +77,13 @@ def main(*, clean: bool, as_json: bool) -> int:
     else:
         _print(findings, worlds)
         if absent:
-            print(f"system packages that campaigns need and that are missing: {', '.join(absent)}")
+            print(f"missing system packages that campaigns need: {', '.join(absent)}")
             print(f"  {system_packages.how_to_install(absent)}")
     return EXIT_PASS if worlds["process"] else EXIT_UNKNOWN
 
 
 def able(findings: Sequence[DoctorFinding]) -> dict[str, bool]:
-    """Which worlds can run campaigns here."""
+    """By world: whether it can run campaigns here."""
     lacking = {each.part for each in findings if not each.met}
     parts = {"namespaces": NAMESPACES, "vagrant": VIRTUAL_MACHINES, "inventory": INVENTORY}
     can_run = EVERY_WORLD not in lacking
@@ -105,7 +105,7 @@ def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> Non
     ]
     show("doctor", rows, ("", "for", "what", "found", "remedy"))
     if not worlds["process"]:
-        verdict_line("fail", "campaigns cannot run here until the remedies for every world are applied")
+        verdict_line("fail", "campaigns cannot run here; apply the remedies for every world")
         return
     if worlds["namespaces"]:
         verdict_line("pass", "campaigns run in the namespace world: kill, pause, power loss and partitions")
@@ -115,7 +115,7 @@ def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> Non
 
 
 def _print_machines(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
-    """Worlds that nobody needs who does not ask for them."""
+    """Print the worlds that only run when a user selects them."""
     from orchestrator.command.printing import verdict_line
 
     absent = {
@@ -123,13 +123,17 @@ def _print_machines(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool
         for part in (VIRTUAL_MACHINES, INVENTORY)
     }
     if worlds["vagrant"]:
-        verdict_line("pass", "campaigns run on virtual machines (--world vagrant): own kernels, disks and clocks, too")
+        verdict_line(
+            "pass", "campaigns run on virtual machines (--world vagrant), with their own kernels, disks and clocks"
+        )
     else:
-        verdict_line("unknown", f"not yet on virtual machines (--world vagrant): {absent[VIRTUAL_MACHINES]} missing")
+        verdict_line(
+            "unknown", f"virtual machines (--world vagrant) are not usable: {absent[VIRTUAL_MACHINES]} missing"
+        )
     if worlds["inventory"]:
         verdict_line("pass", "campaigns run on hosts that this machine reaches by SSH (--inventory FILE)")
     else:
-        verdict_line("unknown", f"not yet on other hosts (--inventory FILE): {absent[INVENTORY]} missing")
+        verdict_line("unknown", f"other hosts (--inventory FILE) are not usable: {absent[INVENTORY]} missing")
 
 
 def _python() -> list[DoctorFinding]:
@@ -153,17 +157,19 @@ def _installed(name: str) -> bool:
 
 
 def _install_again() -> str:
-    """How the Python packages that Brownout is declared to need are had once more."""
+    """How to install Brownout's Python dependencies again."""
     if is_installed():
-        return "install brownout again, the way it was installed (pip, pipx or uv): what it needs comes along"
+        return "install brownout again, as it was installed (pip, pipx or uv); that also installs its dependencies"
     return f"remove .venv and run {command('doctor')} again"
 
 
 def _spark() -> list[DoctorFinding]:
-    """Without Spark runs are judged in process. Where it is installed it is the default, and then Java is a need."""
+    """Spark is optional: without it runs are analyzed in process. If installed, it is the default and needs Java."""
     if absent := extras.missing(extras.SPARK):
         remedy = f"nothing, or: {extras.how_to_install(extras.SPARK)}"
-        return [DoctorFinding(SPARK, "extra [spark]", False, f"without {', '.join(absent)}: judged in process", remedy)]
+        return [
+            DoctorFinding(SPARK, "extra [spark]", False, f"without {', '.join(absent)}: analyzed in process", remedy)
+        ]
     return [DoctorFinding(SPARK, "extra [spark]", True, f"pyspark {metadata.version('pyspark')}"), _java()]
 
 
@@ -187,7 +193,7 @@ def _disk() -> DoctorFinding:
     where = store if store.exists() else store.parent
     free = shutil.disk_usage(where).free
     met = free >= _FREE_BYTES and os.access(where, os.W_OK)
-    remedy = "" if met else f"free some space, or give another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
+    remedy = "" if met else f"free some space, or use another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
     return DoctorFinding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
 
 
@@ -218,7 +224,7 @@ def _virtual_machines() -> list[DoctorFinding]:
 
 
 def _kvm(image: Path | None) -> DoctorFinding:
-    """Not a need: without it, machines are emulated."""
+    """Not required: without KVM, machines are emulated."""
     from orchestrator.worlds.vagrant import driver, requirements
 
     try:
@@ -246,4 +252,4 @@ def _clean() -> None:
     for each in removed:
         print(f"removed: {each}", file=sys.stderr)
     if not removed:
-        print("killed commands have left nothing behind", file=sys.stderr)
+        print("nothing to clean: killed commands left nothing behind", file=sys.stderr)

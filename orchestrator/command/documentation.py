@@ -1,4 +1,4 @@
-"""`brownout docs`: the documentation that came with this installation."""
+"""`brownout docs`: lists, prints and searches the documentation of this installation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST = 40
 
 
 def main(words: Sequence[str]) -> int:
-    """List the pages, print the one that is named, or list the lines that have all words. Raises `UsageError` for
-    words that are found nowhere."""
+    """List the pages, print the named page, or list the lines that contain all words. Raises `UsageError` if no line
+    contains them."""
     pages = {path.stem: path for path in sorted(_PLACE.glob("[!.]*.md"))}
     if not words:
         show("docs", [{"page": name, "about": _title(path)} for name, path in pages.items()], ("page", "about"))
-        say(f"print one: {command('docs', 'your-system')}; find words: {command('docs', 'power', 'cut')}")
+        say(f"print a page: {command('docs', 'your-system')}; search: {command('docs', 'power', 'cut')}")
         return EXIT_PASS
     name = words[0].removesuffix(".md").removeprefix("docs/")
     if len(words) == 1 and name in pages:
@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
         return EXIT_PASS
     found = [line for name, path in pages.items() for line in _found(name, path, words)]
     if not found:
-        raise UsageError(f"no page has {' '.join(words)!r}; {suggestion(name, list(pages))}")
+        raise UsageError(f"no page contains {' '.join(words)!r}; {suggestion(name, list(pages))}")
     say("\n".join(found[:_MOST]))
     if len(found) > _MOST:
         say(f"and {len(found) - _MOST} more; give more words")
@@ -43,14 +43,14 @@ def _title(path: Path) -> str:
 
 
 def _found(name: str, path: Path, words: Sequence[str]) -> list[str]:
-    """The lines of a page that have all words, in any case, each with the page's name and its number."""
+    """The lines of a page that contain all words, ignoring case, as `page:number: line`."""
     wanted = [word.casefold() for word in words]
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     return [f"{name}:{number}: {line}" for number, line in lines if all(word in line.casefold() for word in wanted)]
 
 
 def _print(text: str) -> None:
-    """On a terminal by the user's pager."""
+    """Print; on a terminal, in the user's pager."""
     if sys.stdout.isatty():
         pydoc.pager(text)
     else:

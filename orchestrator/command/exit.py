@@ -1,4 +1,4 @@
-"""The end of a command's process."""
+"""Ends the process of a command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _OBSERVERS = "orchestrator.worlds.observer_guard"
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with this code. A user's observer may have made a pool whose workers never come back: Python
-    would wait for them, and this does not. Where standard output takes nothing, Python would end with its own code.
+    """Exit with this code without waiting for a user's observer: it may have started a pool whose workers hang, and
+    Python would wait for them. Also keeps the code when standard output is not writable; Python would replace it.
     """
     try:
         sys.stdout.flush()
-    except OSError:  # it was reported when it was met first
+    except OSError:  # already reported where it first occurred
         standard_streams.discard()
-    observers = sys.modules.get(_OBSERVERS)  # most commands have none
+    observers = sys.modules.get(_OBSERVERS)  # not imported by most commands
     if observers is not None and observers.is_any_stuck():
         sys.stderr.flush()
         os._exit(code)

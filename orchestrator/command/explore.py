@@ -1,4 +1,4 @@
-"""`brownout explore`: many simulated runs of a campaign, led by where they have been."""
+"""`brownout explore`: coverage-guided search for failures in the simulation."""
 
 from __future__ import annotations
 
@@ -44,29 +44,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RUNS: Final = 200
-"""Of each arm, where nobody asks for another number."""
+"""Runs of each arm, without `--runs`."""
 FIRST: Final = 1
-"""The first seed, where nobody asks for another one."""
+"""The first seed, without `--first`."""
 _ASKED: Final = ("cell", "runs", "first", "round", "keep_going", "random", "compare")
-"""What an exploration is begun with, as options are named."""
+"""The options that define an exploration. With `--resume` they come from the stored exploration."""
 _DONE: Final = "the budget is used up"
 _FIRST: Final = "stopped at the first failure"
 _INTERRUPTED: Final = "interrupted"
 _STOPPED: Final = "had_stopped"
-"""How what is kept of an exploration tells that it goes on behind a failure, when it does."""
+"""The key in the stored report that says whether the exploration ever stopped at a failure."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Explore a campaign. Raises `UsageError`."""
+    """Explore a campaign; returns the exit code. Raises `UsageError`."""
     if options.first is not None and not 0 <= options.first <= MAX_SEED - (options.runs or RUNS):
         raise UsageError(f"--first {options.first}: seeds are whole numbers from 0, below 2^63 - 1")
     if options.master is not None and options.engine == IN_PROCESS:
-        raise UsageError(f"--master {options.master}: --engine {options.engine} has none; leave out one of the two")
+        raise UsageError(
+            f"--master {options.master}: --engine {options.engine} has no master; leave out one of the two"
+        )
     asked = options.engine or (None if options.master is None else "spark")
     options.engine, _ = choose_engine(asked)
     store = Store((options.store or default_store()).resolve())
     campaign = load(find(options.campaign))
-    require_simulation(campaign, "explore makes runs of that world")
+    require_simulation(campaign, "explore makes runs of this world")
     require_explorable(campaign)
     exploration = _exploration(options, store, campaign)
     head, cell = exploration.head, _cell(campaign, exploration.head.cell)
@@ -81,11 +83,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) -> Exploration:
-    """A new one as it was asked for, or the last one, to go on with."""
+    """A new exploration from the options, or with `--resume` the last one of the campaign."""
     if options.resume:
         given = [f"--{name.replace('_', '-')}" for name in _ASKED if getattr(options, name) is not None]
         if given:
-            raise UsageError(f"--resume goes on with what was asked for then; leave out {', '.join(given)}")
+            raise UsageError(f"--resume uses the options of the stored exploration; leave out {', '.join(given)}")
         return Exploration.last(store, campaign.name, campaign.text, code())
     arms = (GUIDED, RANDOM) if options.compare else (RANDOM if options.random else GUIDED,)
     head = Head(
@@ -103,7 +105,7 @@ def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) 
 
 
 def _cell(campaign: Campaign, name: str | None) -> Cell:
-    """The cell that is asked for, or the first that is expected to pass."""
+    """The cell with this name; for None the first cell that is expected to pass."""
     cells = {cell.name: cell for cell in campaign.cells}
     if name is not None and name not in cells:
         raise UsageError(f"{shown(campaign.path)}: there is no cell {name!r}; there are: {', '.join(cells)}")
@@ -114,8 +116,8 @@ def _cell(campaign: Campaign, name: str | None) -> Cell:
 def _explore(
     exploration: Exploration, arms: list[Arm], store: Store, options: argparse.Namespace, progress: Progress
 ) -> tuple[str, dict[str, str]]:
-    """Why it ended, and the runs that were kept by anomaly. What was made before is known already."""
-    interrupts = Interrupts(lambda: progress.say("stopping: what was found is kept"), lambda: None)
+    """Run the exploration. Returns why it ended, and by anomaly the run that was kept. Stored runs are not repeated."""
+    interrupts = Interrupts(lambda: progress.say("stopping; results so far are kept"), lambda: None)
     with interrupts.installed():
         try:
             with _workers(options, store, interrupts) as make:
@@ -135,7 +137,7 @@ def _explore(
 def _workers(
     options: argparse.Namespace, store: Store, interrupts: Interrupts
 ) -> Iterator[Callable[[list[ExplorationTask]], Iterable[Attempted]]]:
-    """What makes runs: this process, or Spark's. Raises `UsageError` where there is no Spark."""
+    """The function that makes runs, in this process or in Spark. Raises `UsageError` if Spark is missing."""
     with scratch(store) as place:
         if options.engine == IN_PROCESS:
             yield lambda tasks: (attempt(task, place, interrupts) for task in tasks)
@@ -143,7 +145,7 @@ def _workers(
         cores = os.cpu_count() or 1
         engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
         with always(engine.stop, shield=interrupts.shielded):
-            # The session begins with the first round: what is kept may be all that was asked for.
+            # The session starts with the first round: the stored runs may already complete the exploration.
             yield lambda tasks: spread(_session(engine, options.master), place, tasks)
 
 
@@ -164,7 +166,7 @@ def _make_all(
     make: Callable[[list[ExplorationTask]], Iterable[Attempted]],
     progress: Progress,
 ) -> str:
-    """Every run of every arm; why it ended. One that had stopped at a failure goes on behind it, however often."""
+    """Make every run of every arm; returns why it ended. A resumed exploration continues after a failure."""
     head, known = exploration.head, dict[int, Attempted]()
     had_stopped = _had_stopped(exploration)
     kept: dict[str, dict[int, Attempted]] = {arm.name: {} for arm in arms}
@@ -187,18 +189,18 @@ def _make_all(
 
 
 def _had_stopped(exploration: Exploration) -> bool:
-    """Whether it ever stopped at a failure, however it has ended since."""
+    """Whether the exploration stopped at a failure before, in this or an earlier process."""
     return bool(exploration.told().get(_STOPPED))
 
 
 def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dict[str, str]:
-    """By anomaly the run that an exploration had kept when it last ended, where that still is in the store and no
-    cheaper one was found since."""
+    """By anomaly: the run that the exploration kept when it last ended. Leaves out runs that were removed from the
+    store and runs for which a cheaper one was found since."""
     made = [attempted for arm in arms for attempted in arm.made]
     kept = {}
     for before in exploration.kept():
         if before.anomaly not in found_in(made):
-            continue  # it was interrupted again before it came to that run
+            continue  # the exploration was interrupted before it repeated that run
         best = cheapest(made, before.anomaly)
         is_there = before.kept and (store.root / before.kept).is_dir()
         if is_there and (before.seed, before.steps) == (best.seed, best.steps):
@@ -228,15 +230,15 @@ def _keep(
     interrupts: Interrupts,
     kept: dict[str, str],
 ) -> None:
-    """Make the cheapest run of each anomaly once more, in the store, with its pictures and all that was said; `kept`
-    gets them; what it has is not made again."""
+    """Repeat the cheapest run of each anomaly in the store, with plots and complete logs. Adds each to `kept`;
+    anomalies that `kept` has already are skipped."""
     made = [attempted for arm in arms for attempted in arm.made]
     source = arms[0].source
     maker = Maker(store, Progress(quiet=True), interrupts, pictures=True, messages=True)
     remade: dict[tuple[str, int], str] = {}
     for anomaly in sorted(found_in(made).keys() - kept.keys()):
         best = cheapest(made, anomaly)
-        if (best.arm, best.number) in remade:  # one run shows several
+        if (best.arm, best.number) in remade:  # one run can show several anomalies
             kept[anomaly] = remade[best.arm, best.number]
             continue
         campaign = source.campaign
@@ -249,7 +251,7 @@ def _keep(
         kept[anomaly] = remade[best.arm, best.number] = f"{campaign.name}/{again.directory.id}"
         if again.digest != best.digest:
             progress.announce(
-                f"{again.directory.id} came out otherwise than before: something is not decided by the seed"
+                f"{again.directory.id} has another result than before: something does not depend on the seed only"
             )
 
 
@@ -272,13 +274,13 @@ def _tell(told: dict[str, Any], report: Path, *, as_json: bool) -> None:
     for row in told["found"]:
         say(f"  {row['anomaly']}: in {row['runs']} runs, first in run {row['first']}; kept: {row['kept'] or 'nothing'}")
     for row in told["arms"]:
-        say(f"  {row['name']}: {row['runs']} runs, {row['states']} different states, {row['cpu_s']} s of processor")
+        say(f"  {row['name']}: {row['runs']} runs, {row['states']} different states, {row['cpu_s']} s of CPU time")
     say(told["comparison"])
     say(f"report: {shortest(report)}")
 
 
 def _exit_code(told: dict[str, Any], cell: Cell, ended: str) -> int:
-    """Pass when what was found is what is expected of the cell."""
+    """Pass when exactly the cell's expected result was found."""
     if ended == _INTERRUPTED:
         return EXIT_INTERRUPTED
     found = {row["anomaly"] for row in told["found"]}

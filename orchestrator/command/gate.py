@@ -1,4 +1,4 @@
-"""`brownout gate`: the decision over a run, a campaign or a whole store."""
+"""`brownout gate`: decides over a run, a campaign or a store."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _GRAVEST_FIRST = ((EXIT_FAIL, "fail"), (EXIT_UNKNOWN, "unknown"), (EXIT_PASS, "p
 
 
 def main(options: argparse.Namespace) -> int:
-    """Raises `UsageError` for a path that is no run, campaign or store, and `InputError` for a policy that is wrong."""
+    """Decide and print; returns the exit code. Raises `UsageError` for a path that is not a run, campaign or store, and
+    `InputError` for an invalid policy."""
     named = Store(options.store or default_store()).locate(options.path)
     path = named.resolve()
     missing: list[str] = []
     if (path / "run.toml").exists():
         if options.invocation or options.policy:
-            raise UsageError(f"{path} is one run; --invocation and --policy are for a campaign, or a store")
+            raise UsageError(f"{path} is one run; --invocation and --policy apply to a campaign or a store")
         results = [gate(_campaign_of_run(named), run=path.name)]
     elif is_campaign(path) or (_has_documents(path) and not _campaigns(path)):
-        # A campaign's directory may be a link: its name is that of the campaign, that of its target need not be.
+        # A campaign's directory may be a link. The link's name is the campaign's name; its target's name may differ.
         results = [_decide(named, options, find_policy((named.parent, path.parent), options.policy))]
     else:
         results, missing = _decide_over_store(path, options, find_policy((named, path), options.policy))
@@ -54,19 +55,19 @@ def main(options: argparse.Namespace) -> int:
 
 
 def is_campaign(path: Path) -> bool:
-    """Whether this directory has plans or runs. `latest` in a store that was copied is a run, and not a campaign's."""
+    """Whether this directory has plans or runs. `latest` in a copied store is a run's directory, not a campaign's."""
     return bool(stamps(path)) or any(run.name != LATEST for run in runs_in(path))
 
 
 def _campaign_of_run(named: Path) -> Path:
-    """The directory of a run's campaign, by the name that leads there: the run, or its campaign, may be a link."""
+    """The directory of a run's campaign, as named: the run or its campaign may be a link."""
     path = named.resolve()
     through = Path(os.path.normpath(named.parent / os.readlink(named))) if named.is_symlink() else named
     return through.parent if through.parent.resolve() == path.parent and through.name == path.name else path.parent
 
 
 def _has_documents(path: Path) -> bool:
-    """Whether this was a campaign, all of whose runs and plans may be gone."""
+    """Whether this directory has a campaign's documents; its runs and plans may be removed."""
     return any((path / name).is_file() for name in _DOCUMENTS)
 
 
@@ -77,50 +78,51 @@ def _decide(campaign_dir: Path, options: argparse.Namespace, policy: Policy | No
 
 
 def renew_documents(campaign_dir: Path, stores: Sequence[Path]) -> None:
-    """After runs were made or judged: have the campaign's documents say what the gate would say now. What stands in the
-    way of that is told, and changes nothing about the runs. `stores`: the paths that lead to its store."""
+    """Update the campaign's documents to the gate's current decision, after runs were made or analyzed. Errors are
+    reported and do not affect the runs. `stores`: the paths of the campaign's store."""
     try:
         _write(gate(campaign_dir, policy=find_policy(stores, None)))
     except InputError as error:
-        say(f"the documents of {campaign_dir} are as they were: {error}", file=sys.stderr)
+        say(f"the documents of {campaign_dir} were not updated: {error}", file=sys.stderr)
 
 
 def _write(result: GateResult) -> None:
     try:
         write_documents(result)
     except OSError as error:
-        say(f"the documents of {result.directory} are as they were: {error.strerror}", file=sys.stderr)
+        say(f"the documents of {result.directory} were not updated: {error.strerror}", file=sys.stderr)
 
 
 def _decide_over_store(
     path: Path, options: argparse.Namespace, policy: Policy | None
 ) -> tuple[list[GateResult], list[str]]:
-    """Each campaign in turn, and, as sentences, which others there must be and are not to be seen."""
+    """The results of all campaigns, and a sentence for each campaign that should exist and is missing."""
     campaigns, missing = _campaigns(path), _dangling(path)
     if not campaigns and not missing:
         raise UsageError(
-            f"{path} is neither a run nor a campaign nor a store: no run and no plan lies in it; see "
+            f"{path} is not a run, a campaign or a store: it contains no run and no plan; see "
             f"{command('gate', '--help')}"
         )
     if options.invocation:
-        raise UsageError(f"--invocation: {path} is a store; name one campaign of it")
+        raise UsageError(f"--invocation: {path} is a store; name one of its campaigns")
     names = {each.name for each in campaigns}
     absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
-    missing += [f"{name} is in the policy and not in the store" for name in absent]
+    missing += [f"{name} is in the policy but not in the store" for name in absent]
     return [_decide(each, options, policy) for each in campaigns], missing
 
 
 def _dangling(store: Path) -> list[str]:
-    """The links in a store that do not lead to a directory: a campaign was, or is, at their ends."""
+    """A sentence for each link in a store whose target is missing or not readable."""
     return [
-        f"{path.name} is a link to {os.readlink(path)}, which is not there or cannot be read; restore it, or remove it"
+        f"{path.name} is a link to {os.readlink(path)}, which is missing or not readable; restore it, or remove the "
+        "link"
         for path in sorted(store.iterdir())
         if path.is_symlink() and not path.exists() and path.name != LATEST and not path.name.startswith(".")
     ]
 
 
 def _campaigns(store: Path) -> list[Path]:
-    """The campaigns in a store, also those of which only the documents are left."""
+    """The campaigns in a store, including those whose runs are gone and only documents are left."""
     return [
         path
         for path in sorted(store.iterdir())
@@ -151,12 +153,12 @@ def _print(
 
 
 def _reason(results: Sequence[GateResult], missing: Sequence[str]) -> str:
-    """Over a whole store."""
+    """The reason of the decision over a store."""
     return ", ".join([*(f"{result.directory.name} {result.decision.verdict}" for result in results), *missing])
 
 
 def print_result(result: GateResult) -> None:
-    """All that the decision over a campaign rests on, the decision last."""
+    """Print everything that the decision over a campaign rests on; the decision comes last."""
     show_runs(result.directory.name, result.to_json()["runs"])
     for entry in result.entries:
         if entry.verdict != "pass" or not entry.met:
@@ -177,10 +179,10 @@ def print_result(result: GateResult) -> None:
 
 
 def told_of(result: GateResult) -> list[str]:
-    """What the decision was made over: invocations, worlds, limits, versions."""
+    """Lines about the basis of the decision: invocations, worlds, limits, versions."""
     lines = []
     if result.run is None:
-        whole = ", none of them of the whole campaign" if result.partial and result.invocations else ""
+        whole = ", all of them partial" if result.partial and result.invocations else ""
         lines.append(f"invocations: {', '.join(result.invocations) or 'none'}{whole}")
     if result.superseded:
         lines.append(f"superseded by a later one: {', '.join(result.superseded)}")

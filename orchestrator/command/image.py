@@ -1,4 +1,4 @@
-"""`brownout image`: build, show and remove what nodes run on."""
+"""`brownout image`: builds, shows and removes the image that nodes boot."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAMS = {
 
 
 def main(options: argparse.Namespace) -> int:
-    """Dispatch to the action. Raises `RunError`, or `UsageError` where packages are missing."""
+    """Run the action; returns the exit code. Raises `RunError`, and `UsageError` if packages are missing."""
     try:
         if options.action == "build":
             return _build(options.options, force=options.force)
@@ -47,7 +47,7 @@ def _build(options: Sequence[str], *, force: bool) -> int:
     with Progress() as progress:
         progress.run("the nodes' image")
         if system_packages.missing(PROGRAMS):
-            progress.phase("installing what builds it")
+            progress.phase("installing the packages for the build")
             system_packages.ensure(PROGRAMS, "building the nodes' image")
         image = nodeimage.build(PROJECT_ROOT, progress.phase, options=options, force=force)
     record = image.record

@@ -1,4 +1,4 @@
-"""`brownout init`: the files from which somebody begins to test a system of their own."""
+"""`brownout init`: writes the files from which a user starts to test a system."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _CLIENT = "MyClient"
 
 
 def main(directory: Path, workload: str) -> int:
-    """Write the files into `directory`, which is made if need be, and say what to do next. Raises `UsageError`."""
+    """Write the files into `directory`, created if missing, and print the next steps. Raises `UsageError`."""
     texts = files(directory, workload)
     write(directory, texts)
     campaign = shortest(directory.resolve() / "chaos.toml")
     say(f"written to {directory}: {', '.join(texts)}")
-    say(f"next: {directory / 'README.md'} says what to change; then")
+    say(f"next: {directory / 'README.md'} lists what to change; then")
     print(f"  {command('run', str(campaign), '--dry-run')}")
     print(f"  {command('run', str(campaign))}")
     return EXIT_PASS
 
 
 def files(directory: Path, workload: str) -> dict[str, str]:
-    """The texts by name."""
+    """The texts by file name."""
     name = directory.name or DEFAULT_DIRECTORY.name
-    campaign = shlex.quote(f"{name}/chaos.toml")  # a word of a shell's command, whatever is in it
+    campaign = shlex.quote(f"{name}/chaos.toml")  # one word of a shell command, whatever characters it contains
     places = {
         "@NAME@": _campaign_name(directory),
         "@WORKLOAD@": workload,
@@ -51,18 +51,19 @@ def files(directory: Path, workload: str) -> dict[str, str]:
 
 
 def _campaign_name(directory: Path) -> str:
-    """A name of its own: in one store a campaign takes the place of another one of its name, and of its failures."""
+    """A distinct name per directory: campaigns of the same name in one store would share runs and known failures."""
     name = re.sub(r"[^a-z0-9._-]+", "-", directory.resolve().name.lower()).strip("-._")[:64]
     return DEFAULT_DIRECTORY.name if name in ("", "latest") else name
 
 
 def write(directory: Path, texts: dict[str, str]) -> None:
-    """All files or none, and none over one that is there. Raises `UsageError`."""
+    """Write all files or none; existing files are not overwritten. Raises `UsageError`."""
     there = [name for name in texts if (directory / name).is_symlink() or (directory / name).exists()]
     if there:
         raise UsageError(
-            f"{directory}: {', '.join(there)} {'is' if len(there) == 1 else 'are'} there already, and nothing was "
-            "written; name another directory: brownout init DIR"
+            f"{directory}: {', '.join(there)} {'exists' if len(there) == 1 else 'exist'} already, and nothing was "
+            "written; "
+            "name another directory: brownout init DIR"
         )
     made: list[Path] = []
     try:
@@ -79,5 +80,5 @@ def write(directory: Path, texts: dict[str, str]) -> None:
         if isinstance(error, OSError):
             raise UsageError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
         if isinstance(error, UnicodeEncodeError):
-            raise UsageError(f"{directory}: its name is no UTF-8; name another directory") from error
+            raise UsageError(f"{directory}: its name is not valid UTF-8; name another directory") from error
         raise

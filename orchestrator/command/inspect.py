@@ -1,4 +1,4 @@
-"""`brownout quorum describe` and `brownout log dump`: what Kafka's own tools print."""
+"""`brownout quorum describe` and `brownout log dump`: print the same as Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.errors import UsageError
 
 
 def main(options: argparse.Namespace) -> int:
-    """Raises `UsageError` for an address or a directory that cannot be used."""
+    """Run the action; returns the exit code. Raises `UsageError` for an unusable address or directory."""
     if options.command == "quorum":
         return _quorum(options)
     return _log(options)

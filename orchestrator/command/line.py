@@ -1,4 +1,4 @@
-"""The command line: what can be asked, and how it is answered. The work is done in `orchestrator.command`."""
+"""The command line: declares every command and its options, and calls the module of the command that was given."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from systems.errors import ClusterError, InputError
 from systems.toml_tables import suggestion
 
 _DESCRIPTION = """\
-Runs test campaigns against a replicated system and proves from what was recorded that committed data survived.
+Runs test campaigns against a replicated system and proves from the recorded evidence that committed data survived.
 
   brownout run                                  the demo campaign
-  brownout run campaigns/kip101-scenario1.toml  another one
-  brownout init                                 begin to test a system of your own
-  brownout analyze latest                       judge a stored run again
-  brownout gate store/demo                      decide over all its runs
+  brownout run campaigns/kip101-scenario1.toml  another campaign
+  brownout init                                 start to test your own system
+  brownout analyze latest                       analyze a stored run again
+  brownout gate store/demo                      decide over all planned runs of a campaign
 """
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with the exit code for wrong usage that `sysexits.h` has. What is not known is refused by the command
-    that it was given to, which prints its own usage and the nearest name that it has."""
+    """argparse with exit code 64 (EX_USAGE of `sysexits.h`) for wrong usage. The subcommand that got an unknown option
+    reports it, with its own usage and the nearest option that it has."""
 
     _given: Sequence[str] = ()
 
@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _is_known(self, word: str) -> bool:
-        """Whether it is no option, or one of this parser's, which may be shortened."""
+        """Whether `word` is not an option, or is an option of this parser or an abbreviation of one."""
         names = [name for action in self._actions for name in action.option_strings]
         return not word.startswith("--") or any(name.startswith(word.partition("=")[0]) for name in names)
 
@@ -78,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Asks git only when it is asked."""
+    """Prints version and commit. Runs git only when `--version` is given, since that takes tens of milliseconds."""
 
     def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -125,12 +125,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; its exit code. Never raises for what a user or a machine can do wrong."""
+    """Run one command and return its exit code. Does not raise for mistakes of the user or faults of the machine."""
     os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
     try:
         options = parser().parse_args(argv)
         code = _dispatch(options, argv)
-        sys.stdout.flush()  # a disk that is full is met here, not when Python ends
+        sys.stdout.flush()  # a full disk is detected here and not when Python ends
         return code
     except InputError as error:
         print(visible(f"brownout: {described(error)}"), file=sys.stderr)
@@ -142,35 +142,35 @@ def main(argv: list[str]) -> int:
         print(visible(f"brownout: {described(error)}"), file=sys.stderr)
         return EXIT_INTERNAL
     except Exception as error:
-        if told := _no_path(error):
-            print(visible(f"brownout: {told}; name another path"), file=sys.stderr)
+        if message := _unusable_path(error):
+            print(visible(f"brownout: {message}; name another path"), file=sys.stderr)
             return EXIT_USAGE
-        _tell_of(error)
+        _report_unexpected(error)
         return EXIT_INTERNAL
 
 
-def _no_path(error: Exception) -> str:
-    """What is wrong with a path that nobody can make good, wherever it was met: its name is too long, or its links lead
-    in a circle, which Python 3.11 says in its own way. Empty for all else."""
+def _unusable_path(error: Exception) -> str:
+    """The message for a path that is unusable on any machine: its name is too long, or its symbolic links form a loop
+    (Python 3.11 raises RuntimeError for that). Empty for every other error."""
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return f"{error.filename}: {error.strerror}"
     return str(error) if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop") else ""
 
 
-def _tell_of(error: Exception) -> None:
-    """What nobody foresaw, with where it happened; a full disk is told in a sentence."""
+def _report_unexpected(error: Exception) -> None:
+    """Print an error that no code handled, with its traceback. A full disk is one sentence without traceback."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = visible_line(f" ({error.filename})") if error.filename else ""
         print(
-            f"brownout: the disk is full{where}; what was recorded stays: free some space, then go on", file=sys.stderr
+            f"brownout: the disk is full{where}; recorded files are kept; free some space and continue", file=sys.stderr
         )
         return
     print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-    print("brownout: this is a bug of Brownout itself; the text above says where", file=sys.stderr)
+    print("brownout: this is a bug of Brownout; the traceback above shows where", file=sys.stderr)
 
 
 def _dispatch(options: argparse.Namespace, argv: list[str]) -> int:
-    """Import only what the command needs: the first produce of a run should not wait for the analysis to load."""
+    """Import only the module of the command: a run's first produce must not wait until the analysis is imported."""
     command: str = options.command
     if command == "run":
         from orchestrator.command import run
@@ -231,41 +231,43 @@ def _run(commands: Commands) -> None:
     command = add(
         commands,
         "run",
-        "make all runs of a campaign and judge them",
-        "Makes every run of a campaign (each cell with each seed), judges each, and decides over them.\n\n"
-        "  brownout run                                     the demo\n"
+        "make all runs of a campaign and analyze them",
+        "Makes every run of a campaign (each cell with each seed), analyzes each, and decides over all.\n\n"
+        "  brownout run                                     the demo campaign\n"
         "  brownout run campaigns/demo.toml --seeds 1-20    twenty seeds\n"
-        "  brownout run X.toml --cell mutated --seed 3      one run of it: this is how a run is replayed\n"
-        "  brownout run X.toml --resume                     go on where an interrupted invocation stopped\n"
-        "  brownout run X.toml --dry-run                    only say what would be done\n\n"
-        "Ctrl-C ends the run in order and keeps what was recorded; a second Ctrl-C ends it at once.",
+        "  brownout run X.toml --cell mutated --seed 3      one run; this repeats an earlier run\n"
+        "  brownout run X.toml --resume                     continue an interrupted invocation\n"
+        "  brownout run X.toml --dry-run                    print the plan only\n\n"
+        "Ctrl-C stops the run, heals its faults and keeps its evidence. A second Ctrl-C aborts at once.\n"
+        "Exit code: the gate's decision over the planned runs.",
     )
     command.add_argument(
         "campaign",
         nargs="?",
         default=None,
         metavar="CAMPAIGN",
-        help="a TOML file, or the name of one in campaigns/ here or of those that Brownout brings (default: demo)",
+        help="a TOML file, or a name in campaigns/ of the current directory or of Brownout (default: demo)",
     )
-    command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (may be repeated)")
+    command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (repeatable)")
     command.add_argument(
         "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
     )
-    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds instead of the campaign's")
+    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds in place of the campaign's")
     world_option(command)
     command.add_argument(
         "--keep",
         action="store_true",
-        help="keep the world after the last run or a failure, until Ctrl-C",
+        help="keep the nodes after the last run or after a failure, until Ctrl-C",
     )
-    command.add_argument("--resume", action="store_true", help="go on with the last, interrupted invocation")
+    command.add_argument("--resume", action="store_true", help="continue the last interrupted invocation")
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument(
-        "--no-pictures",
+        "--no-plots",
         action="store_true",
-        help="draw nothing, as of simulated runs: `brownout analyze RUN` draws a run that is to be looked at",
+        help="skip the plots; `brownout analyze RUN` makes them later (simulated runs have none by default)",
     )
-    command.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    command.add_argument("--no-pictures", dest="no_plots", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
     store_option(command)
     engine_option(command)
     json_option(command)
@@ -275,9 +277,9 @@ def _init(commands: Commands) -> None:
     command = add(
         commands,
         "init",
-        "begin to test a system of your own",
-        "Writes a description of your system, a client, a campaign and a CI recipe, with comments, to be changed.\n"
-        "Files that are there are never overwritten. docs/your-system.md is the tutorial.\n\n"
+        "start to test your own system",
+        "Writes a system description, a client, a campaign and a CI recipe, with comments, for you to edit.\n"
+        "Existing files are never overwritten. The tutorial is docs/your-system.md.\n\n"
         "  brownout init                          into ./brownout-tests\n"
         "  brownout init tests/chaos --workload append-log",
     )
@@ -287,13 +289,13 @@ def _init(commands: Commands) -> None:
         type=Path,
         default=Path("brownout-tests"),
         metavar="DIR",
-        help="where to; made if it is not there (default: brownout-tests)",
+        help="the directory to write to; created if missing (default: brownout-tests)",
     )
     command.add_argument(
         "--workload",
         choices=("register", "append-log"),
         default="register",
-        help="what the client does: keys that are read, written, compared and set, or a log that is appended to "
+        help="what the client operates on: keys with read, write and compare-and-set, or a log with append and read "
         "(default: register)",
     )
 
@@ -302,9 +304,10 @@ def _analyze(commands: Commands) -> None:
     command = add(
         commands,
         "analyze",
-        "judge a stored run again",
-        "Judges what a run recorded: also a run that was interrupted or killed, and a run of another system that has\n"
-        "the same files. Writes verdict.json, plots and report.html into the run's directory.",
+        "analyze a stored run again",
+        "Analyzes the evidence of a run: also of an interrupted or killed run, and of another tool's run that has the\n"
+        "same files. Writes verdict.json, plots and report.html into the run's directory.\n"
+        "Exit code: the worst verdict of the given runs.",
     )
     command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
     store_option(command)
@@ -312,8 +315,8 @@ def _analyze(commands: Commands) -> None:
     command.add_argument(
         "--master",
         metavar="URL",
-        help="the Spark master, such as spark://host:7077 for a cluster whose workers see the store and this project "
-        "under the same paths (default: local[2])",
+        help="the Spark master, such as spark://host:7077; its workers need the store and this project at the same "
+        "paths as this machine (default: local[2])",
     )
     json_option(command)
 
@@ -323,7 +326,7 @@ def _report(commands: Commands) -> None:
         commands,
         "report",
         "render the report of a run or campaign again",
-        "Renders report.html from the verdicts that are there; for a campaign also summary.json and junit.xml.",
+        "Renders report.html from the stored verdicts; for a campaign also summary.json and junit.xml.",
     )
     command.add_argument("path", metavar="RUN|CAMPAIGN", help="a directory in the store, a name, or `latest`")
     store_option(command)
@@ -333,54 +336,55 @@ def _gate(commands: Commands) -> None:
     command = add(
         commands,
         "gate",
-        "decide over all that was planned: exit 0, 1 or 2",
-        "Exit 0 when every planned run came to what was expected of it, 1 when one came to something else, 2 when\n"
-        "one is missing, could not be judged, or has a verdict that cannot be believed: only half of one, or made of\n"
-        "other files than are there now. Of a store every campaign is decided over, and the gravest counts.\n\n"
+        "decide over all planned runs: exit 0, 1 or 2",
+        "Exit 0: every planned run met its expectation. 1: a run did not. 2: a run is missing or undecided, or its\n"
+        "verdict is not trustworthy (incomplete, or made from files that were changed since). The decision over a "
+        "store\n"
+        "is the worst one over its campaigns.\n\n"
         "  brownout gate store/demo                     a campaign\n"
         "  brownout gate store                          all campaigns\n"
         '  brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"\n\n'
-        "An invocation of the whole campaign takes the place of those before it in the same world; what came later\n"
-        "counts too. gate.toml beside the store may ask for more: docs/gate.md.",
+        "An invocation of the whole campaign supersedes earlier invocations in the same world. Later partial\n"
+        "invocations count in addition. A gate.toml beside the store can demand more: docs/gate.md.",
     )
-    command.add_argument("path", metavar="STORE|CAMPAIGN|RUN", help="for example store/demo, or `latest`")
+    command.add_argument("path", metavar="STORE|CAMPAIGN|RUN", help="a path such as store/demo, or `latest`")
     command.add_argument(
         "--invocation",
         action="append",
         default=[],
         metavar="STAMP",
-        help="decide over this invocation instead of those that count, by its stamp or the begin of it (repeatable)",
+        help="decide over this invocation only; STAMP or the first characters of it (repeatable)",
     )
-    command.add_argument("--policy", type=Path, metavar="FILE", help="instead of gate.toml beside the store")
+    command.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: gate.toml beside the store)")
     store_option(command)
     form = command.add_mutually_exclusive_group()
     json_option(form)
-    form.add_argument("--markdown", action="store_true", help="print Markdown on standard output, for a job's page")
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for the summary page of a CI job")
 
 
 def _nodes(commands: Commands) -> None:
     nodes = add(
         commands,
         "nodes",
-        "bring nodes up without a campaign, enter them, take them down",
-        "Brings the nodes of a world up and keeps them until they are taken down: to look around, to try things.\n\n"
+        "start nodes without a campaign, log in, take them down",
+        "Starts the nodes of a world and keeps them until `nodes down`, for interactive work.\n\n"
         "  brownout nodes up --world vagrant      three virtual machines, provisioned\n"
-        "  brownout nodes status                  which nodes are up, and what runs on them\n"
-        "  brownout nodes ssh n1                  a shell on one (or: nodes ssh n1 -- uptime)\n"
-        "  brownout nodes start | stop            the brokers on them\n"
-        "  brownout nodes down",
+        "  brownout nodes status                  which nodes are up, and the state of their brokers\n"
+        "  brownout nodes ssh n1                  a shell on a node (or a command: nodes ssh n1 -- uptime)\n"
+        "  brownout nodes start | stop            start or stop the brokers\n"
+        "  brownout nodes down                    take the nodes down",
     )
     inner = nodes.add_subparsers(dest="action", metavar="ACTION", required=True)
-    up = add(inner, "up", "bring nodes up", "Makes the nodes of a world and returns; they stay until `nodes down`.")
-    up.add_argument("--nodes", type=int, default=3, metavar="N", help="how many (default: 3)")
-    up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="of the data disks (default: ext4)")
+    up = add(inner, "up", "start nodes", "Starts the nodes of a world and returns; they stay until `nodes down`.")
+    up.add_argument("--nodes", type=int, default=3, metavar="N", help="the number of nodes (default: 3)")
+    up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="on the data disks (default: ext4)")
     world_option(up)
     ssh = add(
-        inner, "ssh", "enter a node, or run a command on it", "Opens a shell on a node, or runs one command there."
+        inner, "ssh", "log in to a node, or run a command on it", "Opens a shell on a node, or runs one command there."
     )
     ssh.add_argument("node", metavar="NODE", help="such as n1")
-    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="instead of a shell")
-    status = add(inner, "status", "which nodes are up", "Lists the nodes that are up, and whether their brokers run.")
+    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command (default: a shell)")
+    status = add(inner, "status", "list the nodes that are up", "Lists the nodes that are up and their brokers' state.")
     json_option(status)
     for name, summary in (
         ("start", "start the brokers"),
@@ -394,28 +398,29 @@ def _system(commands: Commands) -> None:
     system = add(
         commands,
         "system",
-        "the systems that can be tested, and their files",
-        "Lists the systems that campaigns can test, and fetches the files of those that do not come with Brownout.\n"
-        "Which files a version consists of, and the hash of each, is written down in its lock file,\n"
-        "systems/<system>/versions/<version>.lock; nothing else is ever used.\n\n"
+        "list systems under test, fetch their files",
+        "Lists the systems that campaigns can test, and fetches the files of systems that Brownout does not contain.\n"
+        "A version's lock file, systems/<system>/versions/<version>.lock, has its files with their digests. Only "
+        "files\n"
+        "with these digests are used.\n\n"
         "  brownout system list                           all systems, their versions, which are fetched\n"
         "  brownout system show apache-kafka 4.1.1        the files of one version\n"
-        "  brownout system fetch apache-kafka 4.1.1       get them by Maven, once\n\n"
-        "Without a network `fetch` says which files it wants and into which directory to put them by hand.",
+        "  brownout system fetch apache-kafka 4.1.1       download them with Maven, once\n\n"
+        "Without a network, `fetch` prints which files it needs and the directory for them.",
     )
     inner = system.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = add(inner, "list", "the systems there are", "Lists systems, their versions, and which are fetched.")
+    listing = add(inner, "list", "list all systems", "Lists systems, their versions, and which versions are fetched.")
     json_option(listing)
-    show = add(inner, "show", "what is known of one", "Shows a system's versions, or the files of one version.")
+    show = add(inner, "show", "show one system", "Shows a system's versions, or the files of one version.")
     show.add_argument("name", metavar="NAME", help="such as apache-kafka")
-    show.add_argument("version", nargs="?", metavar="VERSION", help="such as 4.1.1: its files")
+    show.add_argument("version", nargs="?", metavar="VERSION", help="such as 4.1.1: show the files of this version")
     json_option(show)
     fetch = add(
         inner,
         "fetch",
-        "get the files of a version",
-        "Gets the files of a version by Maven, checks their hashes, and keeps them in .cache/systems/. What is there\n"
-        "is not fetched again; an interrupted fetch leaves nothing behind.",
+        "download the files of a version",
+        "Downloads the files of a version with Maven, checks their digests, and stores them in .cache/systems/. Files\n"
+        "that exist are not downloaded again. An interrupted fetch leaves no partial files.",
     )
     fetch.add_argument("name", metavar="NAME", help="such as apache-kafka")
     fetch.add_argument("version", metavar="VERSION", help="such as 4.1.1")
@@ -424,15 +429,15 @@ def _system(commands: Commands) -> None:
         inner,
         "lock",
         "write the lock file of a version",
-        "Asks Maven for jars and all that they need when they run, and writes their hashes into the version's lock\n"
-        "file: for a new version, or a new system on the JVM. Review the file, and keep it with the sources.\n\n"
+        "Resolves jars and their runtime dependencies with Maven, and writes their digests into the version's lock\n"
+        "file: for a new version, or a new system on the JVM. Review the file and commit it.\n\n"
         "  brownout system lock apache-kafka 4.1.1 org.apache.kafka:kafka_2.13:4.1.1 --without scala-reflect",
     )
-    lock.add_argument("name", metavar="NAME", help="such as apache-kafka; its directory is made if need be")
+    lock.add_argument("name", metavar="NAME", help="such as apache-kafka; its directory is created if missing")
     lock.add_argument("version", metavar="VERSION", help="such as 4.1.1")
     lock.add_argument("coordinate", nargs="+", metavar="COORDINATE", help="group:artifact:version[:classifier]")
     lock.add_argument(
-        "--without", action="append", default=[], metavar="ARTIFACT", help="leave these out; may have * (repeatable)"
+        "--without", action="append", default=[], metavar="ARTIFACT", help="exclude it; may contain * (repeatable)"
     )
 
 
@@ -440,24 +445,24 @@ def _image(commands: Commands) -> None:
     image = add(
         commands,
         "image",
-        "build what virtual machines boot",
+        "build the image that nodes boot",
         "Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for\n"
-        "the namespace world. Everything is kept by its content: what is up to date is not built again.",
+        "the namespaces world. The image's key is a digest of its inputs; an image that is up to date is not rebuilt.",
     )
     inner = image.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build = add(inner, "build", "build it if it is not up to date", "Builds the image; two minutes, once.")
+    build = add(inner, "build", "build the image unless it is up to date", "Builds the image; takes two minutes.")
     build.add_argument(
         "--with",
         dest="options",
         action="append",
         default=[],
         metavar="WHAT",
-        help="have this in it, too: java, for systems that run on it (repeatable)",
+        help="include this software: java, for systems on the JVM (repeatable)",
     )
-    build.add_argument("--force", action="store_true", help="build it anew even when it is up to date")
-    show = add(inner, "show", "where it is, and whether it is up to date", "Shows the image that campaigns would use.")
+    build.add_argument("--force", action="store_true", help="rebuild an image that is up to date")
+    show = add(inner, "show", "show the image and its state", "Shows the image that campaigns would use.")
     json_option(show)
-    add(inner, "remove", "remove all images", "Removes every image that was built.")
+    add(inner, "remove", "remove all images", "Removes all images that were built.")
 
 
 def _doctor(commands: Commands) -> None:
@@ -465,10 +470,10 @@ def _doctor(commands: Commands) -> None:
         commands,
         "doctor",
         "what this machine can run, and what to install",
-        "Checks what each part of Brownout needs of the machine, and says how to get what is missing.\n"
-        "Exit 0 when a campaign can run here (perhaps only in the process world), else 2.",
+        "Checks what each world and option of Brownout needs from the machine, and how to install what is missing.\n"
+        "Exit 0: campaigns can run here, at least in the process world. Exit 2: they cannot.",
     )
-    command.add_argument("--clean", action="store_true", help="remove what killed runs may have left behind")
+    command.add_argument("--clean", action="store_true", help="remove what killed runs left behind")
     json_option(command)
 
 
@@ -477,24 +482,24 @@ def _docs(commands: Commands) -> None:
         commands,
         "docs",
         "read the documentation",
-        "Prints what is installed, on a terminal by the pager.\n\n"
+        "Prints the documentation of this installation; on a terminal, in the pager.\n\n"
         "  brownout docs                  the list of pages\n"
         "  brownout docs your-system      one page\n"
-        "  brownout docs power cut        the lines that have these words, with their pages",
+        "  brownout docs power cut        the lines with these words, and their pages",
     )
-    command.add_argument("words", nargs="*", metavar="PAGE|WORD", help="the name of a page, or words to find")
+    command.add_argument("words", nargs="*", metavar="PAGE|WORD", help="the name of a page, or words to search for")
 
 
 def _mutants(commands: Commands) -> None:
     command = add(
         commands,
         "mutants",
-        "the deliberate bugs that campaigns can switch on",
-        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and the schedule.\n\n"
-        "  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each, and by what\n"
-        "  brownout mutants NAME --seeds 1-20 --campaign X  one of them, under a campaign of your own\n\n"
-        "Ctrl-C prints what was found until then. A run that is unknown says nothing of a mutant: shares are of those\n"
-        "that were decided. Exit 1: a benign mutant raised an alarm. 2: of some mutant no run was decided.",
+        "list or measure the deliberate bugs that campaigns can switch on",
+        "Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and its campaign.\n\n"
+        "  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each mutant\n"
+        "  brownout mutants NAME --seeds 1-20 --campaign X  one mutant, under your own campaign\n\n"
+        "Ctrl-C stops and prints the results so far. Unknown runs are not counted: shares are of the decided runs.\n"
+        "Exit 1: a benign mutant raised an alarm. Exit 2: a mutant has no decided run.",
     )
     command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
     command.add_argument(
@@ -505,11 +510,11 @@ def _mutants(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="CAMPAIGN",
-        help="under which they are tried (may be repeated); one that has no cell of a mutant is run with each switched "
-        "on (default: the campaigns that the mutants' schedules name, and for others chaos-simulated)",
+        help="the campaign to run (repeatable). One without a cell for a mutant is run with the mutant switched on "
+        "(default: the campaign that the mutant names, else chaos-simulated)",
     )
     command.add_argument(
-        "--jobs", type=positive, default=None, metavar="N", help="runs at the same time (default: one a processor)"
+        "--jobs", type=positive, default=None, metavar="N", help="concurrent runs (default: the number of cores)"
     )
     command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
     json_option(command)
@@ -520,10 +525,10 @@ def _install_packages(commands: Commands) -> None:
         commands,
         "install-packages",
         "install system packages (root, Debian)",
-        "Installs Debian packages by apt-get, without what they only recommend and without starting what they bring.\n"
-        "`brownout doctor` names those that are missing.",
+        "Installs Debian packages with apt-get, without recommended packages and without starting their services.\n"
+        "`brownout doctor` lists the missing ones.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="a Debian package, or `java` for a fitting runtime")
+    command.add_argument("names", nargs="+", metavar="NAME", help="a Debian package, or `java` for a suitable runtime")
 
 
 def _test(commands: Commands) -> None:
@@ -531,12 +536,12 @@ def _test(commands: Commands) -> None:
         commands,
         "test",
         "run the tests",
-        "Runs the tests with pytest on all cores: each test once, and of the tests that stand for many alike (broken\n"
-        "rules, mutated runs, seeds) the changed ones and a part that rotates with the commit. Ctrl-C ends pytest and\n"
-        "every process that the tests started.\n\n"
+        "Runs the tests with pytest on all cores. The quick tier runs each test once; of groups of similar tests\n"
+        "(breaks, mutated runs, seeds) it runs the changed ones and a part that rotates with the commit. Ctrl-C ends\n"
+        "pytest and every process that the tests started.\n\n"
         "  brownout test                          the quick tier\n"
         "  brownout test --all                    every test, as CI does\n"
-        "  brownout test -- -k quorum             what pytest selects with these arguments, on one core\n"
+        "  brownout test -- -k quorum             the tests that pytest selects with these arguments, on one core\n"
         "  brownout test -- -n 2 tests/broker     the same on two cores",
     )
     tier = command.add_mutually_exclusive_group()
@@ -545,38 +550,38 @@ def _test(commands: Commands) -> None:
         "--rest", dest="tier", action="store_const", const="rest", help="run what the quick tier leaves out"
     )
     command.set_defaults(tier="quick")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="handed to pytest")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="passed to pytest")
 
 
 def _quorum(commands: Commands) -> None:
-    quorum = add(commands, "quorum", "look at a metadata quorum", "Looks at the metadata quorum of a running cluster.")
+    quorum = add(commands, "quorum", "inspect a metadata quorum", "Inspects the metadata quorum of a running cluster.")
     inner = quorum.add_subparsers(dest="action", metavar="ACTION", required=True)
     command = add(
         inner,
         "describe",
         "status and replication of the quorum",
-        "Prints what `kafka-metadata-quorum describe` prints (KIP-595).\n\n"
+        "Prints the same as `kafka-metadata-quorum describe` (KIP-595).\n\n"
         "  brownout quorum describe --bootstrap-server 127.0.0.1:9092 --replication",
     )
     command.add_argument(
-        "--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="any brokers of the cluster"
+        "--bootstrap-server", required=True, metavar="HOST:PORT[,...]", help="one or more brokers of the cluster"
     )
     command.add_argument("--replication", action="store_true", help="one line per replica instead of the status")
     command.add_argument("--status", action="store_true", help="the status (the default)")
-    command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="give up after so many seconds")
+    command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="the timeout (default: 10 s)")
     json_option(command)
 
 
 def _log(commands: Commands) -> None:
-    log = add(commands, "log", "look into log files", "Looks into the log directories that brokers write.")
+    log = add(commands, "log", "inspect log files", "Inspects the log directories that brokers write.")
     inner = log.add_subparsers(dest="action", metavar="ACTION", required=True)
     command = add(
         inner,
         "dump",
         "print the batches of a partition's files",
-        "Prints what `kafka-dump-log` prints: one line for each batch, and with --records one for each record.\n\n"
+        "Prints the same as `kafka-dump-log`: one line per batch, and with --records one line per record.\n\n"
         "  brownout log dump store/latest/nodes/n1/data/log-0 --records",
     )
     command.add_argument("directory", type=Path, metavar="DIR", help="a partition's directory, or one segment file")
-    command.add_argument("--records", action="store_true", help="the records as well")
+    command.add_argument("--records", action="store_true", help="print the records, too")
     json_option(command)

@@ -1,4 +1,4 @@
-"""The gate's answer in Markdown, for the page of a job."""
+"""The gate's decision as Markdown, for the summary page of a CI job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_TEXT = 600
 
 
 def in_markdown(result: GateResult) -> str:
-    """A heading, the decision, tables of the runs and of the policy, and what all that was made with."""
+    """A heading, the decision, tables of the runs and of the policy, and the versions that the runs were made with."""
     decision = result.decision
     lines = [
         f"## {_MARKS[decision.verdict]} {_text(result.directory.name)}: {decision.verdict}",
@@ -46,7 +46,7 @@ def _runs(result: GateResult) -> list[str]:
             "" if entry.met else "; ".join(first_reasons(entry.reasons, 3)),
             entry.run,
         )
-        for entry in sorted(result.entries, key=lambda entry: entry.met)  # what was not met comes first
+        for entry in sorted(result.entries, key=lambda entry: entry.met)  # runs that missed their expectation first
     ]
     heads = ("", "cell", "seed", "verdict", "expected", "anomalies", "faults confirmed", "why", "run")
     left_out = [f"... and {len(rows) - _MOST_ROWS} more runs.", ""] if len(rows) > _MOST_ROWS else []
@@ -60,7 +60,7 @@ def _policy(result: GateResult) -> list[str]:
     lines = ["### Policy", ""]
     if report.findings:
         rows = [(_MARKS[finding.verdict], finding.demand, finding.sentence) for finding in report.findings]
-        lines += _table(("", "demand", "what it came to"), rows)
+        lines += _table(("", "demand", "result"), rows)
     signatures = report.signatures
     for title, members in (
         ("New", list(map(str, signatures.new))),
@@ -79,7 +79,7 @@ def _made_with(result: GateResult) -> list[str]:
         f"- Worlds: {_text(', '.join(result.worlds) or 'unknown')}",
         f"- Invocations: {_text(', '.join(result.invocations) or 'none')}",
         *([f"- Superseded: {_text(', '.join(result.superseded))}"] if result.superseded else []),
-        *([f"- Mutants: {killed} of {mutated} cells with mutants were caught as expected"] if mutated else []),
+        *([f"- Mutants: {killed} of {mutated} cells with mutants were killed as expected"] if mutated else []),
         *(f"- Limit: {_text(limit)}" for limit in result.limits),
         f"- Versions: {_text(versions or 'unknown')}",
     ]
@@ -92,5 +92,5 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]
 
 
 def _text(text: str, most: int = _MOST_TEXT) -> str:
-    """On one line, and shown as it is whatever it has in it."""
+    """On one line, escaped, so that Markdown shows it literally."""
     return _SPECIAL.sub(r"\\\1", visible_line(shortened(text, most)))

@@ -1,4 +1,4 @@
-"""`brownout mutants`: the broker's deliberate bugs, and how well campaigns see each in the simulated world."""
+"""`brownout mutants`: lists the broker's deliberate bugs and measures how well campaigns find them in simulation."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
 BEGIN = "<!-- what follows is written by `brownout mutants --seeds FIRST-LAST --write` -->\n"
 END = "<!-- until here -->\n"
-_TOLD = 3  # of a schedule's undecided runs, each with its reason; --json has all
+_TOLD = 3  # undecided runs that are printed per schedule, with reasons; --json has all
 _COLUMNS = ("mutant", "campaign", "killed", "of decided", "unknown", "by", "simulated", "processor")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the table of mutants, or with seeds what came of them. Raises `UsageError`."""
+    """Print the table of mutants, or with `--seeds` the measured results. Raises `UsageError`."""
     from systems.brownout.broker import Brownout
 
     if options.seeds is None:
         if options.names or options.campaign or options.write or options.jobs:
-            raise UsageError("without --seeds FIRST-LAST nothing is run; give it, or leave the other arguments out")
+            raise UsageError("nothing is run without --seeds FIRST-LAST; give it, or leave out the other arguments")
         _list(Brownout.mutants, as_json=options.json)
         return EXIT_PASS
     return _measure(options, Brownout.mutants)
@@ -59,7 +59,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
         wanted = schedules(mutants, options.names, campaigns)
     else:
         wanted, without = all_schedules(mutants, campaigns)
-        if not given:  # what has no schedule of its own is tried under any faults
+        if not given:  # mutants without a campaign of their own are tried under random faults
             others, without = all_schedules({name: mutants[name] for name in without}, [find(GENERAL)])
             wanted += others
 
@@ -69,7 +69,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
         _measure_all(wanted, seeds, options.jobs or os.cpu_count() or 1, results)
     except Interrupted:
         return EXIT_INTERRUPTED
-    finally:  # whatever ended it, what was found is told
+    finally:  # also after an interrupt or error: print the results so far
         _tell([each.to_json() for each in results], without, options)
     if options.write:
         rows = [each.to_json() for each in results]
@@ -80,18 +80,18 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
 def _measure_all(
     wanted: Sequence[MutantSchedule], seeds: Sequence[int], jobs: int, results: list[MutantResult]
 ) -> None:
-    """`results` gets what each schedule came to. Raises as `measure`."""
+    """Append the result of each schedule to `results`. Raises as `measure`."""
     from orchestrator.search.mutation_score import measure
     from orchestrator.search.scratch import scratch
 
-    interrupts = Interrupts(lambda: say("stopping: what was found is told", file=sys.stderr), lambda: None)
+    interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
     with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
         measure(wanted, seeds, results.append, scratch=directory, interrupts=interrupts, jobs=jobs)
 
 
 def exit_code(results: Sequence[MutantResult]) -> int:
-    """Fail when a benign mutant raised an alarm, unknown when nothing is known of some mutant, or nothing was tried;
-    else pass, however often each was killed: that is what the table is for."""
+    """Fail if a benign mutant raised an alarm; unknown if a mutant has no decided run, or nothing was tried; else pass,
+    regardless of how often each was killed: the table shows that."""
     if any(each.benign and each.killed for each in results):
         return EXIT_FAIL
     return EXIT_PASS if results and all(each.decided for each in results) else EXIT_UNKNOWN
@@ -112,7 +112,7 @@ def _tell(results: Sequence[Mapping[str, Any]], without: Mapping[str, str], opti
 
 
 def _named(mutants: Mapping[str, Any]) -> set[str]:
-    """The campaigns that the mutants' own schedules name."""
+    """The campaigns that the mutants name."""
     words = [word.strip(",;.") for mutant in mutants.values() for word in mutant.schedule.split()]
     return {Path(word.removesuffix(".toml")).name for word in words if word.startswith("campaigns/")}
 
@@ -136,15 +136,14 @@ def _seconds(value: float | None) -> str:
 
 
 def with_table(page: str, results: Sequence[Mapping[str, Any]], seeds: str) -> str:
-    """The page with these results in the place that is for them. Raises `UsageError` where it has no such place."""
+    """The page with these results between its markers. Raises `UsageError` if it has no markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise UsageError(f"{PAGE}: the lines {BEGIN.strip()} {END.strip()} are missing, between which the table stands")
+        raise UsageError(f"{PAGE}: the marker lines {BEGIN.strip()} and {END.strip()} of the table are missing")
     lines = [
-        f"Seeds {seeds} of each campaign in the simulated world; killed: the analysis named an anomaly that is "
-        "expected of the mutant",
-        "(95 % Wilson interval, of the runs that were decided); times are medians, without the analysis.",
+        f"Seeds {seeds} of each campaign, in the simulation. Killed: the analysis reported an anomaly that the mutant",
+        "must cause (95 % Wilson interval, of the decided runs). Times are medians without the analysis.",
         "",
         f"| {' | '.join(_COLUMNS)} |",
         f"|{'---|' * len(_COLUMNS)}",

@@ -1,4 +1,4 @@
-"""`brownout nodes`: bring nodes up without a campaign, look at them, enter them, take them down."""
+"""`brownout nodes`: starts nodes without a campaign, shows them, logs in, takes them down."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from orchestrator.nodes.messages import NodesStatus, NodesUp, StartMessage, Stop
 from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
 from orchestrator.running.progress import Progress
 
-_KILLED = "the process that held nodes was killed, and they ended with it; what it left is removed"
+_KILLED = "the process that held the nodes was killed, and the nodes ended with it; the leftovers are removed"
 
 
 def main(options: argparse.Namespace, _: list[str]) -> int:
-    """Dispatch to the action. Raises `UsageError` and `RunError`."""
+    """Run the action; returns the exit code. Raises `UsageError` and `RunError`."""
     registry = Registry()
     if options.action == "up":
         return _up(registry, options)
@@ -61,14 +61,16 @@ def _up(registry: Registry, options: argparse.Namespace) -> int:
 
 
 def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
-    """The world for this machine, and what it needs there. Raises `UsageError`."""
+    """The world for this machine and its requirements. Raises `UsageError`."""
     from orchestrator.nodes.cluster import lab_spec
     from orchestrator.worlds.selection import select_lab
     from systems import load_system
 
     name = options.world or ("inventory" if options.inventory is not None else "auto")
     if name != "inventory" and options.inventory is not None:
-        raise UsageError(f"--inventory {options.inventory}: the {name} world has none; leave out one of the two")
+        raise UsageError(
+            f"--inventory {options.inventory}: the {name} world has no inventory; leave out one of the two"
+        )
     if name == "inventory" and options.inventory is None:
         raise UsageError("the inventory world needs the hosts' names: give --inventory FILE")
     if options.inventory is not None and not options.inventory.exists():
@@ -127,7 +129,7 @@ def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
 
 
 def _ssh(kept: KeptNodes, node: str, argv: list[str]) -> int:
-    """Become the shell, or the command: its terminal, signals and exit code are ours."""
+    """Replace this process by the shell or command, which gets its terminal, signals and exit code."""
     command = client.shell(kept, node, argv[1:] if argv[:1] == ["--"] else argv)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -143,12 +145,12 @@ def _brokers(kept: KeptNodes, action: str) -> int:
         result = client.ask(kept, order, NodesUp, lambda text: progress.say(text, dim=True))
     names = result.nodes
     if action == "stop":
-        print(f"the brokers on {', '.join(names)} are stopped; what they stored stays until {command('nodes', 'down')}")
+        print(f"the brokers on {', '.join(names)} are stopped; their data is kept until {command('nodes', 'down')}")
         return 0
     print(f"bootstrap servers: {result.bootstrap}")
     if kept.plan.sandboxed:
         print(
-            f"these addresses exist only in the nodes' own network; clients run there:\n"
+            f"these addresses exist only in the nodes' network; run clients there:\n"
             f"  {command('nodes', 'ssh', names[0])} -- COMMAND"
         )
     return 0
@@ -162,9 +164,9 @@ def _down(registry: Registry, kept: KeptNodes | None) -> int:
         try:
             client.take_down(registry, kept, lambda text: progress.say(text, dim=True))
         except KeyboardInterrupt:
-            progress.say("not waiting any longer; the nodes are being taken down nevertheless")
+            progress.say("stopped waiting; the nodes are still being taken down")
             raise
-    print("the nodes are down; nothing is left of them")
+    print("the nodes are down; nothing was left behind")
     return 0
 
 

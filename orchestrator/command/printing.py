@@ -1,4 +1,4 @@
-"""Tables and verdicts on standard output; plain where that is not a terminal."""
+"""Prints tables and verdicts on standard output; plain text where it is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MARKS = {"pass": ("✔", "bold green"), "fail": ("✘", "bold red"), "unknown":
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print a line that may hold what others wrote."""
+    """Print a line that may contain text of a user or another program: control characters are made visible."""
     print(visible(text), file=sys.stdout if file is None else file)
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Print rows as a table; lists are joined, other values shown as they are."""
+    """Print rows as a table; lists are joined, other values are printed with `str`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -28,13 +28,13 @@ def show(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) 
     for row in rows:
         table.add_row(*(Text(visible(_cell(row.get(column, "")))) for column in columns))
     console = Console()
-    # Piped into a file or another program a table must not be folded to some terminal's width.
+    # Piped into a file or another program, a table must not be folded to the width of a terminal.
     console = console if console.is_terminal else Console(width=200)
     console.print(table, markup=False)
 
 
 def show_runs(campaign: str, runs: Sequence[Mapping[str, Any]]) -> None:
-    """Print what each run of a campaign came to."""
+    """Print one row per run of a campaign: verdict, expectation, faults."""
     rows = [
         {
             **run,
@@ -48,7 +48,7 @@ def show_runs(campaign: str, runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def verdict_line(verdict: str, reason: str) -> None:
-    """The last word: sign, verdict, reason. Shape and word say the same as the colour."""
+    """Print the final line: sign, verdict, reason. Sign and word carry the same information as the colour."""
     from rich.console import Console
     from rich.text import Text
 

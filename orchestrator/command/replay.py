@@ -1,4 +1,4 @@
-"""`brownout replay`: the same simulated run again, with everything that one may want to see of it."""
+"""`brownout replay`: repeats a simulated run and adds its trace and diagrams."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from orchestrator.search.run_maker import WHERE, Made, Maker, make_to_stay, read
 from orchestrator.search.trace_text import narrate
 from orchestrator.worlds.simulation.world import SUMMARY
 
-_WHY = "replay makes runs of that world again"
+_WHY = "replay repeats runs of this world"
 _SAYS_WHAT_IT_WAS = frozenset({"run.toml", "campaign.toml", SUMMARY})
-"""Of a run's evidence, as the seal names it: of what it was made, by what code, and its digest."""
+"""Keys of the seal for files that describe a run: what it was made from, with which code, and its digest."""
 
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """How the new run relates to the stored one: whether it is `same` (None: nobody can tell), and that in words."""
+    """The new run compared with the stored one. `same` is None if they are not comparable."""
 
     same: bool | None
     text: str
@@ -43,12 +43,12 @@ class ReplayComparison:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Replay a run or a seed. Raises `UsageError`."""
+    """Replay a run or a seed; returns the exit code. Raises `UsageError`."""
     store = Store((options.store or default_store()).resolve())
     planned, before = _wanted(options, store)
     require_simulation(planned.campaign, _WHY)
     with Progress(quiet=options.quiet) as progress:
-        interrupts = Interrupts(lambda: progress.say("stopping in order"), lambda: None)
+        interrupts = Interrupts(lambda: progress.say("stopping"), lambda: None)
         with interrupts.installed():
             maker = Maker(store, progress, interrupts, pictures=True, messages=True)
             made = make_to_stay(store, maker, planned.campaign, planned.cell.name, planned.seed)
@@ -60,19 +60,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _wanted(options: argparse.Namespace, store: Store) -> tuple[PlannedRun, RunDirectory | None]:
-    """What is to be made, and the stored run that it is to be like, if there is one."""
+    """The run to make, and the stored run to compare it with, if there is one."""
     if options.run.isdecimal() and not Path(options.run).is_dir():
         return _of_seed(options, store, int(options.run))
     for name in ("campaign", "cell"):
         if getattr(options, name) is not None:
-            raise UsageError(f"--{name} {getattr(options, name)}: a run knows its own; it is for a bare seed")
+            raise UsageError(
+                f"--{name} {getattr(options, name)}: a stored run defines it; give it with a bare seed only"
+            )
     directory = store.find_run(options.run)
     return stored_plan(directory), directory
 
 
 def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[PlannedRun, RunDirectory | None]:
     if options.campaign is None:
-        raise UsageError(f"{seed}: a seed alone is not a run; say of which campaign: --campaign CAMPAIGN [--cell NAME]")
+        raise UsageError(f"{seed}: a seed needs its campaign: --campaign CAMPAIGN [--cell NAME]")
     campaign = load(find(options.campaign))
     cells = {cell.name: cell for cell in campaign.cells}
     name = options.cell or (next(iter(cells)) if len(cells) == 1 else None)
@@ -83,22 +85,22 @@ def _of_seed(options: argparse.Namespace, store: Store, seed: int) -> tuple[Plan
 
 
 def compare(before: RunDirectory | None, made: Made) -> ReplayComparison:
-    """Whether a run is the same as a stored one, by the digests of all that happened."""
+    """Compare a run with a stored one, by the digests over all events."""
     if before is None:
-        return ReplayComparison(None, "this seed was not run before: there is nothing to compare it with")
+        return ReplayComparison(None, "this seed has no stored run to compare with")
     stored = str(read_summary(before.path).get("digest", ""))
     if not stored or not made.digest:
         which = before if not stored else made.directory
-        return ReplayComparison(None, f"{which.id} broke down before it had a digest: there is nothing to compare")
+        return ReplayComparison(None, f"{which.id} ended before it had a digest, so it is not comparable")
     if stored == made.digest:
         return ReplayComparison(True, f"the same run as {before.id}: digest {made.digest[:16]}...")
     what = f"not the same run as {before.id}: digest {made.digest[:16]}... instead of {stored[:16]}..."
     if changed := [sentence for name, sentence in seal.changed(before.path).items() if name in _SAYS_WHAT_IT_WAS]:
-        return ReplayComparison(None, f"{what} What that one was, nobody knows any more: {'; '.join(changed)}")
+        return ReplayComparison(None, f"{what} The stored run's evidence was changed since: {'; '.join(changed)}")
     then, now = describe(before.path).versions.get("brownout", UNKNOWN), commit()
     if then == now and now != UNKNOWN and not now.endswith(CHANGES):
-        return ReplayComparison(False, f"{what} Both are of commit {now}: something is not decided by the seed")
-    return ReplayComparison(None, f"{what} That was made by commit {then}, this by {now}: other code may do otherwise")
+        return ReplayComparison(False, f"{what} Both are of commit {now}: something does not depend on the seed only")
+    return ReplayComparison(None, f"{what} It was made by commit {then}, this one by {now}: the code differs")
 
 
 def _tell(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:

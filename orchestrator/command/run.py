@@ -1,4 +1,4 @@
-"""`brownout run`."""
+"""`brownout run`: makes the runs of a campaign and decides over them."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from orchestrator.running.runner import (
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, require_machines, select_lab
 
-# Told to the same command in its sandbox: the lab, why it was chosen, and where outside the sandbox begins.
+# The command sets these for its second start, in a sandbox: the lab, why it was chosen, the outer process id.
 _LAB_VARIABLE = "BROWNOUT_LAB"
 _REASON_VARIABLE = "BROWNOUT_LAB_REASON"
 _OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
 _SEEDS = "seeds are whole numbers from 0, below 2^63 - 1"
-_DIGITS = 1000  # of two numbers that are converted at all
+_DIGITS = 1000  # longest seed that is converted to a number
 
 
 def main(options: argparse.Namespace, argv: list[str]) -> int:
-    """Make the runs of a campaign. Raises `UsageError`."""
+    """Make the runs of a campaign; returns the exit code. Raises `UsageError`."""
     campaign = load(find(DEMO if options.campaign is None else options.campaign))
     for seed in options.seed:
         if not 0 <= seed < MAX_SEED:
             raise UsageError(f"--seed {seed}: {_SEEDS}")
     between = seed_range(options.seeds)
     if options.seed and between:
-        check_size(campaign, cells=options.cell, seeds=between)  # before they become a list
-    seeds = [*options.seed, *between] if options.seed else between  # a range alone stays one, however long it is
+        check_size(campaign, cells=options.cell, seeds=between)  # before the range becomes a list
+    seeds = [*options.seed, *between] if options.seed else between  # a range is not expanded: it may be huge
     store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
@@ -71,19 +71,17 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     check_size(campaign, cells=options.cell, seeds=seeds)
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind, options.engine_reason = choose_engine(options.engine, simulated=simulated)
-    find_policy(store.names, None)  # read at the end; what is wrong with it is told now
+    find_policy(store.names, None)  # needed at the end; reports errors in it now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
     if options.resume:
         if options.cell or seeds:
-            raise UsageError("--resume goes on with what was planned then; leave out --cell, --seed and --seeds")
+            raise UsageError("--resume uses the stored plan; leave out --cell, --seed and --seeds")
         invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
     else:
         able = selection.lab.capabilities
         invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
-    # A simulated run takes seconds; pictures of it would take longer, and can be drawn of those that are looked at.
-    engine = Engine(
-        engine_kind, store.root / ".spark" / invocation.stamp, pictures=not (simulated or options.no_pictures)
-    )
+    # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
+    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not (simulated or options.no_plots))
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
     return _make_runs(invocation, store, run_options, options)
 
@@ -93,11 +91,11 @@ def _make_runs(
 ) -> int:
     engine, selection, is_stopped = run_options.engine, run_options.selection, False
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    renew_documents(campaign_dir, store.names)  # whatever ends this process, none of before says pass
+    renew_documents(campaign_dir, store.names)  # if this process is killed, no document of before says pass
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(
-            on_first=lambda: progress.say("stopping in order; once more Ctrl-C stops at once"),
-            on_second=lambda: progress.say("stopping at once"),
+            on_first=lambda: progress.say("stopping; press Ctrl-C again to abort"),
+            on_second=lambda: progress.say("aborting"),
         )
         count = len(invocation.todo)
         progress.say(f"{invocation.campaign.name}: {count} run{'' if count == 1 else 's'}, {selection.lab.name} world")
@@ -112,21 +110,24 @@ def _make_runs(
         except Interrupted:
             engine.abandon()
             is_stopped = True
-    if is_stopped:  # behind the live line, which would break commands that are to be copied
-        with contextlib.suppress(OSError):  # there may be no terminal any more
-            _say_how_to_go_on(invocation, store, _where(options))
+    if is_stopped:  # after the progress line was removed, so that the commands below can be copied
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            _print_how_to_continue(invocation, store, _where(options))
             sys.stderr.flush()
-        os._exit(EXIT_INTERRUPTED)  # at once: a session that is still starting is not waited for
+        os._exit(EXIT_INTERRUPTED)  # does not wait for a Spark session that is still starting
     renew_documents(campaign_dir, store.names)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
     if options.resume and open_stamp(campaign_dir) is not None:
-        say(f"an earlier invocation is not finished: {_go_on(invocation, store, _where(options))}", file=sys.stderr)
+        say(
+            f"an earlier invocation is unfinished: {_resume_command(invocation, store, _where(options))}",
+            file=sys.stderr,
+        )
     return result.decision.exit_code
 
 
 def seed_range(text: str | None) -> range:
-    """The seeds that `FIRST-LAST` means; none for None. Raises `UsageError`."""
+    """The seeds of `FIRST-LAST`; empty for None. Raises `UsageError`."""
     if text is None:
         return range(0)
     match = re.fullmatch(r"(\d+)-(\d+)", text)
@@ -140,11 +141,13 @@ def seed_range(text: str | None) -> range:
 
 
 def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
-    """The inventory that was asked for, on the command line or by the campaign. Raises `UsageError`."""
+    """The inventory from the command line or the campaign. Raises `UsageError`."""
     world = _wanted_world(options, campaign)
     if world != "inventory":
         if options.inventory is not None:
-            raise UsageError(f"--inventory {options.inventory}: the {world} world has none; leave out one of the two")
+            raise UsageError(
+                f"--inventory {options.inventory}: the {world} world has no inventory; leave out one of the two"
+            )
         return None
     given = options.inventory
     require_machines("the inventory world")
@@ -165,7 +168,7 @@ def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:
 
 
 def _where(options: argparse.Namespace) -> list[str]:
-    """The options that ask for another world than the campaign's, as they are to be given again."""
+    """The options on the command line that select the world, for the command that resumes or replays."""
     world = ["--world", options.world] if options.world else []
     return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
 
@@ -173,10 +176,10 @@ def _where(options: argparse.Namespace) -> list[str]:
 def _choose_lab(
     name: str, campaign: Campaign, spec: LabSpec, argv: list[str], options: argparse.Namespace
 ) -> Selection:
-    """The lab for this machine; enters the sandbox that it needs by starting this very command again in there.
+    """The lab for this machine. If it needs a sandbox, replaces this process by the same command inside the sandbox.
 
-    Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inflict, and when what the
-    lab needs is neither there nor to be had; `InputError` when that is so of the systems under test.
+    Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inject, or when the lab
+    lacks something that cannot be installed; `InputError` when a system under test lacks something.
     """
     from orchestrator.machine import sandbox
 
@@ -201,23 +204,23 @@ def _choose_lab(
 
 
 def _shell_prefix() -> str:
-    """What a person outside of our sandbox puts before a command that is to run in it."""
+    """What a user outside of the sandbox puts before a command that must run inside."""
     outside = os.environ.get(_OUTSIDE_VARIABLE)
-    # The sandbox's first process is the last one that its outer parent has started.
+    # The sandbox's first process is the newest child of its outer parent.
     return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
 
 
-def _say_how_to_go_on(invocation: CampaignInvocation, store: Store, where: list[str]) -> None:
+def _print_how_to_continue(invocation: CampaignInvocation, store: Store, where: list[str]) -> None:
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     say(
-        f"brownout: stopped; nothing is left running, and what was recorded is in {campaign_dir}\n"
-        f"  judge what there is:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
-        f"  go on:                {_go_on(invocation, store, where)}",
+        f"brownout: stopped; all processes have ended, and the recorded files are in {campaign_dir}\n"
+        f"  analyze the last run:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
+        f"  continue:              {_resume_command(invocation, store, where)}",
         file=sys.stderr,
     )
 
 
-def _go_on(invocation: CampaignInvocation, store: Store, where: list[str]) -> str:
+def _resume_command(invocation: CampaignInvocation, store: Store, where: list[str]) -> str:
     elsewhere = [] if store.root == default_store().resolve() else ["--store", str(store.root)]
     return command("run", shown(invocation.campaign.path), "--resume", *elsewhere, *where)
 

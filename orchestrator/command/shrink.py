@@ -1,4 +1,4 @@
-"""`brownout shrink`: the smallest campaign of steps that still shows what a simulated run has shown."""
+"""`brownout shrink`: reduces a failed simulated run to the smallest campaign of steps that still shows its anomaly."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ from orchestrator.search.trials import Budget, SpentError, Trials
 from orchestrator.worlds.selection import WORLD_NAMES, lab_named
 
 CONFIRMED_BY: Final = 10
-"""Other seeds with which the result is run at the end, to say how surely it shows the anomaly."""
+"""Further seeds for the final check of the result: the share that shows the anomaly is reported."""
 SUFFIX: Final = "-shrunk"
-UNFINISHED: Final = (
-    "No run of it came to its end, before anything was taken away either: what is broken keeps it from that."
-)
+UNFINISHED: Final = "No run of it finished, not even the unreduced one: the failure prevents that."
 _INTERRUPTED: Final = "interrupted"
 
 
 @dataclass(frozen=True)
 class ShrinkResult:
-    """`document`: the smallest that was found. `ended`: why the search was over. `shown`, `tried`: of how many seeds
-    that had no part in choosing it it shows the anomaly. `undecided`: of each run that nobody could judge, and that
-    counted as one that does not show it, why."""
+    """The result of a search. `document`: the smallest campaign that was found. `ended`: why the search ended. `tried`:
+    the number of seeds of the final check, which the search did not use; `shown`: how many of them show the anomaly.
+    `undecided`: the reason of each run that was not decided; such runs count as not showing the anomaly."""
 
     document: Document
     ended: str
@@ -51,20 +49,20 @@ class ShrinkResult:
     tried: int = 0
     undecided: tuple[str, ...] = ()
     to_the_end: bool = True
-    """Whether its runs come to their end: else what is broken keeps them from it, as it did the whole."""
+    """Whether runs of the document finish. Otherwise the failure prevents that, as in the unreduced run."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Shrink a run. Raises `UsageError`."""
+    """Shrink a run; returns the exit code. Raises `UsageError`."""
     store = Store((options.store or default_store()).resolve())
     directory, budget = store.find_run(options.run), Budget.of(options.budget)
     plan = stored_plan(directory)
-    require_simulation(plan.campaign, "shrink makes runs of that world")
+    require_simulation(plan.campaign, "shrink makes runs of this world")
     anomaly = _anomaly(directory, plan, options.anomaly)
     output = (options.output or directory.path / "shrunk.toml").resolve()
     _require_writable(output)
     whole = whole_document(directory, plan, anomaly)
-    whole.campaign(output)  # what cannot be written down as a campaign is told before the search
+    whole.campaign(output)  # raises before the search if the run cannot be written as a campaign
     with Progress(quiet=options.quiet) as progress, scratch(store) as place:
         result = _search(whole, plan, anomaly, budget, place, progress, options.tries)
     if isinstance(result, str):
@@ -77,7 +75,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _require_writable(output: Path) -> None:
-    """Raise `UsageError` for what no file can be written to: before the search, not after it."""
+    """Raise `UsageError` if `output` is not writable: before the search, not after it."""
     is_new = not output.exists()
     try:
         output.open("ab").close()
@@ -88,14 +86,14 @@ def _require_writable(output: Path) -> None:
 
 
 def _anomaly(directory: RunDirectory, plan: PlannedRun, asked: str | None) -> str:
-    """What has to stay: what was asked for, else what is expected of the cell, else what was named first."""
+    """The anomaly to keep: the given one, else the one that the cell expects, else the first in the verdict."""
     try:
         found = read_made(directory).anomalies
     except (OSError, ValueError) as error:
         judge = command("analyze", str(shortest(directory.path)))
-        raise UsageError(f"{directory.id}: it has no verdict that can be read; judge it first: {judge}") from error
+        raise UsageError(f"{directory.id}: it has no readable verdict; analyze it first: {judge}") from error
     if not found:
-        raise UsageError(f"{directory.id}: no anomaly was found in it: there is nothing that could be kept")
+        raise UsageError(f"{directory.id}: its verdict has no anomaly, so there is nothing to reproduce")
     wanted = asked or (plan.cell.expect.anomaly if plan.cell.expect.anomaly in found else found[0])
     if wanted not in found:
         raise UsageError(f"--anomaly {wanted}: {directory.id} does not show it; it shows {', '.join(found)}")
@@ -103,22 +101,23 @@ def _anomaly(directory: RunDirectory, plan: PlannedRun, asked: str | None) -> st
 
 
 def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> Document:
-    """A stored run as a campaign of steps, before anything is taken from it. Raises `UsageError`."""
+    """A stored run as a campaign of steps, before any reduction. Raises `UsageError`."""
     steps: list[StepTable]
     if plan.campaign.nemesis.kind == "steps":
         steps = tomllib.loads(plan.campaign.text)["nemesis"]["step"]
     else:
         steps = steps_of(inflictions_of(directory.path), plan.campaign.topology.names)
     cell = replace(plan.cell, expect=Expectation("fail", anomaly))
-    description = f"What is left of {directory.id} when all is taken away that {anomaly} does not need"
+    description = f"Reduced from {directory.id}: the part that {anomaly} needs"
     return document_of(plan.campaign, cell, plan.seed, steps, suffix=SUFFIX, description=description)
 
 
 def _search(
     whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
 ) -> ShrinkResult | str:
-    """The best that the budget or the user allows; in words why there is none. Runs are made in `place`."""
-    interrupts = Interrupts(lambda: progress.say("stopping: the smallest so far is kept"), lambda: None)
+    """The best result within the budget, until the user interrupts; or the reason why there is no result. Runs are
+    made in the directory `place`."""
+    interrupts = Interrupts(lambda: progress.say("stopping; the smallest campaign so far is kept"), lambda: None)
     with interrupts.installed():
         maker = Maker(Store(place), Progress(quiet=True), interrupts)
         trials = Trials(
@@ -130,7 +129,7 @@ def _search(
             tries=tries,
             heard=lambda smaller, spent: progress.say(f"{spent}: {size_of(smaller)}"),
         )
-        ended = "nothing more can be taken away"
+        ended = "nothing more can be removed"
         try:
             if not trials(whole):
                 return _not_shown(anomaly, tries, trials.undecided)
@@ -146,25 +145,25 @@ def _search(
             return replace(result, undecided=tuple(trials.undecided))
     if ended == _INTERRUPTED:
         return ended
-    return f"{ended} before it was known whether it comes to {anomaly} as a campaign of steps; give more --budget"
+    return f"{ended} before {anomaly} was reproduced by a campaign of steps; give a larger --budget"
 
 
 def _not_shown(anomaly: str, tries: int, undecided: Sequence[str]) -> str:
     if undecided:
         return (
-            f"whether it comes to {anomaly} as a campaign of steps nobody can tell: of {tries} seeds none shows it, "
-            f"and {len(undecided)} could not be judged: {undecided[0]}"
+            f"it is undecided whether a campaign of steps reproduces {anomaly}: of {tries} seeds no run shows it, "
+            f"and {len(undecided)} were not decided: {undecided[0]}"
         )
     return (
-        f"as a campaign of steps it does not come to {anomaly} with {tries} seeds, so nothing can be taken from it; "
-        "another run of it, or more --tries, may do"
+        f"as a campaign of steps it does not reproduce {anomaly} with {tries} seeds, so it cannot be reduced; "
+        "another run of it or more --tries may help"
     )
 
 
 def _confirmed(result: ShrinkResult, trials: Trials, progress: Progress, first: int) -> ShrinkResult:
-    """With how often seeds from `first` on, by which nothing was chosen, show the anomaly; what an interruption leaves
-    is not."""
-    progress.say(f"running what is left with {CONFIRMED_BY} other seeds")
+    """Add how many of the seeds from `first` on show the anomaly; the search did not use these seeds. An interruption
+    leaves the counts as they are."""
+    progress.say(f"running the result with {CONFIRMED_BY} other seeds")
     try:
         shows = [trials.shows(result.document, first + number, free=True) for number in range(CONFIRMED_BY)]
     except Interrupted:
@@ -173,7 +172,7 @@ def _confirmed(result: ShrinkResult, trials: Trials, progress: Progress, first: 
 
 
 def size_of(document: Document) -> str:
-    """How large a campaign is, in words."""
+    """The size of a campaign, in words."""
     load = document.workload
     clients = ", ".join(f"{load[key]} {key}" for key in ("producers", "consumers", "members") if key in load)
     waits = sum(float(step.get("seconds", 0)) for step in document.steps)
@@ -182,12 +181,12 @@ def size_of(document: Document) -> str:
 
 
 def _comment(directory: RunDirectory, anomaly: str, result: ShrinkResult, output: Path) -> str:
-    surely = f"{result.shown} of {result.tried} other seeds show it in the simulated world." if result.tried else ""
+    surely = f"{result.shown} of {result.tried} other seeds show it in the simulation." if result.tried else ""
     return "\n".join(
         filter(
             None,
             (
-                f"The smallest that was found of {directory.id} that still comes to {anomaly}",
+                f"The smallest campaign found that reproduces {anomaly} of {directory.id}",
                 f"({size_of(result.document)}; {result.ended}). {surely}".rstrip(),
                 "" if result.to_the_end else UNFINISHED,
                 f"Run it with: {command('run', shown(output), '--world', 'simulation')}",
@@ -197,7 +196,7 @@ def _comment(directory: RunDirectory, anomaly: str, result: ShrinkResult, output
 
 
 def _worlds_of(campaign: Campaign) -> list[str]:
-    """The worlds that have all that a campaign needs."""
+    """The worlds that can run a campaign."""
     if campaign.topology.filesystem == STRICT:
         return [SIMULATION]
     needs = campaign.nemesis.needs
@@ -228,10 +227,10 @@ def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, bud
     say(f"before: {size_of(whole)}")
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
-        say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulated world")
+        say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulation")
     if not result.to_the_end:
         say(UNFINISHED)
     if result.undecided:
         count = len(result.undecided)
-        say(f"{count} of the runs could not be judged, and count as not showing it; the last: {result.undecided[-1]}")
-    say(f"campaign: {shortest(output)}; worlds that have what it needs: {', '.join(worlds)}")
+        say(f"{count} runs were undecided and count as not showing it; the last: {result.undecided[-1]}")
+    say(f"campaign: {shortest(output)}; worlds that can run it: {', '.join(worlds)}")

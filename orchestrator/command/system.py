@@ -1,4 +1,4 @@
-"""`brownout system`: which systems can be tested, their files, and the locks of these."""
+"""`brownout system`: lists systems under test, fetches their files, writes lock files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYSTEMS = catalog.SYSTEMS
 
 
 def main(options: argparse.Namespace) -> int:
-    """Dispatch to the action. Raises `InputError`."""
+    """Run the action; returns the exit code. Raises `InputError`."""
     if options.action == "list":
         return _list(as_json=options.json)
     if options.action == "show":
@@ -115,7 +115,7 @@ def _fetch(name: str, version: str, *, as_json: bool) -> int:
         content = {"name": name, "version": version, "directory": str(directory), "was_there": was_there}
         print(json.dumps(content, indent=1))
         return EXIT_PASS
-    before = "is there already" if was_there else "is there"
+    before = "was fetched before" if was_there else "is fetched"
     print(f"{name} {version} {before}: {_shown(directory)}, {len(lock.files)} files, {lock.size / 1e6:.1f} MB")
     return EXIT_PASS
 
@@ -126,7 +126,7 @@ def _lock(options: argparse.Namespace) -> int:
     _get_maven()
     with Progress() as progress:
         progress.run(f"{options.name} {options.version}")
-        progress.phase("asking Maven what is needed")
+        progress.phase("resolving with Maven")
         files = lock_making.resolve(coordinates, options.without, progress.phase)
     left_out = [word for pattern in options.without for word in ("--without", pattern)]
     command = shlex.join(

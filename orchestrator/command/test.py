@@ -3,8 +3,9 @@
 Theory of operation. On Linux this process adopts the orphans of everything below it (`PR_SET_CHILD_SUBREAPER`) and
 waits for pytest with `waitpid(-1)`, which also reaps adopted processes as they end. An interrupt is passed on to
 pytest as SIGINT, so that fixtures are torn down. When pytest has ended, by itself, by an interrupt or killed, each
-process that is still below this one is a child of it: it gets SIGTERM, and SIGKILL after a grace period, until there
-is none.
+pytest as SIGINT, so that fixtures are torn down. When pytest has ended (normally, interrupted or killed), every
+remaining process below this one is a child of it: it gets SIGTERM, and SIGKILL after a grace period, until no child
+is left.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     in an installed package, which has no tests.
     """
     if is_installed():
-        raise UsageError("the tests come with a checkout, not with the installed package: run ./brownout test there")
+        raise UsageError("the tests are in the checkout, not in the installed package: run ./brownout test there")
     given = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     if given and options.tier != "quick":
         raise UsageError(f"test: --{options.tier} takes no arguments for pytest; leave one of the two out")
@@ -120,7 +121,7 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
 
 
 def _end_children() -> None:
-    """End all children. The children of each become children of this process, so that none is missed."""
+    """End all children. When a child ends, its children become children of this process, so none is missed."""
     deadline = time.monotonic() + GRACE_S
     signalled: set[int] = set()
     while children := _children():

@@ -250,7 +250,7 @@ def test_it_tells_its_version_and_what_the_machine_can_run(installed: Installed)
 def test_tests_come_with_a_checkout(installed: Installed) -> None:
     refused = installed("test")
     assert refused.returncode == 64
-    assert "the tests come with a checkout" in refused.stderr
+    assert "the tests are in the checkout" in refused.stderr
 
 
 def test_packages_are_installed_by_the_script_that_came_along(installed: Installed) -> None:

@@ -148,6 +148,6 @@ def make(name: str, directory: Path) -> Path:
     file = directory / f"{name}.toml"
     file.write_text(BASES[name])
     store = ["--store", str(directory / "store")]
-    main(["run", str(file), *store, "--engine", "in-process", "--no-pictures", "--quiet"])
+    main(["run", str(file), *store, "--engine", "in-process", "--no-plots", "--quiet"])
     (run,) = [path.parent for path in (directory / "store" / name).glob("*/run.toml")]
     return run

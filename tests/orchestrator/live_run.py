@@ -31,7 +31,7 @@ class LiveRun:
         self.store = directory / "store"
         campaign = directory / "live.toml"
         campaign.write_text(LIVE.format(world=world, duration_s=duration_s) + more)
-        words = ["run", str(campaign), "--store", str(self.store), "--engine", "in-process", "--no-pictures", "--quiet"]
+        words = ["run", str(campaign), "--store", str(self.store), "--engine", "in-process", "--no-plots", "--quiet"]
         self.process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stdout=subprocess.DEVNULL)
 
     def journal(self) -> list[dict[str, Any]]:

@@ -192,7 +192,7 @@ def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: 
         answer = ask(*words)
         assert answer.code == 64
         assert answer.err.count("Is a directory") == 1
-        assert "where you may write" in answer.err
+        assert "where you can write" in answer.err
 
 
 def test_what_a_broker_prints_is_shown_and_not_obeyed(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from orchestrator.command.line import main
 from orchestrator.worlds.namespaces.requirements import missing
 from tests.orchestrator.live_run import LiveRun
 
-UNDRAWN = ("--engine", "in-process", "--no-pictures", "--quiet")
+UNDRAWN = ("--engine", "in-process", "--no-plots", "--quiet")
 ALIEN = """
 name = "alien"
 [topology]
@@ -44,7 +44,7 @@ def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
     journal = next((tmp_path / "store" / "alien").glob("*/history/journal.jsonl")).read_text()
     assert "n2: the service has ended by itself" in journal
     assert "not within" not in journal
-    assert not (verdict_file.parent / "plots").exists(), "no pictures were asked for"
+    assert not (verdict_file.parent / "plots").exists(), "--no-plots was given"
 
 
 MORTAL = """

@@ -165,7 +165,7 @@ def test_ctrl_c_ends_the_campaign_at_every_stage_of_set_up(tmp_path: Path, world
     campaign, store = tmp_path / "asked.toml", tmp_path / "store"
     campaign.write_text(CAMPAIGN.format(world=world))
     cleanup = f"orchestrator.worlds.{world}.world.{world.title()}World.down"
-    words = ["run", str(campaign), "--seeds", "1-3", "--store", str(store), "--engine", "in-process", "--no-pictures"]
+    words = ["run", str(campaign), "--seeds", "1-3", "--store", str(store), "--engine", "in-process", "--no-plots"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, stage.format(world=world, World=world.title()), way, cleanup, *words],
         capture_output=True,

@@ -140,7 +140,7 @@ def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None
         (["explore", "demo", "--first", str(1 << 63)], "seeds are whole numbers from 0, below 2^63 - 1"),
         (["run", "--cell", "x", "--dry-run"], "there is no cell 'x'"),
         (["run", "--world", "moon"], "argument --world: 'moon' is not known"),
-        (["run", "--inventory", "x", "--world", "process"], "--inventory x: the process world has none"),
+        (["run", "--inventory", "x", "--world", "process"], "--inventory x: the process world has no inventory"),
         (["run", "--world", "inventory"], "give --inventory FILE, or inventory = in [topology]"),
         (["run", "--inventory", "nowhere.yml"], "nowhere.yml: there is no such inventory"),
         (["frobnicate"], "argument COMMAND: 'frobnicate' is not known"),

@@ -539,7 +539,7 @@ def test_a_part_of_the_campaign_is_said_to_be_one(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store")
     campaign.made(seeds=[1])
     assert decided(campaign.path).json["whole"] is False
-    assert "none of them of the whole campaign" in ask("gate", campaign.path).out
+    assert "all of them partial" in ask("gate", campaign.path).out
 
 
 def _plan_truncated(plan: Path) -> None:
@@ -635,7 +635,7 @@ def test_a_link_to_a_campaign_that_is_gone_is_unknown(campaign: StoredCampaign, 
         shutil.rmtree(campaign.path)
     answer = ask("gate", campaign.store, "--json")
     assert answer.code == 2
-    assert "demo is a link to /nonexistent, which is not there" in answer.json["reason"]
+    assert "demo is a link to /nonexistent, which is missing" in answer.json["reason"]
     assert "latest" not in answer.json["reason"]
 
 
@@ -730,7 +730,7 @@ def test_the_latest_is_one_run(campaign: StoredCampaign) -> None:
 def test_what_is_none_of_these_is_wrong_usage(tmp_path: Path) -> None:
     answer = ask("gate", tmp_path)
     assert answer.code == 64
-    assert "is neither a run nor a campaign nor a store" in answer.err
+    assert "is not a run, a campaign or a store" in answer.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -739,14 +739,14 @@ def test_a_store_that_cannot_be_written_is_decided_over(campaign: StoredCampaign
     answer = ask("gate", campaign.path)
     os.chmod(campaign.path, 0o755)
     assert answer.code == 0
-    assert "are as they were: Permission denied" in answer.err
+    assert "were not updated: Permission denied" in answer.err
 
 
 def test_documents_that_cannot_be_written_do_not_change_the_answer(campaign: StoredCampaign) -> None:
     (campaign.path / "summary.json.tmp").mkdir()
     answer = ask("gate", campaign.path)
     assert answer.code == 0
-    assert "are as they were" in answer.err
+    assert "were not updated" in answer.err
 
 
 def test_a_failed_run_says_in_every_document_what_is_undecided_besides(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_without_a_directory_it_makes_one(tmp_path: Path, monkeypatch: pytest.Mo
 def test_it_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "client.py").write_text("mine")
     assert main(["init", str(tmp_path)]) == 64
-    assert "client.py is there already" in capsys.readouterr().err
+    assert "client.py exists already" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("client.py", "mine")]
 
 
@@ -86,5 +86,5 @@ def test_a_directory_whose_name_is_no_text_is_told_and_not_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / "\udcff")]) == EXIT_USAGE
-    assert "its name is no UTF-8; name another directory" in capsys.readouterr().err
+    assert "its name is not valid UTF-8; name another directory" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -75,7 +75,7 @@ def test_nodes_are_brought_up_used_and_taken_down(nodes: Nodes) -> None:
 
     nodes.must("stop")
     assert nodes.broker_pids() == [None] * 3
-    assert "nothing is left" in nodes.must("down")
+    assert "nothing was left behind" in nodes.must("down")
     assert nodes.sets() == []
     assert nodes.wait_until_gone() == []
     assert json.loads(nodes.must("status", "--json")) == {"state": "none", "nodes": []}

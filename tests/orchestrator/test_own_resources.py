@@ -33,7 +33,7 @@ rate = 100
 """
 IN_SMALL_STORE = """
 mount -t tmpfs -o size={size},mode=755 tmpfs {store} || exit 99
-{python} -m orchestrator run {campaign} --store {store} --engine in-process --no-pictures --quiet
+{python} -m orchestrator run {campaign} --store {store} --engine in-process --no-plots --quiet
 code=$?
 cp {store}/small/*/verdict.json {kept}
 exit $code

@@ -33,7 +33,7 @@ def test_the_mutant_is_caught_and_the_fix_holds(campaign: str, tmp_path: Path) -
 
 def run(campaign: str, store: Path) -> subprocess.CompletedProcess[str]:
     """In a process of its own: it becomes a sandbox."""
-    words = ["run", campaign, "--store", str(store), "--engine", "in-process", "--no-pictures"]
+    words = ["run", campaign, "--store", str(store), "--engine", "in-process", "--no-plots"]
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *words],
         cwd=ROOT,

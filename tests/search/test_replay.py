@@ -92,7 +92,7 @@ def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
     (stored.path / "simulation.json").write_text(content)
     capsys.readouterr()
     assert replay(tmp_path, str(stored.path)) == 2
-    assert "broke down before it had a digest" in json.loads(capsys.readouterr().out)["comparison"]
+    assert "ended before it had a digest" in json.loads(capsys.readouterr().out)["comparison"]
 
 
 def test_a_run_that_comes_out_otherwise_is_told(
@@ -110,7 +110,7 @@ def test_a_run_that_comes_out_otherwise_is_told(
     assert code == (2 if made_by.endswith("+changes") else 1)
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "another")
     assert replay(tmp_path, str(stored.path)) == 2
-    assert "other code may do otherwise" in json.loads(capsys.readouterr().out)["comparison"]
+    assert "the code differs" in json.loads(capsys.readouterr().out)["comparison"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_run_that_was_changed_since_accuses_nobody(
     assert replay(tmp_path, str(stored.path)) == 2
     told = json.loads(capsys.readouterr().out)
     assert told["same"] is None
-    assert f"nobody knows any more: {name} was " in told["comparison"]
+    assert f"evidence was changed since: {name} was " in told["comparison"]
 
 
 def test_what_cannot_be_read_beside_a_run_is_not_needed_for_it(stored: SimulatedRun, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
     [
         (["7"], "--campaign"),
         (["7", "--campaign", str(BOUNCE)], "--cell"),
-        (["latest", "--cell", "mutated"], "a run knows its own"),
+        (["latest", "--cell", "mutated"], "a stored run defines it"),
         (["nowhere"], "neither a directory nor a run"),
     ],
 )

@@ -279,7 +279,7 @@ def test_seeds_that_chose_the_result_do_not_confirm_it(bounced: SimulatedRun, fa
 @pytest.mark.parametrize(
     ("words", "stops_at", "code", "told"),
     [
-        (["--budget", "1"], -1, 2, "the budget is used up before it was known whether it comes to"),
+        (["--budget", "1"], -1, 2, "the budget is used up before"),
         (["--budget", "9"], 1, 130, "interrupted; nothing was written"),
     ],
 )
@@ -297,8 +297,8 @@ def test_why_there_is_no_result_is_told_as_it_is(
 @pytest.mark.parametrize(
     ("verdict", "told"),
     [
-        ("pass", "as a campaign of steps it does not come to"),
-        ("unknown", "none shows it, and 2 could not be judged: seed 2: the disk is full"),
+        ("pass", "as a campaign of steps it does not reproduce"),
+        ("unknown", "no run shows it, and 2 were not decided: seed 2: the disk is full"),
     ],
 )
 def test_whether_it_does_not_come_to_it_or_nobody_can_tell_is_told(
@@ -325,7 +325,7 @@ def test_what_is_interrupted_keeps_the_smallest_so_far(
 @pytest.mark.parametrize(
     ("spoil", "words", "complaint"),
     [
-        ("verdict.json", [], "has no verdict that can be read; judge it first: "),
+        ("verdict.json", [], "has no readable verdict; analyze it first: "),
         ("", ["--output", "{run}"], "Is a directory; give another file with --output"),
         ("", ["--output", "{run}/none/x.toml"], "No such file or directory"),
         ("", ["--tries", "0"], "'0' is not a number of at least 1"),
@@ -364,5 +364,5 @@ def test_a_run_without_a_verdict_is_to_be_judged_first(
 def test_what_shows_nothing_cannot_be_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulate(campaign("bounce-unseen"), tmp_path, cell="fixed", seeds=[2])
     assert main(["shrink", "latest", "--store", str(tmp_path)]) == 64
-    assert "no anomaly was found" in capsys.readouterr().err
+    assert "its verdict has no anomaly" in capsys.readouterr().err
     assert main(["shrink", "latest", "--store", str(tmp_path), "--budget", "x"]) == 64
