@@ -28,6 +28,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "unfenced": (),
     "left_without_consent": (),
     "setting_overruled": ("key", "own", "cluster"),
+    "broker_ended": ("broker", "broker_epoch"),
     "broker_gone": ("broker", "broker_epoch"),
     # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
     # fencing_refused: the session had expired, and begins anew.

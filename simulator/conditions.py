@@ -27,6 +27,9 @@ class Conditions:
     """How long until a machine that is switched off is found to be so (nobody answers ARP)."""
     reset_after_partition: float = 0.1
     """How often a connection that stalled in a partition is reset when it heals, as a firewall in between would."""
+    deaths_end_in_order: bool = False
+    """Whether the kernel ends the connections of a dead process in order where it had read all input, as Linux does;
+    else it resets them, as Linux does where some input was unread."""
     sync_latency_s: tuple[float, float] = (0.000_3, 0.002)
     sync_spike_probability: float = 0.01
     sync_spike_s: tuple[float, float] = (0.010, 0.080)

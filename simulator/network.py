@@ -28,7 +28,7 @@ from simulator.conditions import Conditions
 from simulator.host import CURRENT_HOST, HostContext
 from simulator.loop import VirtualLoop
 from simulator.network_interface import Disturbance, Outlet
-from simulator.transport import Pipe, SimulatedListener, SimulatedTransport
+from simulator.transport import END, Pipe, SimulatedListener, SimulatedTransport
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 EPHEMERAL = 32_768
@@ -192,11 +192,15 @@ class SimulatedNetwork:
                     self._retransmit(pipe, since)
 
     def process_died(self, host: HostContext) -> None:
-        """The kernel closes what a process had open: listeners vanish, peers get a reset."""
+        """The kernel closes what a process had open: listeners vanish, peers get a reset or an end in order."""
         self._forget_servers(host)
         for transport in self._of(host):
+            in_order = self.conditions.deaths_end_in_order and not transport.has_unread
             transport.vanish()
-            self.send_reset(transport.address, transport.pipe_out)
+            if in_order:
+                transport.pipe_out.send(END)
+            else:
+                self.send_reset(transport.address, transport.pipe_out)
 
     def power_lost(self, host: HostContext | None, address: str) -> None:
         """Nothing more comes from a machine, and nothing answers there, until `power_restored`."""

@@ -227,6 +227,11 @@ class SimulatedTransport(asyncio.Transport):
         protocol.connection_made(self)
         self.wake()
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that the process has not read."""
+        return self._pipe_in.waits
+
     def vanish(self) -> None:
         """The process or the machine is gone: nothing is called any more."""
         self.connected = False

@@ -203,6 +203,14 @@ class ActiveController:
         term.sessions.end_with_lease(broker_id)
         self._schedule(term)
 
+    def broker_ended(self, broker_id: int, broker_epoch: int) -> None:
+        """This registration of a broker holds no lease any more, as its process has ended: it is fenced at once."""
+        term, broker = self._term, self._image.brokers.get(broker_id)
+        if term is None or term.operations.closed or broker is None or broker.epoch != broker_epoch:
+            return
+        if term.sessions.is_open(broker_id):
+            self._fence(term, broker_id)
+
     def broker_acts(self, broker_id: int, broker_epoch: int, metadata_offset: int) -> None:
         """This registration of a broker acts on the metadata log up to an offset."""
         self._activation.heard(broker_id, broker_epoch, metadata_offset)

@@ -171,6 +171,7 @@ class BrokerNode:
             response_max_bytes=max(config.socket_request_max_bytes, 2 * METADATA_BATCH_BYTES),
             to_brokers=self._security.approach(config.inter_broker_listener.protocol),
             to_controllers=self._security.approach(config.controller_protocol),
+            before_heartbeats_end=self.lease.give_up,
         )
 
     def _quorum(self, disk: Disk, rng: random.Random, mutants: Mutants) -> QuorumRunner:

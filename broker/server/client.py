@@ -33,6 +33,7 @@ Local = Callable[[Message, int], Awaitable[Message]]
 
 _INT32 = Struct(">i")
 _UNSENT_IS_DISCARDED = Struct("ii").pack(1, 0)  # struct linger: on, and for no time
+HEARTBEATS = "registration"
 _PURPOSES = {
     ApiKey.VOTE: "quorum",
     ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
@@ -42,9 +43,11 @@ _PURPOSES = {
     ApiKey.FETCH: "replica",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "replica",
     ApiKey.ALTER_PARTITION: "partitions",
-    ApiKey.BROKER_REGISTRATION: "registration",
-    ApiKey.BROKER_HEARTBEAT: "registration",
+    ApiKey.BROKER_REGISTRATION: HEARTBEATS,
+    ApiKey.BROKER_HEARTBEAT: HEARTBEATS,
 }
+_ENDED = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError, TimeoutError)
+"""With these errors the kernel has given the connection up already."""
 
 
 _CONTROLLERS_ASKED = frozenset(
@@ -66,8 +69,11 @@ _CONTROLLERS_ASKED = frozenset(
 class PeerConnection(asyncio.BufferedProtocol):
     """One open connection to a peer. Answers are matched to requests by correlation id."""
 
-    def __init__(self, response_max_bytes: int) -> None:
+    def __init__(self, response_max_bytes: int, on_closed_here: Callable[[], None] | None = None) -> None:
+        """`on_closed_here`: called before this side ends the connection in order (see `connection_lost`)."""
         self.answered = False
+        self._on_closed_here = on_closed_here
+        self._is_ended = False  # by the peer, or by a reset of this side: closing it then ends nothing in order
         self._loop = asyncio.get_running_loop()
         self._input = FrameBuffer(response_max_bytes, Unlimited(), minimum=4)
         self._input.make_room()
@@ -91,10 +97,14 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._believed_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
 
     def retire(self) -> None:
-        """Send no further request; close once the pending ones are answered."""
+        """Send no further request; close once the pending ones are answered. A connection of heartbeats is reset instead:
+        its orderly end means that this process is gone."""
         self._retired = True
         if self._transport is not None and not self._waiting:
-            self._transport.close()
+            if self._on_closed_here is not None:
+                self.drop("another connection has taken its place")
+            else:
+                self._transport.close()
 
     @property
     def is_open(self) -> bool:
@@ -117,7 +127,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         except FrameError as error:
             self.drop(str(error))
 
+    def eof_received(self) -> None:
+        self._is_ended = True
+
     def connection_lost(self, exc: Exception | None) -> None:
+        """The event loop calls this before it closes the socket. If the kernel still has the connection, closing it
+        sends the peer an orderly end (FIN): `on_closed_here` comes first."""
+        if self._on_closed_here is not None and not self._is_ended and not isinstance(exc, _ENDED):
+            self._on_closed_here()
         self._transport = None
         reason = f"{self._reason}: {exc}" if exc else self._reason
         for future in self._waiting.values():
@@ -181,6 +198,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """
         self._reason = reason
         if self._transport is not None:
+            self._is_ended = True
             sock = self._transport.get_extra_info("socket")
             if sock is not None:  # the simulator's connections have none
                 with suppress(OSError):  # closed already
@@ -207,8 +225,16 @@ class PeerConnection(asyncio.BufferedProtocol):
 class Link:
     """The connection to one peer for one purpose; reconnects with growing pauses while that fails."""
 
-    def __init__(self, name: str, address: Address, response_max_bytes: int, approach: Approach) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        response_max_bytes: int,
+        approach: Approach,
+        on_closed_here: Callable[[], None] | None = None,
+    ) -> None:
         self.name = name
+        self._on_closed_here = on_closed_here
         self._approach = approach
         self.address = address
         self._response_max_bytes = response_max_bytes
@@ -262,7 +288,9 @@ class Link:
             await asyncio.sleep(self._not_before - loop.time())
         try:
             _, connection = await loop.create_connection(
-                lambda: PeerConnection(self._response_max_bytes), *self.address, **self._approach.connecting
+                lambda: PeerConnection(self._response_max_bytes, self._on_closed_here),
+                *self.address,
+                **self._approach.connecting,
             )
             await self._log_in(connection)
         except (OSError, LoginError) as error:
@@ -332,8 +360,11 @@ class PeerConnector:
         controllers: Mapping[int, Address] | None = None,
         to_brokers: Approach = OPENLY,
         to_controllers: Approach = OPENLY,
+        before_heartbeats_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """`controllers` None: controller requests go to the brokers' addresses."""
+        """`controllers` None: controller requests go to the brokers' addresses.
+        `before_heartbeats_end`: called before this broker ends a connection of its heartbeats in order."""
+        self._before_heartbeats_end = before_heartbeats_end
         self._to_brokers = to_brokers
         self._to_controllers = to_controllers
         self._node_id = node_id
@@ -411,7 +442,11 @@ class PeerConnector:
             if link is not None:
                 link.drop("the broker's address has changed")
             link = self._links[node_id, purpose] = Link(
-                f"broker {node_id}", address, self._response_max_bytes, approach
+                f"broker {node_id}",
+                address,
+                self._response_max_bytes,
+                approach,
+                self._before_heartbeats_end if purpose == HEARTBEATS else None,
             )
         return link
 

@@ -123,6 +123,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = "?"  # the peer's, without its port
         self.principal = ANONYMOUS
         self.quiet_for = 0  # number of the listener's checks since bytes were received, or taken by the peer
+        self.ended_in_order = False  # the peer's kernel said that the peer closed it (FIN)
         self.shortcut: Shortcut | None = None
         self._host = host
         self._transport: asyncio.Transport | None = None
@@ -169,6 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         self._process()
 
     def eof_received(self) -> bool:
+        self.ended_in_order = True
         return False  # close; a client that shuts down its sending side does not read answers
 
     def pause_writing(self) -> None:

@@ -1,17 +1,21 @@
-"""How the controller detects a dead broker before its session expires.
+"""How the controller learns of a dead broker before its session runs out.
 
-Theory of operation. When a process is killed, its connections close, and its host refuses connections to its listener.
-The controller then does not wait for the whole session, but it still waits for the end of the broker's lease: a
-firewall that rejects packets between two living brokers looks the same to one of them. A host that does not answer
-(power loss, partition, suspended process) refuses no connection: in that case the session must expire.
+Theory of operation. A broker sends its heartbeats over one connection, and three signs may follow on it:
 
-No observation over the network proves a death. Every sign of it (a reset of the broker's connection, a refused
-connection to its listener, an answer of its host at another port) is a packet. A firewall between controller and broker
-can send each of these packets in the host's name while clients still reach the broker. A notice that the broker sends
-before it ends would be proof, but a killed process sends none. So the lease is the lower bound of every fail-over, and
-only a shorter lease makes it faster. With `s` the session, `l` the lease and `h` the heartbeat interval, another broker
-leads after a kill between 11/9 `l` - `h` and 11/9 `l` (`sessions`), and after a suspension or a power loss between
-`s` - `h` and `s`, each plus two commits of the metadata quorum.
+- **An end in order (FIN).** The kernel of the broker's host closed the connection because the process closed it or is
+  gone. A broker gives its lease up before it closes this connection itself (`server.lease`, `server.client`). So in
+  either case no lease is left, and the controller fences the broker at once. A firewall cannot cause this sign: it
+  drops packets or answers them with resets. The assumption is that no proxy between broker and controller ends
+  connections in the name of a living broker.
+- **A reset, or the loss of the connection in any other way.** A firewall that rejects packets causes it, too. The
+  controller connects to the broker's listener. If the connection is refused, the broker looks dead: the controller
+  waits until the broker's lease has ended (`controller.sessions`), and no longer. The kernel also resets the
+  connection of a killed process that had not read all its input.
+- **Nothing** (power loss, a partition, a suspended process): the session must run out.
+
+With `s` the session, `l` the lease and `h` the time between heartbeats, another broker leads after a kill two commits
+of the metadata quorum later; after a refused connection between 11/9 `l` - `h` and 11/9 `l`, after silence between
+`s` - `h` and `s`, plus these two commits.
 """
 
 from __future__ import annotations
@@ -35,7 +39,11 @@ class Fencing(Protocol):
     def is_active(self) -> bool: ...
 
     def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
-        """Connections to the address of this incarnation of a broker are refused."""
+        """Connections to this registration of a broker are refused."""
+        ...
+
+    def broker_ended(self, broker_id: int, broker_epoch: int) -> None:
+        """The process of this registration of a broker is gone, and its lease with it."""
         ...
 
 
@@ -49,15 +57,18 @@ class DeathWatch:
         self._image = image
         self._controller = controller
         self._tracer = tracer
-        self._heard_over: dict[int, Connection] = {}
+        self._heard_over: dict[int, tuple[Connection, int]] = {}  # with the broker epoch of the latest heartbeat
         self._probes: dict[int, asyncio.Task[None]] = {}
 
     def heard(self, request: BrokerHeartbeatRequest, connection: Connection) -> None:
-        """A heartbeat was received: when its connection closes, the broker is probed."""
+        """A heartbeat came over this connection, whose end is watched from now on."""
         broker_id = request.broker_id
-        if self._heard_over.get(broker_id) is connection or broker_id not in self._image().brokers:
+        if broker_id not in self._image().brokers:
             return
-        self._heard_over[broker_id] = connection
+        before, _ = self._heard_over.get(broker_id, (None, -1))
+        self._heard_over[broker_id] = connection, request.broker_epoch
+        if before is connection:
+            return
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lost.add_done_callback(lambda _: self._lost(broker_id, connection))
         connection.cancel_when_lost(lost)
@@ -76,8 +87,14 @@ class DeathWatch:
             task.cancel()
 
     def _lost(self, broker_id: int, connection: Connection) -> None:
-        if self._heard_over.get(broker_id) is connection:
-            del self._heard_over[broker_id]
+        latest, broker_epoch = self._heard_over.get(broker_id, (None, -1))
+        if latest is not connection:
+            return
+        del self._heard_over[broker_id]
+        if connection.ended_in_order and self._controller.is_active:
+            self._tracer.emit("broker_ended", broker=broker_id, broker_epoch=broker_epoch)
+            self._controller.broker_ended(broker_id, broker_epoch)
+        else:
             self._probe_soon(broker_id)
 
     def _probe_soon(self, broker_id: int) -> None:

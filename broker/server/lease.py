@@ -1,14 +1,15 @@
-"""The read lease: until when no other broker can have taken over the leadership of this broker's partitions.
+"""The read lease: until when no other broker can have taken over a leadership of this broker.
 
-Theory of operation. A leader may answer consumers only while no other leader can exist; otherwise a leader that was cut
-off or suspended would return stale data. The controller grants the lease with its answer to a heartbeat.
-`lifecycle` counts the lease from the moment at which it *sent* that heartbeat. The controller counts the session from
-the moment at which it *received* it, which is later. The lease is shorter than the session, and the controller
-waits for its end even where a broker looks dead (`failure_detector`, `controller.sessions`, which also allow for clocks
-of different speed). The lease is measured with the event loop's monotonic clock, so changes of the wall clock have no
-effect. Fetches of consumers, offset lookups and group coordinators check `valid` before they answer. Replication does
-not: the leader epoch protects it. `lifecycle` gives the lease up when the controller reports this broker as fenced, and
-before it asks to leave the cluster.
+Theory of operation. The controller grants the lease with each answer to a heartbeat, for a time that starts when the
+broker *sent* that heartbeat. It elects no successor before the lease has ended by any clock (`controller.sessions`). A
+leader answers reads only while the lease is valid; so no answer is older than what another leader has acknowledged.
+Fetches of consumers, offset lookups and group coordinators check `valid` before they answer. Replication does not: the
+leader epoch protects it. The event loop's monotonic clock measures the lease, so changes of the wall clock have no effect.
+
+The broker gives the lease up in three cases: when it is fenced, before it asks to leave, and before it closes the
+connection of its heartbeats itself (`server.client`). The third case makes an orderly end of that connection a proof:
+whether the broker's process closed it or the kernel of its host closed it because the process is gone, no lease is left
+(`server.failure_detector`). An answer to a heartbeat that was sent before the lease was given up does not renew it.
 """
 
 from __future__ import annotations
@@ -19,19 +20,28 @@ OVER = float("-inf")
 
 
 class Lease:
-    """A span of the event loop's clock. It starts when the controller grants it, and ends automatically."""
+    """A span of the event loop's clock. It starts when the controller grants it, and ends without any action."""
 
     def __init__(self) -> None:
         self._until_s = OVER
+        self._term = 0
+
+    @property
+    def term(self) -> int:
+        """Changes whenever the lease is given up."""
+        return self._term
 
     def valid(self) -> bool:
         """Whether no other broker can have taken over from this one yet."""
         return asyncio.get_running_loop().time() < self._until_s
 
-    def renew(self, until_s: float) -> None:
-        """The lease lasts until this time of the loop's clock, in seconds, replacing the former end."""
-        self._until_s = until_s
+    def renew(self, until_s: float, term: int) -> None:
+        """The lease lasts until this time of the loop's clock, in seconds, and no longer. `term`: as it was when the
+        heartbeat was sent; nothing happens when the lease was given up since."""
+        if term == self._term:
+            self._until_s = until_s
 
     def give_up(self) -> None:
-        """The lease ends now: from here on another broker may lead."""
+        """From now on another broker may lead."""
         self._until_s = OVER
+        self._term += 1

@@ -154,7 +154,7 @@ class BrokerLifecycle:
         interval = self._config.broker_heartbeat_interval_ms / 1000
         loop = asyncio.get_running_loop()
         while True:
-            sent_at = loop.time()
+            sent_at, term = loop.time(), self._lease.term
             self._news.clear()
             response = await self._ask_controller(self._heartbeat(), HEARTBEAT_VERSION)
             error = response.error_code if isinstance(response, BrokerHeartbeatResponse) else None
@@ -169,7 +169,7 @@ class BrokerLifecycle:
                 await self._pause()  # not caught up yet: send the next heartbeat soon
                 continue
             self._retry = RETRY_MIN
-            self._lease.renew(sent_at + response.lease_ms / 1000)
+            self._lease.renew(sent_at + response.lease_ms / 1000, term)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(sent_at + interval):
                     await self._news.wait()

@@ -9,6 +9,7 @@ from random import Random
 
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from simulator.conditions import Conditions
 
 TOPIC = "log"
 FAULTS = ("bounce", "kill", "power", "isolate", "reject", "cut", "pause", "stop")
@@ -47,12 +48,13 @@ def storm(
     seconds: float = FAULTS_S,
     writers: int = WRITERS,
     until: str | None = None,
+    conditions: Conditions | None = None,
 ) -> SimulatedCluster:
     """The cluster after so many virtual seconds of these faults, closed; `watch.findings` is what the oracles found.
     `until`: an oracle whose first finding ends it, for what comes then does not matter any more."""
     rng = Random(f"{seed}/storm")
     config = {**choices(rng, nodes), **(properties or {})}
-    with SimulatedCluster(seed, nodes, properties=config, mutants=mutants) as cluster:
+    with SimulatedCluster(seed, nodes, properties=config, mutants=mutants, conditions=conditions) as cluster:
 
         async def story() -> None:
             cluster.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -17,9 +19,14 @@ class Wire:
 
     def __init__(self) -> None:
         self.futures: list[asyncio.Future[object]] = []
+        self.ended_in_order = False
 
     def cancel_when_lost(self, future: asyncio.Future[object]) -> None:
         self.futures.append(future)
+
+    def end_in_order(self) -> None:
+        self.ended_in_order = True
+        self.break_off()
 
     def break_off(self) -> None:
         for future in self.futures:
@@ -32,6 +39,7 @@ class Story:
     def __init__(self, port: int) -> None:
         self.is_active = True
         self.dead: list[tuple[int, int]] = []
+        self.ended: list[tuple[int, int]] = []
         self.said = asyncio.Event()
         self.probed = 0
         self.image = MetadataImage()
@@ -48,8 +56,11 @@ class Story:
         self.dead.append((broker_id, broker_epoch))
         self.said.set()
 
-    def heartbeat(self, wire: Wire) -> None:
-        self.watch.heard(BrokerHeartbeatRequest(broker_id=2, broker_epoch=7), wire)  # type: ignore[arg-type]
+    def broker_ended(self, broker_id: int, broker_epoch: int) -> None:
+        self.ended.append((broker_id, broker_epoch))
+
+    def heartbeat(self, wire: Wire, epoch: int = 7) -> None:
+        self.watch.heard(BrokerHeartbeatRequest(broker_id=2, broker_epoch=epoch), wire)  # type: ignore[arg-type]
 
     async def probes_done(self) -> None:
         await asyncio.gather(*self.watch._probes.values())
@@ -100,6 +111,32 @@ def test_only_the_latest_connection_counts() -> None:
         first.break_off()
         await asyncio.sleep(0)
         assert not it.watch._probes
+
+    tell(story)
+
+
+@pytest.mark.conforms("H31")
+def test_an_end_in_order_is_the_end_of_the_registration_of_the_latest_heartbeat() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
+        wire = Wire()
+        it.heartbeat(wire, epoch=6)
+        it.heartbeat(wire, epoch=7)
+        wire.end_in_order()
+        await asyncio.sleep(0)
+        assert (it.ended, it.dead, it.watch._probes) == ([(2, 7)], [], {})
+
+    tell(story)
+
+
+@pytest.mark.conforms("H31")
+def test_an_end_in_order_of_an_earlier_connection_proves_nothing() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
+        first, second = Wire(), Wire()
+        it.heartbeat(first)
+        it.heartbeat(second)
+        first.end_in_order()
+        await asyncio.sleep(0)
+        assert it.ended == []
 
     tell(story)
 
