@@ -18,7 +18,7 @@ from systems import Deployed, Settings, load_system
 from tests.orchestrator.campaigns import campaign
 from workloads.settings import ClientSettings, consumer_config, producer_config
 
-SETTINGS = Settings({"broker.lease.ms": "1999", "min.insync.replicas": "2", "log.segment.bytes": "4096"})
+SETTINGS = Settings({"broker.lease.ms": "1299", "min.insync.replicas": "2", "log.segment.bytes": "4096"})
 
 
 def configured(time_scale: float) -> BrokerConfig:
@@ -33,7 +33,7 @@ def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
     usual, slow = configured(1.0), configured(4.0)
     assert usual == replace(
         BrokerConfig(1, usual.listeners, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
-        broker_lease_ms=1999,
+        broker_lease_ms=1299,
         min_insync_replicas=2,
         log_segment_bytes=4096,
         offsets_topic_num_partitions=4,
