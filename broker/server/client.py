@@ -97,8 +97,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._believed_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
 
     def retire(self) -> None:
-        """Send no further request; close once the pending ones are answered. A connection of heartbeats is reset instead:
-        its orderly end means that this process is gone."""
+        """Send no further request; close once the pending ones are answered. A connection of heartbeats is reset
+        instead: its orderly end means that this process is gone."""
         self._retired = True
         if self._transport is not None and not self._waiting:
             if self._on_closed_here is not None:

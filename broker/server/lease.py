@@ -1,10 +1,11 @@
 """The read lease: until when no other broker can have taken over a leadership of this broker.
 
 Theory of operation. The controller grants the lease with each answer to a heartbeat, for a time that starts when the
-broker *sent* that heartbeat. It elects no successor before the lease has ended by any clock (`controller.sessions`). A
-leader answers reads only while the lease is valid; so no answer is older than what another leader has acknowledged.
-Fetches of consumers, offset lookups and group coordinators check `valid` before they answer. Replication does not: the
-leader epoch protects it. The event loop's monotonic clock measures the lease, so changes of the wall clock have no effect.
+broker *sent* that heartbeat. It elects no successor before the lease has ended by any clock (`controller.sessions`).
+A leader answers reads only while the lease is valid; so no answer is older than what another leader has acknowledged.
+Fetches of consumers, offset lookups and group coordinators check `valid` before they answer. Replication does not:
+the leader epoch protects it. The event loop's monotonic clock measures the lease, so changes of the wall clock have
+no effect.
 
 The broker gives the lease up in three cases: when it is fenced, before it asks to leave, and before it closes the
 connection of its heartbeats itself (`server.client`). The third case makes an orderly end of that connection a proof:

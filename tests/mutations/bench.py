@@ -85,12 +85,12 @@ class Bench:
     def _mutant(self, mutation: Mutation, place: str) -> Iterator[Path]:
         base = self.bases[mutation.base]
         mutant = self.directory / place / base.name
-        shutil.copytree(base, mutant, ignore=shutil.ignore_patterns(*DERIVED))
         try:
+            shutil.copytree(base, mutant, ignore=shutil.ignore_patterns(*DERIVED))
             mutation.apply(Stored(mutant))
             yield mutant
         finally:
-            shutil.rmtree(mutant)
+            shutil.rmtree(mutant, ignore_errors=True)
 
 
 def changed_files(base: Path, mutant: Path) -> list[str]:
