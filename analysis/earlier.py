@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from history.damage import Damage, suffered
-from history.journal import ASSIGNMENT
+from history.journal import ASSIGNMENT, TOPIC_READY
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
@@ -34,7 +34,8 @@ Line = Mapping[str, Any]
 class Demanded:
     """What the journal says of the earlier dumps.
 
-    `nodes`: those of which there must be one. `at`: when they were made, CLOCK_MONOTONIC ns; -1 where none were.
+    `nodes`: those of which there must be one. `at`: when the first of them was begun, CLOCK_MONOTONIC ns; -1 where
+    none were.
     `lost`: nodes of whose dumps nothing is demanded but that they are there; `shortened`: those whose logs may have
     lost their ends. `doubts`: why that is not known, as sentences. `failed`: the run could not dump all of them.
     `marked`: the nodes had written their high watermarks down by then.
@@ -56,7 +57,7 @@ def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_int
     dumped = tuple(dict.fromkeys(node for line in told for node in line[DUMPED]))
     return Demanded(
         nodes=dumped,
-        at=told[0]["t"] if dumped else -1,
+        at=_begun_at(journal, told[0]["t"]) if dumped else -1,
         marked=not dumped or told[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
@@ -82,8 +83,20 @@ def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str],
 
 
 def _made_at(journal: Sequence[Line]) -> int:
-    """When the topic had been created, as far as the journal says."""
-    return next((int(line["t"]) for line in journal if line["event"] == ASSIGNMENT), 0)
+    """When the topic had been created, as far as the journal says: not before its assignment, and with a load that was
+    under way, not before the note that it is ready."""
+    return max((int(line["t"]) for line in journal if line["event"] == ASSIGNMENT or _says_ready(line)), default=0)
+
+
+def _says_ready(line: Line) -> bool:
+    return bool(line["event"] == "note" and line.get("text") == TOPIC_READY)
+
+
+def _begun_at(journal: Sequence[Line], told_at: int) -> int:
+    """When the dumps were begun. The load goes on while they are made, and the journal names them when all are there:
+    what was acknowledged in between need not be in them."""
+    begun = (int(line["t"]) for line in journal if line["event"] == "phase" and line.get("name") == "heal")
+    return max((at for at in begun if at <= told_at), default=told_at)
 
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:

@@ -129,7 +129,8 @@ MUTANTS: dict[str, Mutant] = {
             rule="K98-10",
             anomaly="sequence-gap",
             schedule="a leader accepts any first sequence of a producer that never wrote to its log; of two "
-            "requests in flight to a new partition it rejects the first and accepts the second",
+            "requests in flight to a new partition it rejects the first and accepts the second; "
+            "campaigns/first-sequence.toml",
         ),
         Mutant(
             name="no_producer_snapshot",

@@ -30,6 +30,8 @@ RESERVE: Final = 1 << 16
 """Bytes of disk space that an open journal keeps for itself: it can say that the disk is full."""
 TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
+TOPIC_READY: Final = "topic_ready"
+"""The text of the note that all partitions of the topic take load."""
 CLIENT: Final = "client"
 CLIENT_ENDED: Final = "client_ended"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")

@@ -148,6 +148,12 @@ class SimulatedClient:
                         self._turn += 1  # this broker is behind
             await asyncio.sleep(RETRY_PAUSE_S)
 
+    async def find_leader(self, topic: str, partition: int, timeout: float) -> int:
+        """The leader that is known, else the leader as soon as a broker names one. Raises `TimeoutError`."""
+        async with asyncio.timeout(timeout):
+            known = self._leaders.get((topic, partition))
+            return await self.leader_of(topic, partition) if known is None else known
+
     async def keep_up(self, topic: str) -> None:
         """Ask now and then who leads, as client libraries do in the background; for ever."""
         while True:

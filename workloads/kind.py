@@ -18,7 +18,18 @@ JUDGES: Final = ("log", "register")
 SCRIPT_STEPS: Final = ("produce", "consume")
 # The keys of [workload] that mean the same whatever the kind.
 SHARED_KEYS: Final = frozenset(
-    {"kind", "rate", "duration_s", "operations", "topic", "partitions", "replication_factor", "assignment", "placement"}
+    {
+        "kind",
+        "rate",
+        "duration_s",
+        "operations",
+        "topic",
+        "partitions",
+        "replication_factor",
+        "assignment",
+        "placement",
+        "topic_creation",
+    }
 )
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]*")

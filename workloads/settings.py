@@ -14,6 +14,8 @@ MESSAGE_TIMEOUT_S = 4.0
 # order of the others, so it shall not do that before the longest outage is over.
 IDEMPOTENT_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 3.0
+BATCH_RECORDS = 10_000
+"""At most so many records are in one batch, as librdkafka has it by default."""
 QUERY_TIMEOUT_S = 2.0
 
 
@@ -174,6 +176,7 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
         "linger.ms": 1,
         "message.max.bytes": max(1_000_000, 2 * settings.parameters.get("record_bytes", 0)),
         "compression.type": settings.parameters.get("compression", "none"),
+        "batch.num.messages": settings.parameters.get("batch_records", BATCH_RECORDS),
     }
 
 

@@ -129,6 +129,7 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
             "topic": workload.topic,
             "partitions": workload.partitions,
             "placement": "assigned" if workload.assignment else workload.placement,
+            "topic_creation": workload.topic_creation,
             "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
         }
     content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}

@@ -21,6 +21,8 @@ FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"
 """Of the simulation only: a filesystem that gives what it promises and no more."""
 PLACEMENTS = ("spread", "off-controller")
+BEFORE_LOAD, UNDER_LOAD = "before-load", "under-load"
+TOPIC_CREATIONS = (BEFORE_LOAD, UNDER_LOAD)
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
@@ -64,6 +66,8 @@ class Workload:
 
     `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
     `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
+    `topic_creation`: `before-load`: the load starts when all partitions have a leader and in-sync replicas.
+    `under-load`: the producers already have appends waiting when the topic is created.
     """
 
     kind: str = "log"
@@ -72,6 +76,7 @@ class Workload:
     replication_factor: int = 3
     assignment: tuple[tuple[int, ...], ...] | None = None
     placement: str = "spread"
+    topic_creation: str = BEFORE_LOAD
     rate: float = 100.0
     duration_s: float = 60.0
     operations: int = 0

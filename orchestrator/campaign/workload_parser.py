@@ -6,7 +6,15 @@ import shutil
 from pathlib import Path
 
 from history.topic_folders import is_topic
-from orchestrator.campaign.model import MAX_DURATION_S, MAX_PARTITIONS, MAX_RATE, PLACEMENTS, Topology, Workload
+from orchestrator.campaign.model import (
+    MAX_DURATION_S,
+    MAX_PARTITIONS,
+    MAX_RATE,
+    PLACEMENTS,
+    TOPIC_CREATIONS,
+    Topology,
+    Workload,
+)
 from systems import InputError, System
 from systems.description import FILE_NAME, ClientDescription
 from systems.toml_tables import Table, place_of_key
@@ -201,6 +209,7 @@ def _placed(table: Table, topology: Topology) -> dict[str, object]:
         "replication_factor": factor,
         "assignment": assignment,
         "placement": placement,
+        "topic_creation": table.text("topic_creation", default.topic_creation, choices=TOPIC_CREATIONS),
     }
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from history import seal
-from history.journal import Journal
+from history.journal import TOPIC_READY, Journal
 from history.service_events import STARTED
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.shell import kill_script
 from nemeses.scheduling import Scheduler
 from orchestrator.campaign.load_targets import LONGEST_LOAD
+from orchestrator.campaign.model import UNDER_LOAD
 from orchestrator.campaign.own_evidence import schedule_of
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
@@ -49,6 +50,7 @@ PROBE_S = 30.0
 READ_S = 60.0
 CONVERGE_S = 10.0
 FIRST_ACK_S = 10.0
+APPENDS_WAIT_S = 1.0  # under load before the topic is created, so that each producer has appends waiting for it
 TICK_S = 0.05
 _FORESEEN = (RunError, HostError, ClientError, OSError, InputError, MemoryError)
 
@@ -178,18 +180,27 @@ class Run:
         controller = next((node.id for node in self._world.nodes if node.name == view.controller), None)
         self._assignment = self._campaign.workload.assign([member.id for member in self._serving], controller)
         self._journal.assignment(self._assignment)
+        if not self._creates_under_load:
+            self._create_topic(self._require_services)
+        self._fleet.wait_ready()
+        self._journal.note("clients_ready", seconds=self._since_start())
+        arming.result()
+
+    @property
+    def _creates_under_load(self) -> bool:
+        return bool(self._assignment) and self._campaign.workload.topic_creation == UNDER_LOAD
+
+    def _create_topic(self, meanwhile: Callable[[], None]) -> None:
+        """Create the topic, if the data is in one, and wait until the cluster takes load for all of it."""
         if self._assignment:
             self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
         self._cluster.await_view(
             self._all_whole,
             "waiting for every partition's leader" if self._assignment else "waiting for the cluster to take load",
             self._scaled(TOPIC_S),
-            meanwhile=self._require_services,
+            meanwhile=meanwhile,
         )
-        self._journal.note("topic_ready", seconds=self._since_start())
-        self._fleet.wait_ready()
-        self._journal.note("clients_ready", seconds=self._since_start())
-        arming.result()
+        self._journal.note(TOPIC_READY, seconds=self._since_start())
 
     def _require_services(self) -> None:
         """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
@@ -230,6 +241,9 @@ class Run:
         workload, nemesis = self._campaign.workload, self._campaign.nemesis
         self._enter("main", f"load and nemesis ({nemesis.kind})")
         self._fleet.begin_load()
+        if self._creates_under_load:
+            self._wait_until(self._scheduler.monotonic() + self._scaled(APPENDS_WAIT_S))
+            self._create_topic(self._tick)
         self._wait_for_first_ack()
         ends_s = self._scheduler.monotonic() + workload.duration_s
         if not nemesis.steps:

@@ -82,3 +82,26 @@ def test_a_high_watermark_is_demanded_once_its_node_must_have_written_it() -> No
     journal = [created, dumped(*NODES, t=9_000_000_000), HEAL]
     assert demanded(journal, NODES, "process", 3.0).marked
     assert not demanded(journal, NODES, "process", 8.0).marked
+
+
+def test_what_was_acknowledged_while_dumps_were_made_is_not_demanded() -> None:
+    """The load goes on from the heal phase to the line that names the dumps."""
+    journal = [
+        {"t": 2, "event": "phase", "name": "main"},
+        {"t": 5, "event": "phase", "name": "heal"},
+        dumped(*NODES),
+        HEAL,
+    ]
+    assert demanded(journal, NODES, "process").at == 5
+
+
+def test_no_high_watermark_is_demanded_of_a_topic_that_was_just_created_under_load() -> None:
+    second = 10**9
+    journal = [
+        {"t": 0, "event": "assignment"},
+        {"t": 6 * second, "event": "note", "text": "topic_ready"},
+        dumped(*NODES, t=9 * second),
+        HEAL,
+    ]
+    assert not demanded(journal, NODES, "process", 5.0).marked
+    assert demanded(journal, NODES, "process", 1.0).marked

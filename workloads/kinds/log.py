@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from workloads import settings
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, WorkloadKind, WorkloadParameter
 from workloads.pacing import CONSUMER_SHARE, END_QUERIES_SHARE
@@ -79,6 +80,13 @@ COMPRESSION: Final = WorkloadParameter(
     "how producers compress their batches",
     choices=("none", "gzip", "snappy", "lz4", "zstd"),
 )
+BATCH_RECORDS: Final = WorkloadParameter(
+    "batch_records",
+    settings.BATCH_RECORDS,
+    "records that a producer sends in one batch at most; if few, an idempotent producer has several batches in flight",
+    minimum=1,
+    maximum=1_000_000,
+)
 CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and query ends", maximum=MAX_CLIENTS)
 
 KIND: Final = WorkloadKind(
@@ -100,6 +108,7 @@ KIND: Final = WorkloadKind(
             "flight; brokers store each batch once, in order",
         ),
         COMPRESSION,
+        BATCH_RECORDS,
     ),
     roles={
         "producer": ClientRole(_producer, changes=True),

@@ -64,8 +64,7 @@ class SimulationWorld(ServicesOnHosts):
     def __init__(self, spec: WorldSpec) -> None:
         self.limits = [
             "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
-            "clients are simulated too: librdkafka is not exercised, and an idempotent producer has one batch of a "
-            "partition in flight, not up to five as librdkafka's",
+            "clients are simulated too: librdkafka is not exercised",
             "power-loss-all is one moment in a random schedule only: in variations and what is shrunk, nodes lose "
             "their power one after another",
         ]

@@ -1,0 +1,130 @@
+"""Idempotent producers of the simulated world: batches in flight, ordered retries, replaced producer ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from broker.errors import ErrorCode
+from simulator.client import SimulatedClient, UncertainError
+from workloads.settings import ALL, ClientSettings
+from workloads.virtual.pipe import VirtualControl
+from workloads.virtual.sender import IN_FLIGHT, Sender, Sent
+
+ANSWERED_S = 0.01
+
+
+class Request(NamedTuple):
+    producer_id: int
+    sequence: int
+    records: int
+
+
+Answer = ErrorCode | None
+"""None: no answer."""
+
+
+@dataclass
+class Broker:
+    """A client's connection to a broker that answers each request by `answer`, which gets its number, from 0 on."""
+
+    answer: Callable[[int, Request], Answer]
+
+    def __post_init__(self) -> None:
+        self.requests: list[Request] = []
+        self.open = self.most_open = 0
+        self.ids = 0
+
+    async def init_producer_id(self, _timeout: float) -> int:
+        self.ids += 1
+        return self.ids
+
+    async def find_leader(self, _topic: str, _partition: int, _timeout: float) -> int:
+        return 1
+
+    async def append(
+        self, _topic: str, _partition: int, values: Sequence[bytes], *, producer_id: int, sequence: int, **_: Any
+    ) -> tuple[ErrorCode, int]:
+        request = Request(producer_id, sequence, len(values))
+        number = len(self.requests)
+        self.requests.append(request)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(ANSWERED_S)
+        self.open -= 1
+        answer = self.answer(number, request)
+        if answer is None:
+            raise UncertainError("no answer")
+        return answer, request.sequence if answer == ErrorCode.NONE else -1
+
+
+def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: float = 5.0) -> list[Sent]:
+    """The outcomes of so many appends to one partition, all given at once."""
+    parameters = {"idempotent": True, "batch_records": batch_records}
+    settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "log", 1, "", parameters=parameters)
+
+    async def story() -> list[Sent]:
+        sender = Sender(settings, VirtualControl(lambda _: None), cast(SimulatedClient, broker))
+        appends: list[Awaitable[Sent]] = [sender.send(0, b"%d" % n, ALL, timeout_s) for n in range(records)]
+        return await asyncio.gather(*appends)
+
+    return asyncio.run(story())
+
+
+def accept(_number: int, _request: Request) -> Answer:
+    return ErrorCode.NONE
+
+
+def test_up_to_five_batches_are_in_flight_and_each_has_its_sequence() -> None:
+    broker = Broker(accept)
+    assert sent(broker, 8) == [Sent("ok", number, "") for number in range(8)]
+    assert broker.most_open == IN_FLIGHT
+    assert broker.requests == [Request(1, number, 1) for number in range(8)]
+
+
+def test_a_batch_takes_at_most_as_many_records_as_the_workload_says() -> None:
+    broker = Broker(accept)
+    assert [each.offset for each in sent(broker, 7, batch_records=3)] == list(range(7))
+    assert broker.requests == [Request(1, 0, 3), Request(1, 3, 3), Request(1, 6, 1)]
+
+
+def test_refused_batches_are_sent_again_in_the_order_of_their_sequences() -> None:
+    broker = Broker(lambda number, _: ErrorCode.NOT_LEADER_OR_FOLLOWER if number < 3 else ErrorCode.NONE)
+    assert [each.outcome for each in sent(broker, 3)] == ["ok"] * 3
+    assert [request.sequence for request in broker.requests] == [0, 1, 2, 0, 1, 2]
+    assert broker.ids == 1
+
+
+def test_a_batch_that_came_before_its_predecessor_is_sent_again() -> None:
+    """The first request got no answer; the broker has nothing of it, and refuses the second."""
+    answers: list[Answer] = [None, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    broker = Broker(lambda number, _: answers[number] if number < 2 else ErrorCode.NONE)
+    assert [each.outcome for each in sent(broker, 2)] == ["ok"] * 2
+    assert [request.sequence for request in broker.requests] == [0, 1, 0, 1]
+
+
+def test_the_id_is_replaced_when_every_batch_in_flight_has_an_outcome() -> None:
+    """The broker accepted the second batch in place of the first, which it can never accept."""
+
+    def answer(number: int, request: Request) -> Answer:
+        if request.sequence == 0 and request.producer_id == 1:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if number == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return ErrorCode.NONE
+
+    broker = Broker(answer)
+    outcomes = [each.outcome for each in sent(broker, 12)]
+    assert outcomes == ["info", *["ok"] * 11]
+    renewed = [number for number, request in enumerate(broker.requests) if request.producer_id == 2]
+    assert [broker.requests[number].sequence for number in renewed] == list(range(len(renewed)))
+    assert renewed == list(range(renewed[0], len(broker.requests))), (
+        "no request of the old id comes behind one of the new"
+    )
+
+
+def test_a_batch_without_an_answer_is_given_up_when_its_time_is_over() -> None:
+    broker = Broker(lambda _number, request: None if request.producer_id == 1 else ErrorCode.NONE)
+    outcomes = sent(broker, 2, timeout_s=0.3)
+    assert [each.outcome for each in outcomes] == ["info", "info"]
+    assert outcomes[0].error == "no answer"
