@@ -1,1 +1,1 @@
-"""What the parts of Brownout cost, measured; each module is a program of its own with a `--help`."""
+"""Benchmarks of the parts of Brownout; each module is a program with `--help`. docs/figures.md has the results."""

@@ -1,8 +1,8 @@
-"""From Parquet to a judgement over partition logs: in process, and on a warm Spark session.
+"""Duration of the log analysis from Parquet to verdict: in process, and on a warm Spark session.
 
     python -m benchmarks.analysis_pipeline [OPERATIONS ...] [--partitions N] [--repeat N]
 
-The session's start is stated apart; it runs while the load of a campaign does.
+The start of the session is reported separately; in a campaign it overlaps with the load.
 """
 
 from __future__ import annotations

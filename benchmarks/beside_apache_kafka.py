@@ -1,12 +1,12 @@
-"""Our broker beside Apache Kafka: three nodes each, the same load, one after the other in one run.
+"""Throughput and latency of our broker and of Apache Kafka: three nodes each, the same load, in turns of one run.
 
     ./brownout system fetch apache-kafka 4.1.1
     python -m benchmarks.beside_apache_kafka [--seconds S] [--rounds N]
 
-Both have their own defaults but for min.insync.replicas (2); neither syncs each append. Every case is loaded once
-before it is measured, so that Java has compiled what it runs. Kafka takes a connection's next request once the last
-one is answered, ours does not wait: several connections are fair to both, a single one that is pipelined shows the
-difference. A line for each case has the medians of the rounds, and their ratio.
+Both use their own defaults except for min.insync.replicas (2); neither syncs each append. Each case runs once before it
+is measured, so that Java has compiled its code. Kafka reads a connection's next request after it has answered the last
+one; our broker does not wait. Several connections are therefore fair to both, and a single pipelined connection shows
+the difference. The output has one line per case with the medians of the rounds and their ratio.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2, help="turns of each (default: %(default)s)")
     options = parser.parse_args(arguments)
     if shutil.which("java") is None or not list(JARS.glob("kafka_2.13-*.jar")):
-        print(f"there is no java, or no jars in {JARS}: run `./brownout system fetch apache-kafka {VERSION}`")
+        print(f"java or the jars in {JARS} are missing: run `./brownout system fetch apache-kafka {VERSION}`")
         return 64
     results: dict[tuple[str, str], list[Result]] = {}
     for turn in range(options.rounds):

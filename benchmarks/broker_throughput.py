@@ -1,13 +1,13 @@
-"""How fast the broker is: throughput and latency of one node and of three, with a client that costs next to nothing.
+"""Throughput and latency of the broker, with one node and with three, and with a client of negligible cost.
 
     python -m benchmarks.broker_throughput [--json] [--only TEXT] [--seconds S] [--directory DIR] [--first]
 
 Every case runs twice: `cold` writes to memory and disk blocks that this run has not touched before, `warm` repeats it
-on those that the deleted files of the first run have left. Compare figures of one run only; the machine is noisy.
-`stolen` is how much of its processors' time a virtual machine's host has kept for others meanwhile, by /proc/stat:
-records that come then wait, and p99 has the host in it. With `--first` the kernel runs brokers and client before
-whatever else the machine does, and none of them in the middle of another: latencies at a fixed rate then have no other
-work in them, nor its preferences. At full speed it is of no use: the kernel holds up who leaves nothing for others.
+on the blocks of the first run's deleted files. Compare only figures of one run; the machine is noisy. `stolen` is the
+share of CPU time that the host of a virtual machine used for others, from /proc/stat: records wait in that time, so p99
+includes the host. With `--first` the kernel schedules brokers and client before all other processes (SCHED_FIFO), so
+that latencies at a fixed rate do not include other work. Do not use it at full speed: the kernel throttles real-time
+processes that use all of the CPU time.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ except ImportError:
     run = asyncio.run
 
 
-FIRST_PRIORITY = 10  # of SCHED_FIFO; any is before all that has none
+FIRST_PRIORITY = 10  # of SCHED_FIFO; every value precedes processes without it
 
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement: how many nodes, and batches of what size, acknowledged how, how many under way at once."""
+    """One case: number of nodes, batch size, acks, and requests in flight."""
 
     name: str
     nodes: int
@@ -53,7 +53,7 @@ class Case:
     in_flight: int
     connections: int = 1
     per_second: int = 0
-    """Fixed rate of requests, for latencies; 0: as fast as they are answered."""
+    """Requests per second, for latencies; 0: as fast as they are answered."""
     flush: bool = False
 
 
@@ -73,7 +73,7 @@ CASES = [
 
 @dataclass(frozen=True)
 class Result:
-    """What one case measured. Latencies are of whole requests, in milliseconds."""
+    """The result of one case. Latencies are those of whole requests, in milliseconds."""
 
     case: str
     state: str
@@ -85,25 +85,25 @@ class Result:
     p99_ms: float
     broker_cpu_seconds: float
     stolen_percent: float
-    """Of the time of all processors."""
+    """Share of the time of all processors."""
 
 
 class Node(Protocol):
-    """A broker that runs, ours or another."""
+    """A running broker, ours or another."""
 
     port: int
     process: subprocess.Popen[bytes] | None
 
 
 class Nodes(Protocol):
-    """Brokers by id, from 1 on."""
+    """Brokers by id; ids start at 1."""
 
     @property
     def brokers(self) -> Mapping[int, Node]: ...
 
 
 async def measure(case: Case, nodes: Nodes, topic: str, seconds: float) -> tuple[int, float, list[float]]:
-    """Requests acknowledged, the time they took, and their latencies in seconds."""
+    """Acknowledged requests, their total duration and their latencies, in seconds."""
     await create_topic(nodes.brokers[1].port, topic, case.nodes)
     port = await leader_address([broker.port for broker in nodes.brokers.values()], topic)
     await wait_for_topic(port, topic, produce_frame(topic, case.acks, 100, 1))
@@ -124,7 +124,7 @@ async def measure(case: Case, nodes: Nodes, topic: str, seconds: float) -> tuple
 
 
 def cpu_seconds(nodes: Nodes) -> float:
-    """Processor time that the brokers have used."""
+    """CPU time of the brokers, in seconds."""
     total = 0.0
     for broker in nodes.brokers.values():
         assert broker.process is not None
@@ -134,7 +134,7 @@ def cpu_seconds(nodes: Nodes) -> float:
 
 
 def stolen_seconds() -> float:
-    """Time that this machine's processors had work, and its host kept them for others."""
+    """CPU time that the host of this machine used for others while this machine had work, in seconds."""
     return int(Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -147,7 +147,7 @@ def run_case(case: Case, state: str, directory: Path, seconds: float) -> Result:
 
 
 def load(case: Case, nodes: Nodes, topic: str, seconds: float, state: str) -> Result:
-    """Put the case's load on brokers that run, and measure."""
+    """Run the case's load on running brokers and measure it."""
     before, stolen_before = cpu_seconds(nodes), stolen_seconds()
     requests, elapsed, latencies = run(measure(case, nodes, topic, seconds))
     cpu, stolen = cpu_seconds(nodes) - before, stolen_seconds() - stolen_before
@@ -173,7 +173,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="run the cases whose names contain TEXT")
     parser.add_argument("--seconds", type=float, default=1.2, help="load per case and state (default: %(default)s)")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their data (default: a temporary one)")
-    parser.add_argument("--first", action="store_true", help="run before all else (SCHED_FIFO; needs root)")
+    parser.add_argument(
+        "--first", action="store_true", help="schedule before all other processes (SCHED_FIFO; needs root)"
+    )
     options = parser.parse_args(arguments)
     if options.first:
         try:

@@ -1,11 +1,11 @@
-"""How long a partition takes no writes after its leader was killed or suspended, and where that time goes.
+"""Duration of a failover: how long a partition accepts no writes after its leader is killed or suspended, by stage.
 
     python -m benchmarks.failover [--rounds 5] [--directory DIR] [KEY=VALUE ...]
 
-Three brokers at their default settings, or with the given ones; the leader is not the controller. A client asks for the
-leader and appends one record with acks=all, again and again. All times are seconds since the signal: when the
-controller saw that connections are refused (`refused`), when it ended the broker's session (`expired`), when another
-broker led (`leads`), and when the client got its first acknowledgement (`acknowledged`).
+Three brokers run with default settings, or with the given ones; the leader is not the controller. A client repeatedly
+finds the leader and appends one record with acks=all. All times are seconds since the signal: the controller detects
+refused connections (`refused`), it ends the broker's session (`expired`), another broker leads (`leads`), and the
+client gets its first acknowledgement (`acknowledged`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC = "failover"
 AGAIN_S = 0.01
 ATTEMPT_S = 0.5
 SETTLED_S = 5.0
-"""A controller that has just begun waits for leases that an earlier one may have given."""
+"""A new controller waits for the leases that its predecessor may have granted."""
 ENDS = {"killed": signal.SIGKILL, "suspended": signal.SIGSTOP}
 STAGES = ("refused", "expired", "leads", "acknowledged")
 
@@ -42,7 +42,7 @@ async def metadata(port: int) -> MetadataResponse:
 
 
 async def fail_over(nodes: Cluster, leader: BrokerProcess, end: signal.Signals) -> dict[str, float]:
-    """End a leader; when each stage was reached, in seconds since then."""
+    """End a leader and return when each stage was reached, in seconds since then."""
     others = [broker for broker in nodes.brokers.values() if broker is not leader]
     frame = produce_frame(TOPIC, -1, 100, 1)
     assert leader.process is not None
@@ -65,7 +65,7 @@ async def fail_over(nodes: Cluster, leader: BrokerProcess, end: signal.Signals) 
 
 
 def _add_stages(reached: dict[str, float], events: Path, ended: int, wall: int) -> None:
-    """What a broker's trace tells of the stages after `wall`, in nanoseconds."""
+    """The stages in a broker's trace after the wall-clock time `wall`, in nanoseconds."""
     for line in events.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         stage = _stage(event, ended)
@@ -84,14 +84,14 @@ def _stage(event: dict[str, object], ended: int) -> str | None:
 
 
 async def a_leader(nodes: Cluster) -> BrokerProcess:
-    """The topic's leader, once all replicas are in sync."""
+    """Wait until all replicas are in sync, and return the topic's leader."""
     ports = [broker.port for broker in nodes.brokers.values()]
     port = await leader_address(ports, TOPIC)
     return next(broker for broker in nodes.brokers.values() if broker.port == port)
 
 
 async def one_round(settings: dict[str, str], directory: Path, end: signal.Signals) -> dict[str, float] | None:
-    """On a cluster of its own; None: the leader was the controller."""
+    """Measure one failover on a new cluster. None: the leader was the controller."""
     with cluster(directory, 3, min_insync_replicas=2, **settings) as nodes:
         ports = [broker.port for broker in nodes.brokers.values()]
         await create_topic(ports[0], TOPIC, 3)
@@ -121,9 +121,9 @@ def measure(name: str, rounds: int, settings: dict[str, str], directory: Path) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="of each kind (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each kind (default: %(default)s)")
     parser.add_argument("--directory", type=Path, default=None, help="where the brokers' data is written")
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of the brokers")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of the brokers")
     options = parser.parse_args()
     settings = {key.replace(".", "_"): value for key, _, value in (each.partition("=") for each in options.settings)}
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:

@@ -1,11 +1,11 @@
-"""How many runs guided and random explorations need until they have been in all of a set of deep states.
+"""Number of runs that guided and random explorations need to reach all of a set of deep states.
 
     python -m benchmarks.guided_exploration [--starts 20] [--most 400] [--first 1] [--jobs 2] [--json FILE]
 
-A start is a range of seeds of its own; both ways of choosing begin with the same ones. Runs are counted, not seconds:
-so other work on the machine changes nothing, and the same starts give the same figures. A start that has not been in
-all of them after `--most` runs counts as having needed so many, for random that is too few. What is compared is the
-median of the starts; below it, for each state, that of the first run that was in it.
+A start is a range of seeds; both explorations use the same starts. The unit is runs, not seconds, so that other work on
+the machine has no effect and the same starts give the same figures. A start that has not reached all states after
+`--most` runs counts as `--most` runs; for random explorations that understates the number. The output has the median of
+the starts, and for each state the median of the first run that reached it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from orchestrator.search.task import Attempted, attempt
 CAMPAIGN: Final = Path(__file__).with_name("guided-exploration.toml")
 GOAL: Final = 1.87
 STATES: Final = tuple(name for name in DEEP if name not in ("two faults at once", "two leaders"))
-"""Those that seeds of the campaign come to, too: a random schedule has one fault at a time, and a leader's lease has
-ended before there is another."""
+"""The deep states that random seeds of the campaign can reach: a random schedule has one fault at a time, and a
+leader's lease ends before another leader exists."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """One exploration: by deep state the number of the run, from 1, that was the first in it."""
+    """One exploration: for each deep state the number of the first run that reached it, counted from 1."""
 
     arm: str
     first: int
@@ -49,12 +49,12 @@ class Start:
 
     @property
     def needed(self) -> int:
-        """Runs until all were reached; all that were made when one never was."""
+        """Runs until all states were reached; the number of all runs if a state never was."""
         return max(self.reached.get(state, self.runs) for state in STATES)
 
 
 def start(first: int, most: int) -> list[Start]:
-    """Explore both ways until all states are reached; what a seed came to is known to the second way, too."""
+    """Explore in both ways until all states are reached. The second way reuses the results of the first one's seeds."""
     campaign, known = load(CAMPAIGN), dict[int, Attempted]()
     source = ExploredCell(campaign, campaign.cells[0], first)
     return [_explored(Arm(name, source), most, known) for name in (GUIDED, RANDOM)]
@@ -76,7 +76,7 @@ def _explored(way: Arm, most: int, known: dict[int, Attempted]) -> Start:
 
 
 def starts(firsts: Sequence[int], most: int, jobs: int) -> Iterator[list[Start]]:
-    """Both ways from each start, in the starts' order."""
+    """The results of both ways for each start, in the order of the starts."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         yield from pool.map(partial(start, most=most), firsts)
 
@@ -88,7 +88,9 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=400)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="the figures of each start; those it has are not made again")
+    parser.add_argument(
+        "--json", type=Path, help="file for the results of each start; starts that it has are not repeated"
+    )
     options = parser.parse_args()
     began_s, found = time.monotonic(), list[Start]()
     if options.json and options.json.exists():

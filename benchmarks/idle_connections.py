@@ -1,9 +1,9 @@
-"""What ten thousand idle connections do to three brokers: latencies, memory, and the way back of one that was killed.
+"""Effect of ten thousand idle connections on three brokers: latency, memory, and the recovery of a killed broker.
 
     python -m benchmarks.idle_connections [--connections 10000] [--seconds 5] [--directory DIR]
 
-Each connection has asked for API versions once, and then says nothing; one that is cut comes back at once, as clients
-do. The same load runs first without them and then with them, in one process: compare the two.
+Each connection sends one ApiVersions request and is then idle; a closed one reconnects at once, as clients do. The same
+load runs without and then with these connections, in one process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PER_SECOND = 1_000
 TOPIC = "load"
 AGAIN_S = 0.05
 AT_ONCE = 200
-"""How many connect at the same moment: a listener's backlog is not what is measured."""
+"""Concurrent connection attempts; few enough for a listener's backlog."""
 SPARE = 500
-"""Descriptors of a process for everything else."""
+"""Descriptors of a process that are not for connections."""
 HELLO = bytes(encode_request(ApiVersionsRequest(), 0, 1, "idle"))
 
 
 class Idle:
-    """Clients that connect, say hello, and stay. `lost` counts the times that one was cut off."""
+    """Clients that connect, send one request and stay idle. `lost` counts closed connections."""
 
     def __init__(self) -> None:
         self.connected = 0
@@ -44,7 +44,7 @@ class Idle:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def add(self, ports: list[int], count: int) -> None:
-        """Return once `count` more are connected, dealt out over the ports."""
+        """Open `count` more connections, distributed over the ports, and return when they are open."""
         wanted = self.connected + count
         self._tasks += [asyncio.create_task(self._stay(ports[number % len(ports)])) for number in range(count)]
         await self.all_connected(wanted)
@@ -97,7 +97,7 @@ async def load(port: int, seconds: float) -> str:
 
 
 async def in_sync(port: int, wanted: Callable[[int], bool]) -> None:
-    """Until the number of the topic's replicas that are in sync is as wanted."""
+    """Wait until the topic has the given number of in-sync replicas."""
     while True:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
         metadata = await ask(port, request, ApiKey.METADATA, 9)
@@ -108,7 +108,7 @@ async def in_sync(port: int, wanted: Callable[[int], bool]) -> None:
 
 
 async def there_and_back(nodes: Cluster, leader: int) -> str:
-    """Kill a follower's process and start it again: how long until it is in sync."""
+    """Kill a follower's process, start it again, and measure the time until it is in sync."""
     follower = next(broker for broker in nodes.brokers.values() if broker.port != leader)
     size = len(nodes.brokers)
     follower.kill()
@@ -149,7 +149,7 @@ async def measure(nodes: Cluster, connections: int, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each load (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each load (default: %(default)s)")
     parser.add_argument("--directory", type=Path, default=None, help="where the brokers' data is written")
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

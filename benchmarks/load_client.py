@@ -1,4 +1,4 @@
-"""A producer that sends one prepared request over and over: what it measures is the broker."""
+"""A producer that repeats one prepared request, so that the broker dominates the measurement."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def ask(port: int, request: Message, key: ApiKey, version: int) -> Message
 
 
 async def create_topic(port: int, topic: str, replicas: int, partitions: int = 1) -> None:
-    """Create a topic at the controller, wherever that is."""
+    """Find the controller and create a topic there."""
     metadata = await ask(port, MetadataRequest(topics=[]), ApiKey.METADATA, 9)
     assert isinstance(metadata, MetadataResponse)
     ports = {broker.node_id: broker.port for broker in metadata.brokers}
@@ -56,7 +56,7 @@ async def create_topic(port: int, topic: str, replicas: int, partitions: int = 1
 
 
 async def leader_address(ports: list[int], topic: str) -> int:
-    """The port of the leader of partition 0, once all its replicas are in sync."""
+    """Wait until all replicas of partition 0 are in sync, and return the port of its leader."""
     deadline = time.monotonic() + PATIENCE
     while True:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
@@ -71,7 +71,7 @@ async def leader_address(ports: list[int], topic: str) -> int:
 
 
 async def wait_for_topic(port: int, topic: str, frame: bytes) -> None:
-    """Until a produce to the topic is acknowledged: all replicas follow."""
+    """Wait until a produce request to the topic is acknowledged by all replicas."""
     deadline = time.monotonic() + PATIENCE
     while True:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -97,7 +97,7 @@ def produce_frame(topic: str, acks: int, record_bytes: int, records: int) -> byt
 
 
 class LoadClient(asyncio.BufferedProtocol):
-    """Keeps `in_flight` requests under way and counts the answers, which all have one length."""
+    """Keeps `in_flight` requests in flight and counts the answers, which all have the same length."""
 
     def __init__(self, topic: str, frame: bytes, in_flight: int) -> None:
         self.answered = 0
@@ -118,7 +118,7 @@ class LoadClient(asyncio.BufferedProtocol):
         self._writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
+        transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
@@ -160,14 +160,14 @@ class LoadClient(asyncio.BufferedProtocol):
             self._fill()
 
     async def send_for(self, seconds: float) -> None:
-        """As fast as answers come back; returns when the last answer is there."""
+        """Send as fast as answers arrive; return after the last answer."""
         self._done = asyncio.get_running_loop().create_future()
         self._until = time.perf_counter() + seconds
         self._fill()
         await self._done
 
     async def send_at(self, rate: float, seconds: float) -> None:
-        """At a fixed rate, whether or not answers come back."""
+        """Send at a fixed rate, independent of the answers."""
         self._done = asyncio.get_running_loop().create_future()
         started = time.perf_counter()
         for number in range(int(rate * seconds)):

@@ -1,4 +1,4 @@
-"""How long the log checker takes: python -m benchmarks.log_checker [OPERATIONS ...] [--partitions N]"""
+"""Duration of the log check: python -m benchmarks.log_checker [OPERATIONS ...] [--partitions N]"""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--upper-bound", default="strict")
-    parser.add_argument("--blocks", action="store_true", help="also time the form that is spread over workers")
-    parser.add_argument("--cpu", action="store_true", help="processor time instead of wall time, for a shared machine")
+    parser.add_argument(
+        "--blocks", action="store_true", help="also measure the variant that is distributed over workers"
+    )
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of wall time, for a shared machine")
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     for operations in map(int, options.operations):

@@ -21,7 +21,7 @@ def history(
     """Half appends, 45 % reads that follow the log, 5 % end queries, one event each 100 ns on `partitions` logs.
 
     Each operation takes effect at a moment of its own, in an interval with exponential tails of `latency_ns`; `info`
-    of the appends time out, half of which are stored. Reads carry the high watermark.
+    of the appends time out, and half of these are stored. Reads carry the high watermark.
     """
     rng = np.random.default_rng(seed)
     n = operations
@@ -34,7 +34,7 @@ def history(
     appends = np.flatnonzero(f == APPEND)
     timed_out = rng.random(len(appends)) < info
     stored = ~timed_out | (rng.random(len(appends)) < 0.5)
-    # The log: a partition's stored appends in order of their moments; the count of them before any moment.
+    # The log: a partition's stored appends in order of time, and their number before any time.
     order = np.lexsort((np.arange(n), part))
     is_stored = np.zeros(n, np.bool_)
     is_stored[appends[stored]] = True
@@ -62,7 +62,7 @@ def history(
 
 
 def _values(part: I64) -> I64:
-    """Producers take partitions in turn; each numbers its appends in the order of their moments."""
+    """Producers are assigned to partitions in turn; each numbers its appends in order of time."""
     producer = part % PRODUCERS
     sequence = np.empty(len(part), np.int64)
     for each in range(PRODUCERS):
@@ -72,7 +72,7 @@ def _values(part: I64) -> I64:
 
 
 def _following_reads(f: npt.NDArray[np.int8], part: I64, length: I64) -> tuple[I64, I64]:
-    """Start and number of records of each read: it goes on where the last read of its partition ended."""
+    """Start and number of records of each read: it continues at the end of its partition's last read."""
     reads = np.flatnonzero(f == READ)
     order = reads[np.argsort(part[reads], kind="stable")]
     reached = length[order]

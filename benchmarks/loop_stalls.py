@@ -1,9 +1,9 @@
-"""How long a broker stands still: while a thousand partitions are created, and while one frame asks for much.
+"""Stalls of a broker's event loop: while a thousand partitions are created, and during one expensive request.
 
     python -m benchmarks.loop_stalls [--partitions 1000] [--entries 20000] [--directory DIR]
 
-A client asks every broker for its API versions, again and again: the longest time without an answer is what a
-heartbeat, a vote or a lease would have waited. A quarter of `broker.lease.ms` (2,000) is what may pass.
+A client repeatedly sends ApiVersions to every broker. The longest time without an answer is the time that a heartbeat,
+a vote or a lease would have waited. The limit is a quarter of `broker.lease.ms` (2,000).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOPIC = "many"
 
 
 class Watch:
-    """Asks brokers all the time; `longest_s` is the longest time between a question and its answer."""
+    """Sends requests to brokers continuously; `longest_s` is the longest time between a request and its answer."""
 
     def __init__(self, ports: Iterable[int]) -> None:
         self.longest_s = 0.0
@@ -67,7 +67,7 @@ class Watch:
 
 
 def large_requests(entries: int) -> dict[str, tuple[Message, int]]:
-    """For each API that loops over what a client gives, a frame with so many entries."""
+    """For each API that loops over a client's entries, a frame with this many entries."""
     one = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * entries
     epochs = [OffsetForLeaderPartition(leader_epoch=1)] * entries
     resources = [DescribeConfigsResource(resource_type=2, resource_name=f"no-{n}") for n in range(entries)]
@@ -95,7 +95,7 @@ def large_requests(entries: int) -> dict[str, tuple[Message, int]]:
 
 
 def events(nodes: Cluster, name: str) -> int:
-    """How often an event is in the traces of all brokers."""
+    """Number of occurrences of an event in the traces of all brokers."""
     lines = (
         line for broker in nodes.brokers.values() for line in broker.events.read_text(encoding="utf-8").splitlines()
     )
@@ -103,13 +103,13 @@ def events(nodes: Cluster, name: str) -> int:
 
 
 async def until_roles(nodes: Cluster, count: int) -> None:
-    """Until the brokers have taken so many roles in partitions."""
+    """Wait until the brokers have taken `count` roles in partitions."""
     while await asyncio.to_thread(events, nodes, "partition_role") < count:  # noqa: ASYNC110 - read from files
         await asyncio.sleep(0.2)
 
 
 async def answered(port: int, frame: bytes) -> None:
-    """Send a frame and read its answer, undecoded: the broker is to be seen standing still, not this process."""
+    """Send a frame and read its answer without decoding it, so that this process does not stall."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     writer.write(frame)
     left = int.from_bytes(await reader.readexactly(4), "big")

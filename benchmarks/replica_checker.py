@@ -1,4 +1,4 @@
-"""How long reading and comparing replica files takes: python -m benchmarks.replica_checker [RECORDS] [--batch N]"""
+"""Duration of reading and comparing replica files: python -m benchmarks.replica_checker [RECORDS] [--batch N]"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("records", nargs="?", type=float, default=1e6)
     parser.add_argument("--batch", type=int, default=10, help="records per batch")
-    parser.add_argument("--cpu", action="store_true", help="processor time instead of wall time, for a shared machine")
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of wall time, for a shared machine")
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     records = int(options.records)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def segment(records: int, batch: int) -> bytes:
-    """Batches of `batch` records, each of them carrying its offset as value."""
+    """Batches of `batch` records; the value of each record is its offset."""
     head = b"\0\0"  # attributes, timestamp delta
     out = bytearray()
     for base in range(0, records, batch):

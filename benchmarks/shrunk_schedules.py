@@ -1,10 +1,11 @@
-"""How small the schedules get that show the broker's mutants, and whether they show them on real processes, too.
+"""Size of shrunk schedules that kill the broker's mutants, and whether they also kill them on real processes.
 
     python -m benchmarks.shrunk_schedules --store DIR [--mutants NAME ...] [--budget 60] [--namespaces 3] [--json FILE]
 
-Of each mutant the first campaign and seed that kill it in the simulated world are shrunk as by `brownout shrink`; where
-namespaces have what is left needs, it is run there with so many seeds. What an oracle alone can see shows only in the
-simulated world. The store keeps every run, with its `shrunk.toml`. What `--json` has already is not made again.
+For each mutant, the first campaign and seed that kill it in the simulation are shrunk as by `brownout shrink`. If the
+namespace world supports the remaining schedule, it runs there with `--namespaces` seeds. An anomaly that only an oracle
+detects is visible only in the simulation. The store keeps every run with its `shrunk.toml`. Results that the `--json`
+file has are not repeated.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from simulator.oracles import ORACLES
 from systems.brownout.broker import Brownout
 
 SEEDS: Final = (1, 2, 3, 4, 5)
-"""That a campaign is tried with until one of them shows the mutant."""
+"""Seeds with which a campaign is tried until one of them shows the mutant."""
 FEW: Final = 3
-"""Faults that a shrunk schedule should have at most."""
+"""Largest number of faults that a shrunk schedule should have."""
 NAMESPACES: Final = "namespaces"
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What is left of one mutant's schedule. `shown` of `seeds` show the anomaly in the simulated world, `real` of
-    `tried` in namespaces; none is tried where that world lacks something."""
+    """The shrunk schedule of one mutant. `shown` of `seeds` runs show the anomaly in the simulation, `real` of `tried`
+    runs in namespaces; `tried` is 0 if that world does not support the schedule."""
 
     mutant: str
     campaign: str
@@ -56,7 +57,7 @@ class Shrunk:
 
 
 def killing(wanted: Sequence[MutantSchedule], store: Path) -> Iterator[tuple[MutantSchedule, int, str, Path]]:
-    """Of each schedule the first run that shows what is expected: its seed, the anomaly and its directory."""
+    """For each schedule the first run with the expected anomaly: its seed, the anomaly and its directory."""
     for schedule in wanted:
         path = _with_cell(schedule, store)
         for seed in SEEDS:
@@ -70,7 +71,7 @@ def killing(wanted: Sequence[MutantSchedule], store: Path) -> Iterator[tuple[Mut
 
 
 def _with_cell(schedule: MutantSchedule, store: Path) -> Path:
-    """The campaign's file; where it has no cell for the mutant, a copy that has."""
+    """The campaign's file, or a copy with a cell for the mutant if the file has none."""
     if any(cell.name == schedule.cell.name for cell in schedule.campaign.cells):
         return schedule.campaign.path
     cell = (
@@ -83,7 +84,7 @@ def _with_cell(schedule: MutantSchedule, store: Path) -> Path:
 
 
 def _run(path: Path, store: Path, words: Sequence[str]) -> list[Path]:
-    """Run a campaign; its runs."""
+    """Run a campaign and return its runs."""
     _brownout("run", str(path), "--quiet", "--engine", "in-process", "--store", str(store), *words)
     latest = (store / "latest").resolve()
     stamp = latest.name.split("-", 1)[0]
@@ -91,7 +92,7 @@ def _run(path: Path, store: Path, words: Sequence[str]) -> list[Path]:
 
 
 def _brownout(*words: str) -> str:
-    """What the command says. Raises `SystemExit` for one that was refused or broke down: there is no run to look at."""
+    """The command's output. Raises `SystemExit` if the command was rejected or failed, because then it made no run."""
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", *words], capture_output=True, encoding="utf-8", check=False
     )
@@ -103,7 +104,7 @@ def _brownout(*words: str) -> str:
 def shrunk(
     schedule: MutantSchedule, seed: int, anomaly: str, run: Path, store: Path, budget: str, real: int
 ) -> Shrunk | None:
-    """Shrink a run, and try what is left in namespaces; None when nothing can be taken from it."""
+    """Shrink a run and try the result in namespaces. None: the run cannot be shrunk."""
     told = _brownout(
         "shrink", str(run), "--anomaly", anomaly, "--budget", budget, "--quiet", "--json", "--store", str(store)
     )
@@ -122,7 +123,7 @@ def shrunk(
 
 
 def wanted_of(names: Sequence[str]) -> dict[str, list[MutantSchedule]]:
-    """By mutant, the schedules that are to kill it: those of the general campaign last."""
+    """For each mutant the schedules that should kill it, those of the general campaign last."""
     found = {}
     for name in names or sorted(name for name, it in Brownout.mutants.items() if it.anomaly):
         words = (word.strip(",;.") for word in Brownout.mutants[name].schedule.split())
@@ -133,7 +134,7 @@ def wanted_of(names: Sequence[str]) -> dict[str, list[MutantSchedule]]:
 
 
 def main() -> None:
-    """Print a line for each mutant, and what they come to."""
+    """Print a line for each mutant, and the totals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--mutants", nargs="+", default=[])

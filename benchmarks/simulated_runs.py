@@ -1,9 +1,9 @@
-"""How many simulated runs of 60 virtual seconds one core makes in an hour, and what takes the time.
+"""Number of simulated runs of 60 virtual seconds per hour and core, and a profile of one.
 
     python -m benchmarks.simulated_runs [--campaign FILE] [--seeds 3] [--profile]
 
-What counts is the processor time of the whole run - the simulated world, its clients, the record - and, apart from it,
-that of the analysis. With other work on the machine it is the same. `--profile` prints where it goes.
+The unit is the CPU time of the whole run (simulated world, clients, record) and, separately, of the analysis. Other
+work on the machine hardly changes it. `--profile` prints the functions that use it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.running.progress import Progress
 from orchestrator.search.run_maker import WHERE, Maker
 
 CAMPAIGN = Path(__file__).with_name("simulated-minute.toml")
-GOAL = 1_500  # runs an hour and core
+GOAL = 1_500  # runs per hour and core
 HOUR_S = 3_600.0
 MINUTE_S = 60.0
 _SHOWN = 25  # functions of a profile
@@ -34,7 +34,7 @@ _SHOWN = 25  # functions of a profile
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: its virtual seconds, and the processor's seconds, without and with the analysis."""
+    """One run: its virtual seconds, and its CPU seconds without and with the analysis."""
 
     simulated_s: float
     world_cpu_s: float
@@ -42,12 +42,12 @@ class Measured:
 
     @property
     def an_hour(self) -> float:
-        """Runs of a virtual minute that one core makes in an hour, each with its analysis."""
+        """Runs of a virtual minute per hour and core, each with its analysis."""
         return HOUR_S / self.cpu_s * self.simulated_s / MINUTE_S
 
 
 def measure(campaign: Campaign, seed: int) -> Measured:
-    """Make and judge one run, in a store of its own."""
+    """Make and analyze one run, in its own store."""
     with tempfile.TemporaryDirectory(prefix="brownout-benchmark-") as directory:
         maker = Maker(Store(Path(directory)), Progress(quiet=True), Interrupts(lambda: None, lambda: None))
         (cell, *_) = campaign.cells
@@ -59,14 +59,14 @@ def measure(campaign: Campaign, seed: int) -> Measured:
 
 
 def main() -> None:
-    """Print the figures, the median of the seeds."""
+    """Print the results, the medians of the seeds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--campaign", type=Path, default=CAMPAIGN)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     campaign = load(options.campaign)
-    measure(campaign, 0)  # what is loaded and compiled once is no run's
+    measure(campaign, 0)  # a first run loads and compiles what all runs share
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()
@@ -74,7 +74,7 @@ def main() -> None:
     profile.disable()
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(_SHOWN)
-        return  # with a profile every call takes longer: figures would be wrong
+        return  # a profile slows down every call, so the figures would be wrong
     for name, values in (
         ("virtual seconds", [it.simulated_s for it in measured]),
         ("processor seconds, the world", [it.world_cpu_s for it in measured]),

@@ -1,9 +1,9 @@
-"""How long brokers with very many partitions take to be back after a kill -9 of all of them.
+"""Recovery time of brokers with very many partitions after a kill -9 of all of them.
 
     python -m benchmarks.unclean_start [--partitions 5000] [--nodes 1] [--directory DIR]
 
-Every partition has `--nodes` replicas and some records. What is measured begins with the processes' start: until each
-broker says that it serves, until each partition has a leader, and until each has acknowledged another record by all.
+Every partition has `--nodes` replicas and some records. Times start with the processes: until each broker reports that
+it serves, until each partition has a leader, and until all replicas of each partition have acknowledged another record.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Partition = tuple[str, int]
 
 
 def topics(partitions: int) -> Iterator[tuple[str, int]]:
-    """Names of topics, and how many partitions each has: no single request is to be a burden of its own."""
+    """Names and partition counts of the topics; many topics, so that no single request is expensive."""
     for number, first in enumerate(range(0, partitions, PER_TOPIC)):
         yield f"many-{number}", min(PER_TOPIC, partitions - first)
 
 
 async def leaders(port: int, partitions: int) -> dict[int, list[Partition]]:
-    """The partitions that each port leads, once all have a leader."""
+    """Wait until all partitions have a leader, and return the partitions of each leader's port."""
     names = [MetadataRequestTopic(name=name) for name, _ in topics(partitions)]
     give_up = time.monotonic() + DEADLINE_S
     while True:
@@ -61,7 +61,7 @@ async def leaders(port: int, partitions: int) -> dict[int, list[Partition]]:
 
 
 async def write(port: int, partitions: list[Partition]) -> list[Partition]:
-    """One batch to each partition; those that did not acknowledge it by all their replicas."""
+    """Send one batch to each partition; return those that did not acknowledge it with acks=all."""
     data = [
         TopicProduceData(
             name=topic, partition_data=[PartitionProduceData(index=index, records=BATCH) for _, index in its]
@@ -77,7 +77,7 @@ async def write(port: int, partitions: list[Partition]) -> list[Partition]:
 
 
 async def write_to_all(port: int, partitions: int) -> None:
-    """Until each partition has acknowledged a batch."""
+    """Wait until each partition has acknowledged a batch."""
     give_up = time.monotonic() + DEADLINE_S
     left: set[Partition] | None = None
     while left is None or left:

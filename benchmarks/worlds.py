@@ -1,9 +1,9 @@
-"""The namespace world's times: up, power cycle, faults over warm SSH, down. Needs root.
+"""Durations in the namespace world: start, power cycle, faults over warm SSH, stop. Needs root.
 
     python -m benchmarks.worlds [--rounds 10] [--filesystem ext4]
 
-Prints the median, the least and the greatest of each, in milliseconds. A stand-in listens where the broker would, so
-that the figures are the world's own.
+Prints median, minimum and maximum of each, in milliseconds. A minimal listener replaces the broker, so that the figures
+do not include it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from systems.service import Place, Service
 
 SIZES = (3, 5)
 PORT = 9092
-# Without the site packages it listens after some 20 ms; what a broker needs to start is not the world's time.
+# Without site packages it listens after about 20 ms; the start of a broker is not part of the measurement.
 LISTENER = (
     sys.executable,
     "-S",
@@ -37,7 +37,7 @@ LISTENER = (
 
 
 class Listeners:
-    """What runs on every node: nothing but somebody who listens."""
+    """The system on every node: only a listener."""
 
     collected: tuple[str, tuple[str, ...]] = (".", ())
     files_dir = ""
@@ -53,7 +53,7 @@ class Listeners:
 
 
 class Times:
-    """Durations by what took them, in milliseconds."""
+    """Durations in milliseconds, by operation."""
 
     def __init__(self) -> None:
         self._all: dict[str, list[float]] = defaultdict(list)
