@@ -1,15 +1,16 @@
-"""All that tests of a system of one's own import: one place for the names that `docs/your-system.md` speaks of.
+"""All names that tests of a user-defined system import; `docs/your-system.md` documents them.
 
     from brownout_api import RegisterClient, Refused
 
 A client is one class: `RegisterClient` (`read`, `write`, `compare_and_set` of keys) or `LogClient` (`append`, `read`,
-`end` of partitions). What returns has happened; what raises `Refused` certainly has not, and never will; after any
-other exception it may have happened, or may yet.
+`end` of partitions). An operation that returns has happened. One that raises `Refused` certainly has not happened and
+never will. After any other exception it may have happened, or may still happen.
 
-A system of its own class derives from `System`; most need none. `observe` returns an `Observer`, whose `view` says what
-the cluster looks like: a `View`, with a `PartitionState` for each partition. It answers soon and never raises, or the
-run is unknown. `Member` is a node as the observer is told of it, `Place` a node as templates and `variables` see it.
-`InputError` is for what the user can mend: before a run it ends the command with exit code 64 and its message.
+A system with a class of its own derives from `System`; most systems need none. `observe` returns an `Observer`; its
+`view` describes the cluster's state: a `View`, with a `PartitionState` for each partition. It answers soon and never
+raises, otherwise the run is unknown. `Member` is a node as the observer sees it, `Place` a node as templates and
+`variables` see it. `InputError` is for mistakes that the user can correct: raised before a run, it ends the command
+with exit code 64 and its message.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
 """

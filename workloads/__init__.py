@@ -1,5 +1,5 @@
-"""What clients do: pacing and outcomes (pure), and client processes on real Kafka libraries.
+"""Clients: pacing and outcomes (pure code), and client processes that use real Kafka libraries.
 
-`python -m workloads producer|consumer|reader` is one client process; `workloads.process.ClientProcess` starts and
-commands it.
+`python -m workloads producer|consumer|reader` is one client process; `workloads.process.ClientProcess` starts it and
+sends it commands.
 """

@@ -14,12 +14,12 @@ from workloads.settings import ClientSettings
 def main(arguments: list[str]) -> int:
     kind, role, settings_json, parent = arguments
     die_with_parent(int(parent))
-    adopt_orphans()  # what a user's program leaves behind, in whichever session, is ours to end
-    # Ctrl-C reaches the whole process group; when this client ends is the run loop's decision.
+    adopt_orphans()  # this process ends what a user's program leaves behind, in any session
+    # Ctrl-C reaches the whole process group, but the run loop decides when this client ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = ClientSettings.from_json(settings_json)
     control = Control()
-    if not settings.own.client_class:  # one's own may use both, and Arrow would take the values of pandas for others'
+    if not settings.own.client_class:  # a user's class may use pandas and Arrow together
         without_pandas()
     try:
         KINDS[kind].roles[role].main(settings, control)

@@ -1,4 +1,4 @@
-"""For whoever brings a system: the client that a workload drives, one class to write.
+"""Base classes for clients of user-defined systems: a workload drives one class that the user writes.
 
     class MyClient(RegisterClient):
         def __init__(self, endpoints, timeout_s, options):
@@ -11,14 +11,14 @@
 
 A campaign names it: `client_class = "my_client.py:MyClient"`.
 
-What a method does decides what is recorded, and so what can be proven:
+What a method does decides what is recorded, and therefore what can be proven:
 - it returns: the operation happened, with that result;
-- it raises `Refused`: it certainly did not happen, and never will;
-- it raises anything else, or takes longer than its time: a change may have happened, or may yet; a read did not answer.
-  The object is then closed and another one is made for the next operation.
+- it raises `Refused`: the operation certainly did not happen, and never will;
+- it raises another exception, or takes longer than its time: a change may have happened, or may still happen; a read
+  has no answer. The object is then closed, and the next operation gets a new one.
 
-So never catch an error to return something, and never try a change again: the second attempt may be the second change.
-An object is used by one thread only, the one that made it, and by one operation at a time.
+Therefore never catch an error to return something, and never retry a change: the retry may be a second change.
+One thread uses an object, the thread that made it, for one operation at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by a client: the operation certainly did not happen and never will, such as one that was never sent."""
+    """Raised by a client: the operation certainly did not happen and never will; it was not sent, for example."""
 
 
 class Client:
@@ -36,14 +36,14 @@ class Client:
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, options: Mapping[str, str]) -> None:
         """`endpoints`: `host:port` of each node. Their order rotates by one node for each client, and for each object
-        that is made for a client: a client whose first node is dead begins at the next one. `timeout_s`: what one
-        operation may take. `options`: those of the campaign's [client]."""
+        of a client: a client whose first node is dead starts at the next one. `timeout_s`: the longest time of one
+        operation. `options`: the options of the campaign's [client]."""
         self.endpoints = tuple(endpoints)
         self.timeout_s = timeout_s
         self.options = dict(options)
 
     def close(self) -> None:
-        """Let go of the connection. What it raises is ignored."""
+        """Close the connection. Exceptions are ignored."""
 
 
 class RegisterClient(Client, ABC):
@@ -51,7 +51,7 @@ class RegisterClient(Client, ABC):
 
     @abstractmethod
     def read(self, key: str) -> int | None:
-        """The key's value; None when it is absent. A number of more than 64 bits counts as one that nobody wrote."""
+        """The key's value; None when it is absent. A number of more than 64 bits counts as never written."""
 
     @abstractmethod
     def write(self, key: str, value: int) -> None:
@@ -59,13 +59,15 @@ class RegisterClient(Client, ABC):
 
     @abstractmethod
     def compare_and_set(self, key: str, expected: int | None, new: int) -> bool:
-        """Set the key if its value is `expected` (None: if it is absent); whether it was."""
+        """Set the key if its value is `expected` (None: if it is absent). Returns whether it was set."""
 
 
 class LogClient(Client, ABC):
-    """Partitions, numbered from 0, to whose ends values are appended; the first of each lies at offset 0.
+    """Partitions, numbered from 0. Values are appended to their ends; the first value of each has offset 0.
 
     `reads_show_ends`: set it to True in a class whose `read` always asks the system after it was called, never returns
+    what was fetched before, and returns nothing only when there is nothing. The checker then takes an empty read as a
+    bound on the log's end.
     what was fetched before, and returns nothing only when there is nothing: such a read is held to the log's end.
     """
 
@@ -73,12 +75,12 @@ class LogClient(Client, ABC):
 
     @abstractmethod
     def append(self, partition: int, value: int) -> int:
-        """Append the value; its offset."""
+        """Append the value; returns its offset."""
 
     @abstractmethod
     def read(self, partition: int, offset: int, limit: int) -> Sequence[tuple[int, int]]:
-        """At most `limit` records as (offset, value), from `offset` on, in their order; none when there are no more."""
+        """At most `limit` records as (offset, value), from `offset` on, in order; empty when there are no more."""
 
     @abstractmethod
     def end(self, partition: int) -> int:
-        """The offset that the next append will have: the log's length at some moment of the call."""
+        """The offset of the next append: the log's length at some moment of the call."""

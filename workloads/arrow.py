@@ -1,4 +1,4 @@
-"""Arrow, in which clients record what they did, without pandas, which none of ours uses."""
+"""Keeps Arrow from importing pandas, which no client of ours uses; clients record their operations with Arrow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from importlib.machinery import ModuleSpec
 
 
 def without_pandas() -> None:
-    """Have Arrow do without pandas, which it otherwise imports with the first array that it makes, to see whether that
-    is one of pandas': that takes as long as all else before a client's first operation, and comes under load. Who
-    imports pandas later gets it, and so does Arrow once it is asked for what only pandas has; until then it does not
-    know pandas' values, such as NaN for null. For one thread."""
+    """Prevent Arrow from importing pandas.
+
+    Arrow imports pandas with the first array, to check whether a value is a pandas object. The import takes as long as
+    all other work before a client's first operation, and would happen under load. Code that imports pandas later gets
+    it, and so does Arrow for functions that need pandas. Until then Arrow does not recognize pandas' values, such as
+    NaN for null. For one thread."""
     import pyarrow as pa
 
     if "pandas" not in sys.modules:
@@ -22,10 +24,10 @@ def without_pandas() -> None:
 
 
 class _NoPandas:
-    """Finds modules for the import system, and says of pandas that there is none."""
+    """An import finder that reports pandas as missing."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> ModuleSpec | None:
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is not looked for", name=name)
+            raise ModuleNotFoundError("the import of pandas is switched off", name=name)
         return None

@@ -1,11 +1,12 @@
 """The client process around a program in any language, which a user names as `client_command`.
 
-Each task is one start of the program: `load`, from the start of the load until SIGTERM at its end; `probe`, one change
-to the place in BROWNOUT_PLACE; `read`, all that the place holds. A probe or read is done when it exits with 0. What it
-is told is in its environment (docs/workloads.md); what its operations were it appends to the file BROWNOUT_OUTPUT.
+Theory of operation. Each task is one start of the program: `load`, from the start of the load until SIGTERM at its end;
+`probe`, one change to the place in BROWNOUT_PLACE; `read`, all that the place holds. A probe or read is done when the
+program exits with 0. The program reads its task from its environment (docs/workloads.md) and appends its operations to
+the file BROWNOUT_OUTPUT.
 
-A program may be a script around another one, which does not hear what the script is told: at the end of the load that
-one is asked to end as well, for it may have to write down what is under way.
+A program may be a script that runs another program, which does not get the script's signals. At the end of the load
+that program gets SIGTERM as well, because it may still have to record operations.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from workloads.settings import ClientSettings
 
 POLL_S: Final = 0.1
 RETRY_S: Final = 0.2
-LEFT_S: Final = 0.02  # between two looks for what a program has left behind
-STOP_S: Final = 5.0  # beyond the time that an operation may take
-# Each start of the program is a producer of its own, so that no value is written twice. A run has at most 130 clients.
+LEFT_S: Final = 0.02  # between two looks for processes that a program has left behind
+STOP_S: Final = 5.0  # in addition to the time of one operation
+# Each start of the program is a separate producer, so that no value is written twice. A run has at most 130 clients.
 STARTS: Final = 500
-PLACES: Final = 400  # that it can probe, once each: the other starts are for probes that fail
+PLACES: Final = 400  # places that can be probed once each: the other starts are for failed probes
 _ERROR_CHARACTERS: Final = 200
 CHANGES: Final = frozenset({"append", "write", "cas"})
 
@@ -57,23 +58,23 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def producers_of(settings: ClientSettings) -> tuple[int, int]:
-    """The numbers of producers that a client has for its values, whether it is a program or not: the first, and how
-    many."""
+    """The producer numbers of a client's values, for a program or any other client: the first, and how many."""
     return (settings.process * STARTS, STARTS) if settings.own.client_command else (settings.producer, 1)
 
 
 def probe_every_s(within_s: float, places: int) -> float:
-    """How far probes of so many places within a time are to lie apart where they fail: a program is out of starts only
-    when the time is over."""
+    """The interval between failed probes of `places` places: the program uses up its starts only when the time is
+    over."""
+    return within_s / (STARTS - places - 3)  # one probe more than fits, at the very end of the time
     return within_s / (STARTS - places - 3)  # one more than fit into it are made, one of them at its very end
 
 
 class CommandError(Exception):
-    """The program ended when it should not have; the message has its exit code and where its last words are."""
+    """The program ended when it should not have; the message has its exit code and names the file with its output."""
 
 
 class CommandClient:
-    """One program, for one role."""
+    """One program in one role."""
 
     def __init__(self, settings: ClientSettings, control: Control, role: str) -> None:
         self._settings = settings
@@ -85,10 +86,10 @@ class CommandClient:
         self._load: subprocess.Popen[bytes] | None = None
         self._tail: _Tail | None = None
         self._acknowledged = False
-        self._invoked: dict[str, Any] = {}  # what each operation is that was invoked and not completed, by its id
+        self._invoked: dict[str, Any] = {}  # operations that were invoked and not completed, by id
 
     def run(self) -> None:
-        """Serve commands until `close`. Raises `CommandError` when the program ends in the middle of the load."""
+        """Serve commands until `close`. Raises `CommandError` when the program ends during the load."""
         self._control.tell(Ready())
         try:
             while (command := self._control.next(POLL_S)) is None or self._obey(command):
@@ -105,7 +106,7 @@ class CommandClient:
                 self._tail = _Tail(output)
             case StopLoad():
                 self._stop()
-                self._control.tell(Stopped(0))  # what has no outcome is known from the file
+                self._control.tell(Stopped(0))  # open operations follow from the file
             case SetPhase():
                 self._phase = command.name
             case Probe():
@@ -120,8 +121,8 @@ class CommandClient:
         return True
 
     def _read(self, command: ReadAll) -> None:
-        """Start the program until it has read the place, or the time is over. Why it has not is told by the last
-        attempt that was not cut short by that, if there was one."""
+        """Start the program until it has read the place, or the time is over. The error is that of the last attempt
+        that the end of the time did not cut short, if there was one."""
         give_up_s, why = time.monotonic() + command.timeout_s, ""
         while error := self._task("read", command.place, give_up_s):
             is_over = time.monotonic() >= give_up_s
@@ -135,7 +136,7 @@ class CommandClient:
         self._count()
         code = self._ended(load, 0.0)
         if code:
-            raise CommandError(f"{self._settings.own.client_command[0]} ended with {code} in the middle of the load")
+            raise CommandError(f"{self._settings.own.client_command[0]} ended with {code} during the load")
 
     def _count(self) -> None:
         assert self._tail is not None
@@ -169,11 +170,13 @@ class CommandClient:
         if code not in (0, -signal.SIGTERM):
             self._control.tell(Trouble(f"{self._settings.own.client_command[0]} ended with {code} after SIGTERM"))
         elif not in_time:
-            self._control.tell(Trouble(f"what {self._settings.own.client_command[0]} had started did not end in time"))
+            self._control.tell(
+                Trouble(f"a process that {self._settings.own.client_command[0]} started did not end in time")
+            )
 
     def _task(self, task: str, place: int, give_up_s: float) -> str | None:
-        """One start to its end; None when it exits with 0, or what was wrong. A failure takes a moment, for it is tried
-        again at once."""
+        """Run one start to its end. None when it exits with 0, otherwise what was wrong. A failure takes a moment,
+        because the caller retries at once."""
         program, output = self._start(task, str(place))
         code = self._ended(program, max(0.0, give_up_s - time.monotonic()))
         if code is None:
@@ -183,14 +186,14 @@ class CommandClient:
             return None
         time.sleep(RETRY_S)
         if code == 0:
-            return f"the task {task} ended with 0, and its record has no acknowledged change there{_last_error(output)}"
+            return f"the task {task} ended with 0, but its record has no acknowledged change there{_last_error(output)}"
         return f"the task {task} ended with {code}{_last_error(output)}"
 
     def _ended(self, program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-        """How a program ended within a time; None: it goes on.
+        """The exit code of a program within a time; None: it still runs.
 
-        What it has started ends with it: a program may be a script that waits for another one, and that one is not told
-        to end when the script is."""
+        Processes that it has started end with it: a program may be a script that waits for another program, which is
+        not stopped together with the script."""
         if program.returncode is not None:
             return int(program.returncode)
         code = _wait(program, timeout_s)
@@ -201,7 +204,7 @@ class CommandClient:
         return code
 
     def _end(self, program: subprocess.Popen[bytes]) -> int:
-        """End a program and what it has started, unless it has ended; how it ended."""
+        """End a program and the processes that it has started, unless it has ended; returns its exit code."""
         if program.returncode is None:
             _kill_all(program)
             self._control.tell(Killed())
@@ -215,7 +218,7 @@ class CommandClient:
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._starts += 1
         program = subprocess.Popen(
-            # -P: what lies in the user's directory is not looked for among Python's own modules.
+            # -P: do not search the user's directory for Python's own modules.
             [
                 sys.executable,
                 "-P",
@@ -226,7 +229,7 @@ class CommandClient:
             ],
             cwd=self._settings.own.command_directory or None,
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,  # our own output is the pipe to the run
+            stdout=sys.stderr,  # this process's stdout is the pipe to the run loop
             env=environment,
             start_new_session=True,
         )
@@ -234,7 +237,7 @@ class CommandClient:
 
     def _environment(self, task: str, place: str, output: Path) -> dict[str, str]:
         its = self._settings
-        if self._starts >= STARTS and task != "read":  # which writes nothing
+        if self._starts >= STARTS and task != "read":  # a read writes no values
             raise CommandError(f"the client command was started {STARTS} times; no values are left for another one")
         first = encode_value(its.session, its.process * STARTS + min(self._starts, STARTS - 1), 0)
         told: dict[str, Any] = {
@@ -258,7 +261,7 @@ class CommandClient:
 
 
 def _wait(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """How a program ended within a time; None: it goes on."""
+    """The exit code of a program within a time; None: it still runs."""
     try:
         return program.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -266,9 +269,10 @@ def _wait(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:
 
 
 def _end_rest(program: subprocess.Popen[bytes], give_up_s: float) -> bool:
-    """Ask what an ended program has started to end, too, and kill what has not by then; whether all did as asked.
+    """Send SIGTERM to the processes that an ended program has left, and kill those that still run at `give_up_s`.
+    Returns whether all of them ended in time.
 
-    They are asked after the program, not with it: one that waits for them has told them itself."""
+    They get the signal after the program's end, because a program that waits for them has stopped them itself."""
     for pid in _left(program.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -279,8 +283,8 @@ def _end_rest(program: subprocess.Popen[bytes], give_up_s: float) -> bool:
 
 
 def _left(group: int) -> list[int]:
-    """Who has not ended of a program's process group, and of what it had put into a group of its own before it ended:
-    such a one is adopted by this process. One that nobody has waited for yet has ended."""
+    """The remaining processes of a program: those in its process group, and those that it had put into another group
+    before it ended, which this process has adopted. A zombie counts as ended."""
     found, ours = [], str(os.getpid()) if adopts_orphans() else None
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -291,7 +295,7 @@ def _left(group: int) -> list[int]:
 
 
 def _kill_all(program: subprocess.Popen[bytes]) -> None:
-    """Kill a program and what it has started; who is adopted only when its parent is gone comes next."""
+    """Kill a program and its processes; repeat for processes that are adopted only after their parent's end."""
     give_up_s = time.monotonic() + STOP_S
     while (left := _left(program.pid)) and time.monotonic() < give_up_s:
         for pid in left:
@@ -301,8 +305,8 @@ def _kill_all(program: subprocess.Popen[bytes]) -> None:
 
 
 def _is_changed(output: Path, place: int) -> bool:
-    """Whether the program recorded a change of this place that was acknowledged. A record that is not understood is
-    left to who reads it, and names the line."""
+    """Whether the program recorded an acknowledged change of this place. The reader of the record reports lines that
+    are not valid."""
     invoked: dict[str, dict[str, Any]] = {}
     tail = _Tail(output)
     for line in tail.new():
@@ -317,23 +321,23 @@ def _is_changed(output: Path, place: int) -> bool:
 
 
 def _last_error(output: Path) -> str:
-    """What the program recorded of the last operation that did not succeed, for a sentence."""
+    """The error of the last failed operation in the program's record, as a part of a sentence."""
     errors = [str(operation["error"]) for operation in _Tail(output).new() if operation.get("error")]
     if not errors:
-        return "; its record tells no error"
+        return "; its record has no error"
     return f"; the last error in its record: {errors[-1][:_ERROR_CHARACTERS]}"
 
 
 class _Tail:
-    """The whole lines that a file has got since they were last asked for."""
+    """The complete lines that were appended to a file since the last call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
-        self.is_strange = False  # whether a line was no JSON object
+        self.is_strange = False  # whether a line was not a JSON object
 
     def new(self) -> list[dict[str, Any]]:
-        """Lines that are no operations are left to who reads the record, which names them."""
+        """Skips lines that are not operations; the reader of the record reports them."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._at)
@@ -355,5 +359,5 @@ class _Tail:
 
 
 def main(settings: ClientSettings, control: Control, role: str) -> None:
-    """A client process with a user's program, from its first line to its last."""
+    """Run a client process with a user's program."""
     CommandClient(settings, control, role).run()

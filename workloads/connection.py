@@ -1,10 +1,10 @@
-"""A user's client object in use: made when it is needed, called within a time, made anew after anything unforeseen.
+"""Owns a user's client object: makes it when needed, calls it with a timeout, replaces it after unforeseen errors.
 
-Each object may be given other endpoints than the one before (`ClientSettings.endpoints_from`). So an object that only
-refuses is replaced too: the node that it is bound to may be dead, or may never take an operation again.
+A new object may get other endpoints than the one before (`ClientSettings.endpoints_from`). Therefore an object that
+only refuses is replaced, too: its node may be dead, or may never accept an operation again.
 
-The object lives in a thread of its own, so that a call that never returns holds up nobody: the thread is left behind
-and closes the object if the call ever comes back.
+The object has a thread of its own, so that a call that never returns blocks no other operation: the thread is left
+behind, and closes the object if the call returns later.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from workloads.user_module import ClientClassError, place_of
 
 C = TypeVar("C", bound=Client)
 
-MAKE_S: Final = 30.0  # how long a first construction may go on failing, as it does while a node is not reachable
-MOST_REFUSALS: Final = 5  # in a row; then the object is made anew
-# What code raises that is wrong, rather than a system that is in trouble.
+MAKE_S: Final = 30.0  # how long the first construction may fail, for example while a node is not reachable
+MOST_REFUSALS: Final = 5  # in a row; then the object is replaced
+# Exceptions that indicate a mistake in the client's code, not a failure of the system.
 MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, SyntaxError, SystemExit)
 
 
 @dataclass(frozen=True)
 class Called:
-    """How a call ended. `ok`: with `value`. `refused`: it did not happen. `unknown`: it may have.
+    """How a call ended. `ok`: with `value`. `refused`: the operation did not happen. `unknown`: it may have happened.
 
-    `mistake`: `error` looks like one of the client's code; it names file and line."""
+    `mistake`: `error` is probably a mistake in the client's code; it has file and line."""
 
     outcome: Literal["ok", "refused", "unknown"]
     value: Any = None
@@ -53,20 +53,20 @@ class _Holder(Generic[C]):
         threading.Thread(target=self._serve, name="client", daemon=True).start()
 
     def ask(self, call: _Call[C], patience_s: float) -> Any:
-        """What the call returned, or the exception it raised. Raises `queue.Empty` when it takes too long."""
+        """The result of the call, or the exception that it raised. Raises `queue.Empty` when it takes too long."""
         self._calls.put(call)
         return self._results.get(timeout=patience_s)
 
     def let_go(self) -> None:
-        """Close the object as soon as it is free."""
+        """Close the object when its current call returns."""
         self._calls.put(None)
 
     def made(self, patience_s: float) -> Any:
-        """None, or the exception that making the object raised. Raises `queue.Empty`."""
+        """None, or the exception of the construction. Raises `queue.Empty`."""
         return self._results.get(timeout=patience_s)
 
     def _serve(self) -> None:
-        # Nothing that is raised here, be it `SystemExit`, may end the thread: who asked would hear of no reason.
+        # No exception, not even `SystemExit`, may end the thread: the caller would wait without an answer.
         try:
             client = self._make()
         except BaseException as error:
@@ -83,7 +83,7 @@ class _Holder(Generic[C]):
 
 
 class ClientConnection(Generic[C]):
-    """`made` counts the objects that were made so far. Each call has `patience_s`."""
+    """`made`: the number of objects so far. Each call has `patience_s` seconds."""
 
     def __init__(self, make: Callable[[], C], patience_s: float, *, make_s: float = MAKE_S) -> None:
         self._make = make
@@ -95,7 +95,7 @@ class ClientConnection(Generic[C]):
         self.made = 0
 
     def open(self) -> str | None:
-        """Have an object; None, or why there is none now. Raises `ClientClassError` when there will never be one."""
+        """Make sure that an object exists; None, or why there is none now. Raises `ClientClassError` if never."""
         if self._holder is not None:
             return None
         now_s = time.monotonic()
@@ -116,7 +116,7 @@ class ClientConnection(Generic[C]):
         return place_of(error)
 
     def call(self, call: _Call[C]) -> Called:
-        """One operation on the open object. The object is let go after an exception other than `Refused`, after a call
+        """One operation on the open object. The object is closed after an exception other than `Refused`, after a call
         that does not return, and after `MOST_REFUSALS` refusals in a row."""
         assert self._holder is not None, "open() comes first"
         try:
@@ -136,7 +136,7 @@ class ClientConnection(Generic[C]):
         return Called("ok", result)
 
     def close(self) -> None:
-        """Let the object go; safe to call twice."""
+        """Close the object; safe to call twice."""
         self._refusals = 0
         if self._holder is not None:
             self._holder.let_go()
@@ -144,7 +144,7 @@ class ClientConnection(Generic[C]):
 
 
 def _whole_text(text: str) -> str:
-    """A user's words as any record takes them: bytes that were no text when they were read are none to write."""
+    """A user's text that any encoder accepts: bytes that were not valid text are replaced."""
     return text.encode(errors="replace").decode()
 
 

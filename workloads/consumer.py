@@ -1,8 +1,8 @@
-"""Client processes that read: consumers under load, and the fresh reader of what is there at the end.
+"""Client processes that read: consumers under load, and the fresh reader of the final reads.
 
-What a poll returns proves that the log is at least that long, and what its records are. How long it was at most an end
-query tells - and a poll that finds the end: because the library fetches ahead, its answer may be older than the poll,
-but never older than the moment since which the library was told to fetch the partition anew.
+Theory of operation. A poll that returns records proves their values and that the log is at least that long. An upper
+bound of the log's length comes from an end query, or from a poll that finds the end. The library fetches ahead, so a
+poll's answer may be older than the poll, but it is never older than the last request to fetch the partition again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
 POLL_RECORDS = 500
-FRESH_SHARE = 0.5  # of a consumer's polls: before them one partition is fetched anew
-PATIENCE_NS = 2_000_000_000  # for what is fetched anew, before it is fetched once more
+FRESH_SHARE = 0.5  # of a consumer's polls: before these, one partition is fetched again
+PATIENCE_NS = 2_000_000_000  # without an answer to a repeated fetch, it is requested once more after this time
 
 # Errors after which a partition is read again from its start.
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
@@ -45,8 +45,8 @@ _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, Ka
 class Reader:
     """Reads partitions through one librdkafka consumer and records each contiguous run of records as one read.
 
-    `sees_ends`: a poll that finds the end of a partition is recorded too, as a read without records that shows that the
-    log is no longer. It was invoked when the library was last told where to fetch: all it fetched before is discarded.
+    `sees_ends`: a poll that finds the end of a partition is recorded, too: as a read without records, which shows that
+    the log is no longer. Its invocation is the last request to fetch: the library discards what it fetched before.
     """
 
     def __init__(self, settings: ClientSettings, writer: OperationWriter, *, sees_ends: bool = False) -> None:
@@ -54,9 +54,9 @@ class Reader:
         self._writer = writer
         self._consumer = Consumer(consumer_config(settings, sees_ends=sees_ends))
         self._next: dict[int, int] = {}
-        self._since: dict[int, int] = {}  # when partitions were told to be fetched anew whose end was not found since
-        self._settled: set[int] = set()  # partitions whose position in the library is where their last record ended
-        self._unanswered: dict[int, int] = {}  # when partitions were told so of which nothing came since
+        self._since: dict[int, int] = {}  # time of the repeated fetch, for partitions whose end was not found since
+        self._settled: set[int] = set()  # partitions whose position in the library is the end of their last record
+        self._unanswered: dict[int, int] = {}  # time of the repeated fetch, for partitions without an answer since
 
     def assign(self, positions: dict[int, int]) -> None:
         """Read these partitions, each from its offset."""
@@ -67,9 +67,9 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in sorted(positions.items())])
 
     def ask_anew(self, partition: int) -> None:
-        """Have the library forget what it fetched of a partition beyond the position and fetch it again, so that an end
-        that it finds from now on is not an older one. A pause keeps the epoch of the position, which a seek does not;
-        it goes on from the last record, so a position to which the library was sent is left alone until one came."""
+        """Make the library discard what it fetched of a partition beyond the position and fetch it again, so that an
+        end that it finds from now on is current. Pausing keeps the position's epoch, which seeking does not. It
+        continues after the last record; a position that was set by a seek stays until a record has arrived."""
         since = time.monotonic_ns()
         is_waiting = since - self._unanswered.get(partition, since - PATIENCE_NS) < PATIENCE_NS
         if is_waiting or partition not in self._settled:
@@ -87,7 +87,7 @@ class Reader:
         return self._next[partition]
 
     def poll(self, timeout_s: float) -> tuple[int, int]:
-        """Take what has arrived and record it; how many reads it made, and how many failed."""
+        """Take and record what has arrived; returns the number of reads, and how many of them failed."""
         inv = time.monotonic_ns()
         messages = self._consumer.consume(POLL_RECORDS, timeout_s)
         ret = time.monotonic_ns()
@@ -101,8 +101,8 @@ class Reader:
                 continue
             partition = message.partition()
             if partition is None or partition < 0:
-                continue  # about a broker, not about a partition
-            # What came before it, first: those records belong to the position that it may move.
+                continue  # the error concerns a broker, not a partition
+            # Record earlier messages first: they belong to the position that the error may move.
             reads += self._take(partition, records.pop(partition, []), inv, ret, moved=partition in moved)
             if error.code() == KafkaError._PARTITION_EOF:
                 reads += self._ended(partition, offset_of(message), ret)
@@ -115,7 +115,7 @@ class Reader:
         return reads, failed
 
     def end(self, partition: int) -> int | None:
-        """Ask the leader for the log's end and record the answer; None when there was none."""
+        """Ask the leader for the log's end and record the answer; None without an answer."""
         topic = self.settings.topic
         inv = time.monotonic_ns()
         try:
@@ -140,13 +140,13 @@ class Reader:
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error, is_end=True)
 
     def _take(self, partition: int, found: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
-        """Record the records of one partition as reads; how many those are. `moved`: the position was moved meanwhile,
-        so that nobody knows from where these were asked for."""
+        """Record the records of one partition as reads; returns how many reads. `moved`: the position was moved in
+        between, so that the requested offset is not known."""
         runs = list(contiguous_runs(found, offset_of))
         for run in runs:
             offsets = [offset_of(message) for message in run]
             values = [value_of(message) for message in run]
-            # What was asked for is the position, whatever came: what begins elsewhere skipped records or went back.
+            # The request was for the position; records that start at another offset skipped some or went back.
             start = offsets[0] if moved else self._next.get(partition, offsets[0])
             if not moved:
                 self._next[partition] = offsets[-1] + 1
@@ -159,8 +159,8 @@ class Reader:
         return len(runs)
 
     def _ended(self, partition: int, end: int, ret: int) -> int:
-        """Record that the log was found to end at the position; whether it was. Once for each time that it is fetched
-        anew: an end further on, found later, says no more of the same moment."""
+        """Record that the log's end is at the position; returns whether it was recorded. Once for each repeated fetch:
+        a later end of the same fetch proves nothing more about that moment."""
         self._unanswered.pop(partition, None)
         since, topic = self._since.pop(partition, None), self.settings.topic
         if since is None or end != self._next.get(partition):
@@ -169,8 +169,8 @@ class Reader:
         return 1
 
     def _failed(self, partition: int, error: KafkaError, inv: int, ret: int) -> bool:
-        """Record a read that got an error. An offset that the log no longer has is read again from the start: whether
-        the position was moved there."""
+        """Record a read with an error. If the log no longer has the offset, reading restarts at its beginning; returns
+        whether the position was moved there."""
         self._unanswered.pop(partition, None)
         start = self._next.get(partition, -1)
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
@@ -180,8 +180,8 @@ class Reader:
         return True
 
     def _reread(self, partition: int) -> None:
-        """Go on from the partition's first record. A log that has just become shorter may be in a state in which the
-        library does not seek; assigning every partition anew, at its position, is then what gets it out of it."""
+        """Continue at the partition's first record. After a log has become shorter, the library may be in a state in
+        which it cannot seek; assigning every partition again, at its position, ends that state."""
         self._next[partition] = 0
         self._settled.discard(partition)
         try:
@@ -198,7 +198,7 @@ def offset_of(message: Message) -> int:
 
 
 def value_of(message: Message) -> int:
-    """What a record carries; a record of other bytes than those that producers send carries nothing."""
+    """The value of a record; `NOT_A_VALUE` for bytes that producers do not send."""
     if message.key() is not None or message.headers():
         return NOT_A_VALUE
     return value_of_record(message.value())
@@ -211,7 +211,7 @@ def _partition(message: Message) -> int:
 
 
 class ConsumerClient:
-    """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
+    """Reads all partitions from their start while the load runs, and queries their ends from time to time."""
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
         self._settings = settings
@@ -297,7 +297,7 @@ class ReaderClient:
         self._reader.close()
 
     def _read(self, command: ReadAll) -> ReadDone:
-        """Read one partition completely; the answer says how far it came, and whether that is the end."""
+        """Read one partition completely; the answer has the offset that was reached, and the end."""
         partition, give_up = command.place, time.monotonic() + command.timeout_s
         end = self._reader.end(partition)
         while end is None and time.monotonic() < give_up:
@@ -321,10 +321,10 @@ def _main(kind: type[ConsumerClient] | type[ReaderClient], settings: ClientSetti
 
 
 def main(settings: ClientSettings, control: Control) -> None:
-    """A consumer process, from its first line to its last."""
+    """Run a consumer process."""
     _main(ConsumerClient, settings, control)
 
 
 def main_reader(settings: ClientSettings, control: Control) -> None:
-    """The process of the final reads."""
+    """Run the process of the final reads."""
     _main(ReaderClient, settings, control)

@@ -1,4 +1,4 @@
-"""Runs of records whose offsets follow one another: what one read may claim to have seen whole."""
+"""Splits records into runs of consecutive offsets; each run is recorded as one read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def contiguous_runs(items: Sequence[T], offset: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split records of one partition where an offset does not follow the one before."""
+    """Split the records of one partition where an offset does not follow its predecessor."""
     run: list[T] = []
     for item in items:
         if run and offset(item) != offset(run[-1]) + 1:

@@ -1,7 +1,7 @@
-"""How the run loop and a client process talk: one message a line, as JSON; commands in, events out.
+"""The protocol between the run loop and a client process: one JSON message per line; commands in, events out.
 
-Each message is a type of its own; a line that is none of them raises `MessageError`. `Append`, `Probe` and `ReadAll`
-are requests: each is answered by one event with the same `id`. `Close`, or the end of the input, ends the process.
+Each message has a type of its own; any other line raises `MessageError`. `Append`, `Probe` and `ReadAll` are requests:
+the client answers each with one event of the same `id`. `Close`, or the end of the input, ends the process.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _PR_GET_CHILD_SUBREAPER: Final = 37
 
 
 class MessageError(Exception):
-    """A line on the pipe that is no message of its direction; says which line and why."""
+    """A line on the pipe that is not a message of its direction; the text has the line and the reason."""
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="is"):
-    """What goes over the pipe; `is` names its type."""
+    """A message on the pipe; `is` names its type."""
 
 
 class StartLoad(_Message, frozen=True, tag="start"):
-    """Begin the load."""
+    """Start the load."""
 
 
 class StopLoad(_Message, frozen=True, tag="stop"):
-    """End the load and wait for what is under way; answered by `Stopped`."""
+    """End the load and wait for operations in flight; answered by `Stopped`."""
 
 
 class SetPhase(_Message, frozen=True, tag="phase"):
-    """What is recorded from now on belongs to this phase of the run."""
+    """Operations recorded from now on belong to this phase of the run."""
 
     name: str
 
@@ -76,7 +76,7 @@ class Close(_Message, frozen=True, tag="close"):
 
 
 class Ready(_Message, frozen=True, tag="ready"):
-    """The client takes commands."""
+    """The client accepts commands."""
 
 
 class FirstAck(_Message, frozen=True, tag="first-ack"):
@@ -94,13 +94,13 @@ class Count(_Message, frozen=True, tag="count"):
 
 
 class Stopped(_Message, frozen=True, tag="stopped"):
-    """The load has ended; so many operations were left without an outcome."""
+    """The load has ended; `unresolved` operations have no outcome."""
 
     unresolved: int
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """What became of one append: ok, fail or info. `offset` is -1 when it is not known."""
+    """The outcome of one append: ok, fail or info. `offset` is -1 when it is not known."""
 
     outcome: str
     offset: int
@@ -113,7 +113,7 @@ class Appended(_Message, frozen=True, tag="appended"):
 
 
 class Probed(_Message, frozen=True, tag="probed"):
-    """`error` says why the place did not take the operation."""
+    """`error`: why the place did not take the operation."""
 
     id: int
     ok: bool
@@ -121,8 +121,8 @@ class Probed(_Message, frozen=True, tag="probed"):
 
 
 class ReadDone(_Message, frozen=True, tag="read-done"):
-    """How far a complete read came: to `read` of `end`. Of a place without offsets, to 1 of 1 when it was read.
-    `error`: what last stood in the way, where that is known."""
+    """How far a complete read got: to `read` of `end`. For a place without offsets: 1 of 1 when it was read. `error`:
+    the last error, if it is known."""
 
     id: int
     complete: bool
@@ -132,7 +132,7 @@ class ReadDone(_Message, frozen=True, tag="read-done"):
 
 
 class RefusedCommand(_Message, frozen=True, tag="refused"):
-    """This client does not do what request `id` asks."""
+    """This client does not support the command of request `id`."""
 
     id: int
     text: str
@@ -146,11 +146,11 @@ class Trouble(_Message, frozen=True, tag="trouble"):
 
 
 class Killed(_Message, frozen=True, tag="killed"):
-    """The client has killed a program that it had started: what was under way there may be on no record."""
+    """The client killed a program that it had started; the program's open operations may be missing from its record."""
 
 
 class Closed(_Message, frozen=True, tag="closed"):
-    """The record is whole; the process ends."""
+    """The record is complete; the process ends."""
 
 
 Request = Append | Probe | ReadAll
@@ -185,19 +185,19 @@ def decode_event(line: str) -> Event:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that happens."""
+    """Make the kernel kill this process when its parent ends for any reason."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call
+    if os.getppid() != parent:  # the parent ended before the call
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own."""
+    """Become the parent of every descendant that loses its parent."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0)
 
 
 def adopts_orphans() -> bool:
-    """Whether this process does so: then whoever is its child may be what its programs have left behind."""
+    """Whether this process adopts orphans: then any of its children may be a process that a program left behind."""
     answer = ctypes.c_int(0)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
     return bool(answer.value)
@@ -221,8 +221,8 @@ class Control:
         self._commands.put(Close())
 
     def next(self, timeout_s: float = 0.0) -> Command | None:
-        """The next command, or None when there is none within the time. Raises `MessageError` for one that is not
-        understood: the two ends are not of one version, and nothing that follows can be relied on."""
+        """The next command, or None when none arrives in time. Raises `MessageError` for an invalid one: the two ends
+        have different versions, and later commands cannot be trusted either."""
         try:
             command = self._commands.get(timeout=timeout_s) if timeout_s > 0 else self._commands.get_nowait()
         except queue.Empty:
@@ -232,7 +232,7 @@ class Control:
         return command
 
     def tell(self, event: Event) -> None:
-        """Send one event; when nobody listens any more the process ends."""
+        """Send one event. The process ends when the run loop has closed the pipe."""
         with self._lock:
             try:
                 self._events.write(encode(event) + "\n")
@@ -241,7 +241,7 @@ class Control:
                 os._exit(1)
 
     def decline(self, who: str, command: Command) -> None:
-        """Answer a command that this client has no use for."""
+        """Answer a command that this client does not support."""
         text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
         if isinstance(command, Request):
             self.tell(RefusedCommand(command.id, text))
@@ -250,7 +250,7 @@ class Control:
 
 
 class Teller(Protocol):
-    """Whoever passes a client's events on."""
+    """A destination of a client's events."""
 
     def tell(self, event: Event) -> None: ...
 

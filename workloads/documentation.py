@@ -1,4 +1,4 @@
-"""`python -m workloads.documentation` writes the workload kinds, from their declarations, into docs/workloads.md."""
+"""`python -m workloads.documentation` writes the declarations of the workload kinds into docs/workloads.md."""
 
 from __future__ import annotations
 

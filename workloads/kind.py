@@ -1,4 +1,4 @@
-"""What a workload kind says of itself. Each kind is one file in `workloads/kinds/`, found by `workloads.kinds`."""
+"""The declaration of a workload kind. Each kind is one file in `workloads/kinds/`, found by `workloads.kinds`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workloads.settings import ClientSettings
 Judge = Literal["log", "register"]
 ScriptStep = Literal["produce", "consume"]
 
-MAX_CLIENTS: Final = 64  # each is a process; more than a machine bears
+MAX_CLIENTS: Final = 64  # each client is a process, and a machine has room for a limited number
 JUDGES: Final = ("log", "register")
 SCRIPT_STEPS: Final = ("produce", "consume")
-# The keys of [workload] that mean the same whatever the kind.
+# The keys of [workload] that have the same meaning for every kind.
 SHARED_KEYS: Final = frozenset(
     {
         "kind",
@@ -37,14 +37,14 @@ _KEY: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class KindError(Exception):
-    """A workload kind that is not whole; the message names it and what is wrong."""
+    """An invalid workload kind; the message has its name and the reason."""
 
 
 @dataclass(frozen=True)
 class WorkloadParameter:
     """One key of a kind in a campaign's [workload]. Its type is the default's: bool, int, float or str.
 
-    `unit` and `meaning` are for the documentation; `maximum` None: none. `choices`: what a text may be."""
+    `unit` and `meaning` are for the documentation; `maximum` None: no maximum. `choices`: the allowed texts."""
 
     key: str
     default: bool | int | float | str
@@ -64,8 +64,8 @@ class WorkloadParameter:
 
 @dataclass(frozen=True)
 class Load:
-    """What a campaign asks of a kind. `rate`: operations a second of all clients together; `partitions`: 0 for a kind
-    that has none; `parameters`: the kind's own, all of them."""
+    """The load that a campaign requests from a kind. `rate`: operations per second of all clients together;
+    `partitions`: 0 for a kind without partitions; `parameters`: all of the kind's own parameters."""
 
     rate: float
     partitions: int
@@ -74,8 +74,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Mix:
-    """What a load consists of, operations a second of all clients together: `changes`, of which each that is
-    acknowledged must stay, and `queries`, whose answers bound what is there (ends of logs, reads of registers)."""
+    """The composition of a load, in operations per second of all clients together: `changes`, which must persist once
+    they are acknowledged, and `queries`, whose answers bound the content (ends of logs, reads of registers)."""
 
     changes: float
     queries: float
@@ -83,8 +83,8 @@ class Mix:
 
 @dataclass(frozen=True)
 class PlannedClient:
-    """A client process under load. `first`: it starts with the run and puts the first operations; the others start
-    after the first acknowledged one, so that they do not slow it down. `rate`: its share, operations a second."""
+    """A client process under load. `first`: it starts with the run and issues the first operations; the others start
+    after the first acknowledgement, so that they do not slow it down. `rate`: its share, operations per second."""
 
     role: str
     name: str
@@ -94,7 +94,7 @@ class PlannedClient:
 
 @dataclass(frozen=True)
 class ClientRole:
-    """What a client process of a role does, from its first line to its last. `changes`: it needs values of its own."""
+    """The program of a client role. `changes`: the role writes values, and needs a range of its own for them."""
 
     main: Callable[[ClientSettings, Control], None]
     changes: bool
@@ -108,13 +108,13 @@ def _no_problem(_: Mapping[str, Any]) -> str | None:
 class WorkloadKind:
     """A workload kind.
 
-    `judge`: which checker reads what was recorded; run.toml has it as `kind`. `partitioned`: the data lies in the
-    partitions of a topic. `clients`: which processes put the load. `mix`: of what that consists. `places`: what is
-    probed after everything was healed and finally read, one after the other, as it is named in complaints. `probe`: the
-    role whose client answers `Probe`, `probe_means` what that is; `reader`: the role whose client answers `ReadAll`,
-    `read_means` when that is complete. `own_client`: the clients are the user's (`workloads.api`). `steps`: what a
-    script may ask of it (`produce` of the probe, `consume` of a reader). `problem`: what is wrong with parameters that
-    are each in their bounds.
+    `judge`: the checker of the recorded history; run.toml has it as `kind`. `partitioned`: the data is in the
+    partitions of a topic. `clients`: the processes that issue the load. `mix`: the composition of the load. `places`:
+    the names of what is probed after the last heal and read at the end, one after the other. `probe`: the role whose
+    client answers `Probe`; `probe_means`: the meaning of a successful probe. `reader`: the role whose client answers
+    `ReadAll`; `read_means`: when a final read is complete. `own_client`: the clients are the user's (`workloads.api`).
+    `steps`: the steps that a script may use (`produce` by the probe's client, `consume` by a reader). `problem`: what
+    is wrong with the combination of parameters.
     """
 
     name: str
@@ -146,17 +146,20 @@ class WorkloadKind:
         bad_bounds = [parameter.key for parameter in self.parameters if not parameter.takes_default]
         taken = sorted(SHARED_KEYS & set(keys))
         return [
-            (_NAME.fullmatch(self.name) is None, "its name needs small letters, digits and '-' only"),
+            (_NAME.fullmatch(self.name) is None, "its name must consist of small letters, digits and '-'"),
             (not self.description.endswith("."), "its description is not a sentence"),
-            (self.judge not in JUDGES, f"its judge {self.judge!r} is none of {', '.join(JUDGES)}"),
-            (len(set(keys)) != len(keys), "a parameter is there twice"),
-            (bool(taken), f"{', '.join(taken)} belongs to every kind and cannot be its own"),
-            (any(_KEY.fullmatch(key) is None for key in keys), "a parameter needs small letters, digits and '_' only"),
+            (self.judge not in JUDGES, f"its judge {self.judge!r} is not one of {', '.join(JUDGES)}"),
+            (len(set(keys)) != len(keys), "a parameter is declared twice"),
+            (bool(taken), f"{', '.join(taken)} belongs to every kind; a kind cannot declare it"),
+            (
+                any(_KEY.fullmatch(key) is None for key in keys),
+                "a parameter must consist of small letters, digits and '_'",
+            ),
             (bool(bad_bounds), f"the default of {', '.join(bad_bounds)} is out of its bounds"),
             (any(not p.meaning for p in self.parameters), "a parameter without a meaning"),
-            (self.probe not in self.roles, f"its probe {self.probe!r} is none of its roles"),
-            (self.reader not in self.roles, f"its reader {self.reader!r} is none of its roles"),
+            (self.probe not in self.roles, f"its probe {self.probe!r} is not one of its roles"),
+            (self.reader not in self.roles, f"its reader {self.reader!r} is not one of its roles"),
             (not (self.probe_means and self.read_means), "it does not say what its probe and its final reads mean"),
             (bool(self.steps - set(SCRIPT_STEPS)), f"a script has no other steps than {', '.join(SCRIPT_STEPS)}"),
-            (self.problem(defaults) is not None, "its defaults do not go together"),
+            (self.problem(defaults) is not None, "its defaults contradict each other"),
         ]

@@ -1,8 +1,8 @@
-"""Client processes in a consumer group: members that share a topic's partitions, and the reader of what they came to.
+"""Client processes in a consumer group: members that share a topic's partitions, and the reader of the final state.
 
-A member commits what it was given, by itself and before partitions are taken from it; it goes on when the load has
-ended, so that the group comes to the end of every partition. What became of a commit that was not acknowledged nobody
-can tell: the library sends it again by itself.
+A member commits the records that it was given, periodically and before partitions are taken from it. It continues after
+the end of the load, so that the group reaches the end of every partition. The outcome of a commit without an
+acknowledgement is unknown: the library retries it automatically.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POLL_S = 0.1
 
 
 def group_config(settings: ClientSettings) -> dict[str, Any]:
-    """A consumer of the group. Its session is short, so that the group notices a dead coordinator's silence soon."""
+    """The configuration of a member. Its session is short, so that the group notices a silent coordinator soon."""
     silence_ms = session_ms(settings)
     return {
         **consumer_config(settings),
@@ -38,7 +38,7 @@ def group_config(settings: ClientSettings) -> dict[str, Any]:
 
 
 class MemberClient:
-    """Reads what the group gives it and commits, from `start` until it is closed."""
+    """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class MemberClient:
                 self._consumer.subscribe(
                     [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                 )
-            case StopLoad():  # the group reads on: it is to come to the end of what was written
+            case StopLoad():  # the group keeps reading: it must reach the end of what was written
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
                 self._control.tell(Stopped(0))
@@ -105,7 +105,7 @@ class MemberClient:
         topic = self._settings.topic
         for partition, found in records.items():
             if partition not in self._assigned:
-                continue  # taken away while the poll went on: whoever has it now is given these too
+                continue  # revoked during the poll: the partition's next owner gets these records, too
             for run in contiguous_runs(found, offset_of):
                 offsets = [offset_of(message) for message in run]
                 values = [value_of(message) for message in run]
@@ -117,7 +117,7 @@ class MemberClient:
     # --- offsets
 
     def _commit(self, consumer: Consumer, partitions: set[int]) -> None:
-        """Commit what was read of these partitions since the last time."""
+        """Commit what was read of these partitions since the last commit."""
         offsets = {
             partition: offset
             for partition, offset in sorted(self._read_to.items())
@@ -141,7 +141,7 @@ class MemberClient:
         self._counts.add("ok" if len(done) == len(offsets) else "info")
 
     def _fetch(self, consumer: Consumer) -> None:
-        """Ask what is committed for all partitions, those of other members too."""
+        """Fetch the committed offsets of all partitions, including those of other members."""
         offsets = fetch_committed(consumer, self._settings, range(self._settings.partitions), self._group)
         self._counts.add("fail" if offsets is None else "ok")
 
@@ -170,7 +170,7 @@ class MemberClient:
 def fetch_committed(
     consumer: Consumer, settings: ClientSettings, partitions: Sequence[int], group: GroupWriter
 ) -> dict[int, int] | None:
-    """What the group has committed, recorded; None without an answer."""
+    """The group's committed offsets, recorded; None without an answer."""
     inv = time.monotonic_ns()
     places = [TopicPartition(settings.topic, partition) for partition in partitions]
     try:
@@ -184,7 +184,7 @@ def fetch_committed(
 
 
 class GroupReaderClient(ReaderClient):
-    """Reads whole partitions, and waits for the group to have come as far."""
+    """Reads whole partitions, and waits until the group has committed their ends."""
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
         super().__init__(settings, control, writer)
@@ -197,14 +197,14 @@ class GroupReaderClient(ReaderClient):
         self._asking.close()
 
     def _read(self, command: ReadAll) -> ReadDone:
-        give_up = time.monotonic() + command.timeout_s  # one time for both: no longer does who asked wait
+        give_up = time.monotonic() + command.timeout_s  # one limit for both steps: the caller waits no longer
         done = super()._read(command)
         while done.complete and time.monotonic() < give_up:
             offsets = fetch_committed(self._asking, self._settings, [command.place], self._group) or {}
             if offsets.get(command.place, NO_OFFSET) >= done.end or not done.end:
                 return done
             time.sleep(POLL_S)
-        error = "the group did not come to the end" if done.complete else done.error
+        error = "the group did not reach the end" if done.complete else done.error
         return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)
 
 
@@ -219,10 +219,10 @@ def _main(kind: type[MemberClient] | type[GroupReaderClient], settings: ClientSe
 
 
 def main(settings: ClientSettings, control: Control) -> None:
-    """A member's process, from its first line to its last."""
+    """Run a member's process."""
     _main(MemberClient, settings, control)
 
 
 def main_reader(settings: ClientSettings, control: Control) -> None:
-    """The process of the final reads."""
+    """Run the process of the final reads."""
     _main(GroupReaderClient, settings, control)

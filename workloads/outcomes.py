@@ -1,9 +1,9 @@
-"""What an error says about an append: that it certainly did not happen, or that nobody can tell.
+"""Classifies an error of an append: it certainly did not happen, or its outcome is unknown.
 
-The rule that decides: `fail` only if the broker (or the client library) refused the record *before* it could be stored
-and nothing of it can still be under way. Everything else that is not an acknowledgement is `info`: a timeout, a lost
-connection, a refusal after the append. In doubt it is info, for a wrong `fail` would turn a correct broker's answer
-into an anomaly, while a wrong `info` only makes the proof a little weaker.
+The deciding rule: `fail` only if the broker (or the client library) refused the record *before* it could be stored and
+no request with it can still be in flight. Every other error is `info`: a timeout, a lost connection, a refusal after
+the append. In doubt an outcome is `info`, because a wrong `fail` would make an anomaly of a correct broker's answer,
+while a wrong `info` only makes the proof a little weaker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 Outcome = Literal["ok", "fail", "info"]
 
-# Kafka's error codes that a broker answers only before it appends.
+# Kafka's error codes that a broker returns only before it appends.
 _REFUSED_BEFORE_APPEND: Final = frozenset(
     {
         2,  # CORRUPT_MESSAGE
@@ -35,10 +35,10 @@ _REFUSED_BEFORE_APPEND: Final = frozenset(
 def of_append(error_code: int | None, *, retried: bool = False) -> Outcome:
     """The outcome of an append whose delivery report carries this code (None: delivered).
 
-    `retried`: the library may have sent it before; then the last refusal says nothing about the first attempt.
+    `retried`: the library may have sent the record before; then the last refusal says nothing about the first attempt.
 
-    The library's own errors (negative codes) are info: a record that times out in its queue may have been on the wire
-    before. Only what `produce()` itself refuses was certainly never sent, and that has no delivery report.
+    The library's own errors (negative codes) are `info`: a record that times out in its queue may have been sent
+    before. Only a record that `produce()` itself refuses was certainly never sent, and that has no delivery report.
     """
     if error_code is None:
         return "ok"

@@ -1,4 +1,4 @@
-"""When a client issues its next operation, and where: pure, seeded, without a clock of its own."""
+"""When a client issues its next operation, and on which partition: pure, seeded code that gets the time as argument."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, Protocol
 from workloads.settings import ClientSettings
 
 CONSUMER_SHARE: Final = 0.3
-"""The share of consumers in the operations of a load."""
+"""The consumers' share of a load's operations."""
 END_QUERIES_SHARE: Final = 0.2
-"""The share of end queries in the operations of a consumer."""
+"""The share of end queries in a consumer's operations."""
 _IDEMPOTENT_DEPTH: Final = 16
 
 
 class Pacer:
-    """Operations at a mean rate, a second, with seeded exponential gaps, as independent users would make them.
+    """Operations at a mean rate per second with seeded exponential gaps, as independent users would issue them.
 
-    Time that was lost (the client was blocked) is not made up beyond `burst_s`: a client that wakes after an outage
-    does not flood the cluster with all that it missed.
+    Lost time (the client was blocked) is made up only to `burst_s`: after an outage, a client does not flood the
+    cluster with all operations that it missed.
     """
 
     def __init__(self, rate: float, rng: Random, *, start_s: float, burst_s: float = 0.25) -> None:
@@ -31,11 +31,11 @@ class Pacer:
         self._due_s = start_s + rng.expovariate(rate)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until the next operation is due; 0 when it is."""
+        """Seconds until the next operation is due; 0 when it is due."""
         return max(0.0, self._due_s - now_s)
 
     def take(self, now_s: float) -> bool:
-        """Whether an operation is due now; if so it counts as issued."""
+        """Whether an operation is due now; if so, it counts as issued."""
         if now_s < self._due_s:
             return False
         self._due_s = max(self._due_s, now_s - self._burst_s) + self._rng.expovariate(self._rate)
@@ -43,16 +43,16 @@ class Pacer:
 
 
 def depth(settings: ClientSettings) -> int:
-    """How many appends a producer has under way in a partition: its library sends those of an idempotent one in up to
-    five requests."""
+    """The number of appends that a producer has in flight in a partition; the library of an idempotent producer sends
+    them in up to five requests."""
     return _IDEMPOTENT_DEPTH if settings.idempotent else 1
 
 
 class Slots:
-    """Where a producer may append now: it has at most `depth` appends under way in each partition.
+    """Where a producer may append now: it has at most `depth` appends in flight in each partition.
 
-    Without idempotence a client library sends again what a deposed leader refused, and by then newer records may have
-    gone to the new leader: only who waits for each outcome, with a depth of 1, keeps a producer's order.
+    Without idempotence a client library retries what a deposed leader refused, and by then newer records may have
+    reached the new leader. Only a depth of 1, waiting for each outcome, keeps a producer's order.
     """
 
     def __init__(self, partitions: int, rng: Random, depth: int = 1) -> None:
@@ -63,7 +63,7 @@ class Slots:
         self._rng = rng
 
     def take(self) -> int | None:
-        """A partition with a free slot, each slot with equal chance; None when all have appends under way."""
+        """A random partition with a free slot, each slot equally likely; None when no slot is free."""
         if not self._free:
             return None
         index = self._rng.randrange(len(self._free))
@@ -78,7 +78,7 @@ class Slots:
 
 
 class Pacing(Protocol):
-    """When the next append is due; `Pacer` states the methods' contracts."""
+    """When the next append is due; `Pacer` documents the methods."""
 
     def wait_s(self, now_s: float) -> float: ...
 
@@ -89,5 +89,5 @@ MakePacing = Callable[[ClientSettings, Random, float], Pacing]
 
 
 def steady(settings: ClientSettings, rng: Random, start_s: float) -> Pacing:
-    """The client's rate from the start to the end of the load."""
+    """The client's rate, constant from the start to the end of the load."""
     return Pacer(settings.rate, rng, start_s=start_s)

@@ -1,4 +1,4 @@
-"""The run loop's end of a client: what it is told and what it answers, wherever it runs."""
+"""The run loop's handle of a client, wherever it runs: commands to it, and its answers."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class ClientError(Exception):
 
 
 class ClientHandle(ABC):
-    """One client of a workload kind, in one of its roles. How it is reached is its world's."""
+    """One client of a workload kind, in one of its roles. Subclasses of each world implement the connection to it."""
 
     def __init__(self, name: str, log: Path) -> None:
         self.name = name
         self.counts = Count()
         self.first_ack_ns: int | None = None
-        self.killed = 0  # how many programs it has killed that it had started
+        self.killed = 0  # number of programs that the client started and killed
         self._log = log
         self._answers: deque[Answer] = deque()
         self._is_ready = False
@@ -69,12 +69,12 @@ class ClientHandle(ABC):
 
     @property
     def trouble(self) -> list[str]:
-        """What the client complained of, so far."""
+        """The client's complaints so far."""
         return list(self._trouble)
 
     @property
     def where_printed(self) -> str:
-        """Where what the client printed is, for the end of a sentence; a log without content is not worth a look."""
+        """Names the file of the client's output, for the end of a sentence; empty when the file is empty."""
         try:
             printed = self._log.stat().st_size > 0
         except OSError:
@@ -88,22 +88,22 @@ class ClientHandle(ABC):
     @property
     @abstractmethod
     def exit_code(self) -> int | None:
-        """How it ended, a signal as its negative number; None while it lives."""
+        """The exit code, a signal as its negative number; None while the client runs."""
 
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `ClientError` when the client is not ready within the time."""
         self._wait(lambda: self._is_ready, "ready", timeout_s)
 
     def start(self) -> None:
-        """Begin the load."""
+        """Start the load."""
         self._tell(StartLoad())
 
     def stop(self) -> None:
-        """End the load; returns at once, `wait_stopped` waits."""
+        """End the load; returns at once. `wait_stopped` waits."""
         self._tell(StopLoad())
 
     def wait_stopped(self, timeout_s: float) -> int:
-        """Wait until everything in flight has its outcome; how many appends have none all the same."""
+        """Wait until every operation in flight has its outcome; returns how many have none nevertheless."""
         self._wait(lambda: self._has_stopped, "stopped", timeout_s)
         self._has_stopped = False
         return self._unresolved
@@ -118,30 +118,30 @@ class ClientHandle(ABC):
         return self._ask(request, Appended, count * (timeout_s + 2.0) + 5.0).results
 
     def probe(self, place: int, timeout_s: float) -> Probed:
-        """Whether a place (a partition, a key) takes operations; one attempt of at most that time, and as long before
-        that for the object of a client that a user brought."""
+        """Whether a place (a partition, a key) takes operations: one attempt within `timeout_s`, preceded by up to the
+        same time to construct a user-defined client's object."""
         return self._ask(Probe(self._next_id(), place, timeout_s), Probed, 2 * timeout_s + 7.0)
 
     def read_all(self, place: int, timeout_s: float) -> ReadDone:
-        """Read all that a place holds: of a partition, from its first record to its end."""
+        """Read all that a place holds; a partition from its first record to its end."""
         return self._ask(ReadAll(self._next_id(), place, timeout_s), ReadDone, timeout_s + 10.0)
 
     @abstractmethod
     def close(self, timeout_s: float = 10.0) -> None:
-        """End the client and its recording cleanly, or by force after the time. Safe to call twice."""
+        """End the client and its recording in order, or by force after the timeout. Safe to call twice."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End the client at once; what it recorded stays."""
+        """Kill the client; its recorded operations stay."""
 
     @abstractmethod
     def _tell(self, command: Command) -> None:
-        """Raises `ClientError` when nobody listens any more."""
+        """Raises `ClientError` when the client has closed its end."""
 
     @abstractmethod
     def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something holds of what was heard; whether it does within the time. Raises `ClientError` when the
-        client ends before."""
+        """Wait until a condition on the received events holds; returns whether it holds within the time. Raises
+        `ClientError` when the client ends before."""
 
     def _next_id(self) -> int:
         self._request += 1
@@ -152,7 +152,7 @@ class ClientHandle(ABC):
 
         def answered() -> bool:
             while self._answers and self._answers[0].id != request.id:
-                self._answers.popleft()  # to a request that was given up
+                self._answers.popleft()  # the answer to a request that timed out
             return bool(self._answers)
 
         if not self._until(answered, patience_s):
@@ -188,13 +188,13 @@ class ClientHandle(ABC):
 
 
 class StartClient(Protocol):
-    """How a world starts a client; what it says that is no event goes to `log`."""
+    """How a world starts a client; output that is not an event goes to `log`."""
 
     def __call__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle: ...
 
 
 class ClientProcess(ClientHandle):
-    """A client as a process of its own. Create it from the main thread: the kernel kills it when the thread that
+    """A client as a separate process. Create it in the main thread: the kernel kills the client when the thread that
     started it ends."""
 
     def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
@@ -227,7 +227,7 @@ class ClientProcess(ClientHandle):
             except (ClientError, subprocess.TimeoutExpired):
                 self._process.kill()
         self._process.wait()
-        self._listener.join(1.0)  # its last words may still be on their way
+        self._listener.join(1.0)  # its last messages may still be in the pipe
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -256,7 +256,7 @@ class ClientProcess(ClientHandle):
 
     def _check_alive(self) -> None:
         if not self.alive:
-            self._listener.join(1.0)  # its last words may still be on their way
+            self._listener.join(1.0)  # its last messages may still be in the pipe
             last = f": {self._trouble[-1]}" if self._trouble else ""
             raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}{self.where_printed}")
 
@@ -265,7 +265,7 @@ class ClientProcess(ClientHandle):
         for line in self._process.stdout:
             try:
                 event = decode_event(line)
-            except MessageError as error:  # somebody else's print; the record does not depend on it
+            except MessageError as error:  # output of another library; the record does not depend on it
                 self._trouble.append(str(error))
                 continue
             with self._heard:

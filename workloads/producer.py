@@ -1,4 +1,4 @@
-"""A client process that appends unique values to a topic and records what became of each."""
+"""A client process that appends unique values to a topic and records the outcome of each append."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Done = Callable[[str, int, str], None]
 
 
 class Appender:
-    """Appends through one librdkafka producer with one `acks`; records each append once, with an honest outcome."""
+    """Appends through one librdkafka producer with one `acks`, and records each append once with its outcome."""
 
     def __init__(
         self, settings: ClientSettings, writer: OperationWriter, acks: int, *, timeout_s: float | None = None
@@ -52,7 +52,7 @@ class Appender:
         self.in_flight = 0
 
     def append(self, partition: int, done: Done) -> None:
-        """Send one value; `done(outcome, offset, error)` is called from `poll` when its outcome is known."""
+        """Send one value; `poll` calls `done(outcome, offset, error)` when the outcome is known."""
         topic = self._settings.topic
         value = self._writer.reserve(topic, partition)
         payload = record_bytes(value, self._settings.parameters["record_bytes"])
@@ -65,7 +65,7 @@ class Appender:
                 on_delivery=lambda error, message: self._delivered(partition, value, inv, error, message, done),
             )
         except (BufferError, KafkaException) as refused:
-            # The library did not take the record, so nobody else has seen it.
+            # The library rejected the record, so that no broker has seen it.
             error = str(refused) or "queue full"
             ret = time.monotonic_ns()
             self._writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=error, acks=self._acks)
@@ -77,7 +77,7 @@ class Appender:
         self._producer.poll(timeout_s)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until every append has its outcome. The library gives each one within its message timeout."""
+        """Wait until every append has its outcome, which the library reports within its message timeout."""
         give_up = time.monotonic() + timeout_s
         while self.in_flight and time.monotonic() < give_up:
             self._producer.poll(0.05)
@@ -100,7 +100,7 @@ class Appender:
 
 
 class ProducerClient:
-    """Appends at a rate between `start` and `stop`, and on command at any time."""
+    """Appends at its rate between `start` and `stop`, and on command at any time."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class ProducerClient:
             self._control.tell(FirstAck(time.monotonic_ns()))
 
     def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
-        """`count` appends to one partition, each after the outcome of the one before, until one is not ok."""
+        """`count` appends to one partition, each after the outcome of its predecessor, until one is not ok."""
         appender = self._single.get((acks, timeout_s))
         if appender is None:
             appender = self._single[acks, timeout_s] = Appender(self._settings, self._writer, acks, timeout_s=timeout_s)
@@ -195,7 +195,7 @@ class ProducerClient:
 
 
 def main(settings: ClientSettings, control: Control, pacing: MakePacing = steady) -> None:
-    """A producer process, from its first line to its last."""
+    """Run a producer process."""
     with OperationWriter(
         settings.directory,
         client=settings.client,

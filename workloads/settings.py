@@ -1,4 +1,4 @@
-"""What a client process is told, and how its library is set up for honest outcomes."""
+"""The settings of a client process, and library configurations that make outcomes reliable."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Self
 
 ALL = -1
 MESSAGE_TIMEOUT_S = 4.0
-# An idempotent producer may send again as often as it takes. A record that it gives up on costs it its place in the
-# order of the others, so it shall not do that before the longest outage is over.
+# An idempotent producer retries without limit. A record that it gives up loses its place in the producer's order, so it
+# must not give one up before the longest outage is over.
 IDEMPOTENT_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 3.0
 BATCH_RECORDS = 10_000
@@ -21,10 +21,10 @@ QUERY_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class OwnClient:
-    """The client that a user brings for a system: a class, `"module:Class"` or `"/path/file.py:Class"`, or a command.
+    """A user-defined client: a class, `"module:Class"` or `"/path/file.py:Class"`, or a command.
 
-    `command_directory`: where a command is run; empty: where its client process is. `timeout_s`: what each of its
-    operations may take. `options` are handed to it as they are.
+    `command_directory`: the working directory of a command; empty: that of its client process. `timeout_s`: the
+    longest time of one operation. `options` are passed to it unchanged.
     """
 
     client_class: str = ""
@@ -35,28 +35,28 @@ class OwnClient:
 
     @property
     def is_given(self) -> bool:
-        """Whether there is such a client; else the clients are Brownout's own."""
+        """Whether there is a user-defined client; otherwise the clients are Brownout's own."""
         return bool(self.client_class or self.client_command)
 
     @property
     def patience_s(self) -> float:
-        """After so long an operation of a client that does not keep its timeout is given up."""
+        """The time after which an operation is given up, for a client that does not keep its timeout."""
         return 2 * self.timeout_s + 1.0
 
     @property
     def outcome_s(self) -> float:
-        """After so long an operation has its outcome: the client's object may have had to be made before."""
+        """The time after which an operation has its outcome, including the construction of the client's object."""
         return 2 * self.patience_s
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """One client process. `process` is unique in the run, `producer` too (-1 for a client that never changes anything).
+    """One client process. `process` is unique in the run, as is `producer` (-1 for a client that changes nothing).
 
-    `rate`: operations a second, for `duration_s` or a little longer. `directory` takes the recorded operations.
-    `time_scale` multiplies the times that are waited for an answer. `parameters` are the workload kind's own, all of
-    them. `polls_show_ends`: the system promises that a fetch which finds no record has found the log's end; where it
-    may show an older one, as after a failover, only end queries bind. Travels as JSON on the command line.
+    `rate`: operations per second, for about `duration_s`. `directory`: for the recorded operations. `time_scale`:
+    multiplies the timeouts of answers. `parameters`: all of the workload kind's own parameters. `polls_show_ends`: the
+    system promises that a fetch without records has found the log's end; if such a fetch may show an older end, as
+    after a failover, only end queries bound the log. Passed as JSON on the command line.
     """
 
     client: str
@@ -84,34 +84,34 @@ class ClientSettings:
     def endpoints_from(self, attempt: int) -> tuple[str, ...]:
         """All endpoints, in the order of this client's connection number `attempt`, which counts from 0.
 
-        The order rotates by one for each client and for each attempt: clients begin at different nodes, and one that is
-        bound to a dead node begins at the next node when it connects again."""
+        The order rotates by one for each client and for each attempt: clients start at different nodes, and one that
+        is connected to a dead node starts at the next node when it reconnects."""
         turn = (self.process + attempt) % len(self.endpoints)
         return self.endpoints[turn:] + self.endpoints[:turn]
 
     @property
     def idempotent(self) -> bool:
-        """Whether producers send again what was not acknowledged, and brokers keep one of each."""
+        """Whether producers retry what was not acknowledged, and brokers store each record once."""
         return is_idempotent(self.parameters)
 
     @property
     def append_timeout_s(self) -> float:
-        """After so long an append under load has its outcome."""
+        """The time after which an append under load has its outcome."""
         return (IDEMPOTENT_TIMEOUT_S if self.idempotent else self.message_timeout_s) * self.time_scale
 
     @property
     def query_timeout_s(self) -> float:
-        """How long an answer to a query is waited for."""
+        """The timeout of a query."""
         return QUERY_TIMEOUT_S * self.time_scale
 
     @property
     def own_timeout_s(self) -> float:
-        """How long a client that a user brought may take for one operation."""
+        """The longest time of one operation of a user-defined client."""
         return self.own.timeout_s * self.time_scale
 
     @property
     def own_patience_s(self) -> float:
-        """After so long an operation of such a client is given up."""
+        """The time after which an operation of a user-defined client is given up."""
         return self.own.patience_s * self.time_scale
 
     def to_json(self) -> str:
@@ -131,13 +131,13 @@ def is_idempotent(parameters: Mapping[str, Any]) -> bool:
 
 
 def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
-    """After so long an append of such a workload has its outcome, where time is not scaled."""
+    """The unscaled time after which an append of such a workload has its outcome."""
     return IDEMPOTENT_TIMEOUT_S if is_idempotent(parameters) else MESSAGE_TIMEOUT_S
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
-    """Find a new leader fast, give up on a silent broker soon."""
-    from history.groups import ATTEMPT_S  # which brings Arrow: a client has it, and a run begins without
+    """Find a new leader quickly, and give up on a silent broker soon."""
+    from history.groups import ATTEMPT_S  # imports Arrow: clients use it, but the start of a run should not wait for it
 
     extra: dict[str, Any] = {}
     if debug := os.environ.get("BROWNOUT_CLIENT_DEBUG"):
@@ -162,8 +162,8 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
 
 
 def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
-    """One attempt per record, for a retry of what may have been stored would write it twice; an idempotent producer
-    makes as many as it takes, as the library does by default."""
+    """One attempt per record, because a retry of a stored record would write it twice. An idempotent producer retries
+    without limit, which is the library's default."""
     timeout_s = settings.append_timeout_s if timeout_s is None else timeout_s
     retrying = retries(settings, acks)
     return {
@@ -181,12 +181,12 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
 
 
 def retries(settings: ClientSettings, acks: int) -> bool:
-    """Whether a producer sends again what it has no answer to: only what all acknowledge can be idempotent."""
+    """Whether a producer retries without an answer: an idempotent producer does, and that needs acks=all."""
     return settings.idempotent and acks == ALL
 
 
 def consumer_config(settings: ClientSettings, *, sees_ends: bool = False) -> dict[str, Any]:
-    """Partitions assigned by hand; an offset that is out of range is an error to be seen, not to be papered over."""
+    """Partitions are assigned by hand; an offset out of range is reported as an error."""
     return {
         **_common(settings),
         "group.id": f"unused-{settings.client}",

@@ -1,5 +1,5 @@
-"""`python -m workloads.under_parent PARENT-PID PROGRAM ...`: becomes the program, which the kernel kills when the
-parent ends, however that happens."""
+"""`python -m workloads.under_parent PARENT-PID PROGRAM ...`: becomes the program; the kernel kills it when the parent
+ends for any reason."""
 
 from __future__ import annotations
 

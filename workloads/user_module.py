@@ -1,4 +1,4 @@
-"""Finds the client class that a user names, and says where it is wrong."""
+"""Loads the client class that a user names; errors have the file and the line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = TypeVar("C", bound=Client)
 
 
 class ClientClassError(Exception):
-    """A client class that cannot be loaded or constructed; the message says file, line and why."""
+    """A client class that cannot be loaded or constructed; the message has file, line and reason."""
 
 
 def load_class(named: str, base: type[C]) -> type[C]:
@@ -26,21 +26,21 @@ def load_class(named: str, base: type[C]) -> type[C]:
     where, _, name = named.rpartition(":")
     try:
         module = _module(where)
-    except (Exception, SystemExit) as error:  # a script of the user's may end with `sys.exit(main())`
+    except (Exception, SystemExit) as error:  # a user's script may end with `sys.exit(main())`
         raise ClientClassError(f"client_class {named}: {place_of(error)}") from error
     found = getattr(module, name, None)
     if not isinstance(found, type):
         raise ClientClassError(f"client_class {named}: {module.__file__} has no class {name}")
     line = f"{module.__file__}:{_line(found)}"
     if not issubclass(found, base):
-        raise ClientClassError(f"{line}: {name} is no {base.__name__}; derive it from brownout_api.{base.__name__}")
+        raise ClientClassError(f"{line}: {name} is not a {base.__name__}; derive it from brownout_api.{base.__name__}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ClientClassError(f"{line}: {name} does not define {', '.join(missing)}")
     return found
 
 
 def place_of(error: BaseException) -> str:
-    """An exception as `file:line: Type: message`, of the innermost line that it came from."""
+    """An exception as `file:line: Type: message`, with the innermost line of its traceback."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
@@ -49,15 +49,15 @@ def place_of(error: BaseException) -> str:
 
 
 def place_within(directory: Path, error: BaseException, called: object = None) -> str:
-    """As `place_of`, of the innermost line that lies below a directory, which is the user's; where none does, as with
-    arguments that are too few, of what was `called`."""
+    """As `place_of`, with the innermost line below the user's directory. If the traceback has no such line, as for
+    wrong arguments, the line of the function `called`."""
     frames = traceback.extract_tb(error.__traceback__)
     where = _innermost(directory, frames) or own_line(directory, called)
     return f"{where}{type(error).__name__}: {error}" if where else place_of(error)
 
 
 def own_line(directory: Path, at: object) -> str:
-    """`file:line: ` below a directory: the innermost one of a frame, or where a function begins; empty for others."""
+    """`file:line: ` of the innermost line below a directory: of a frame, or of a function's start; otherwise empty."""
     if isinstance(at, FrameType):
         return _innermost(directory, traceback.extract_stack(at))
     code = getattr(at, "__code__", None)
@@ -67,8 +67,8 @@ def own_line(directory: Path, at: object) -> str:
 
 
 def see_beside(path: Path) -> None:
-    """Let a user's module import what lies beside it: after Brownout's own rooms, which something of the user's may be
-    called like, and before what is installed."""
+    """Let a user's module import other modules of its directory. They come after Brownout's own rooms, whose names a
+    user's module may have, and before installed packages."""
     if str(path.parent) not in sys.path:
         rooms = [place for place, given in enumerate(sys.path) if given and Path(given).resolve() == PROJECT_ROOT]
         sys.path.insert(rooms[0] + 1 if rooms else 0, str(path.parent))
@@ -84,7 +84,7 @@ def _module(where: str) -> ModuleType:
         return importlib.import_module(where)
     path = Path(where).resolve()
     see_beside(path)
-    # A file of the user's may be called like a room of ours, which must not be replaced by it.
+    # A user's file may have the name of one of our rooms, and must not replace it.
     name = path.stem if path.stem not in sys.modules else f"client_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""The client process around a client that a user brings: commands, pacing and counts; each kind adds its operations."""
+"""The client process around a user-defined client class: commands, pacing and counts. Each kind adds its operations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class HistoryWriter(Protocol):
-    """What the history's writers have in common."""
+    """The common methods of the history's writers."""
 
     phase: str
 
@@ -56,7 +56,7 @@ class HistoryWriter(Protocol):
 
 
 class OwnProcess(ABC, Generic[C]):
-    """Serves the run's commands with a user's client of class `base`."""
+    """Serves the run loop's commands with a user's client of class `base`."""
 
     base: type[C]
     who: str
@@ -82,18 +82,18 @@ class OwnProcess(ABC, Generic[C]):
 
     @abstractmethod
     def operate(self) -> str:
-        """One operation of the load; its outcome."""
+        """Issue one operation of the load; returns its outcome."""
 
     @abstractmethod
     def probe(self, place: int) -> str | None:
-        """One change to a place; None when it was acknowledged, or why not."""
+        """Make one change to a place; None when it was acknowledged, otherwise why not."""
 
     @abstractmethod
     def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
-        """Read all of a place until `give_up_s` (monotonic); whether that was all, its end, and how far it came."""
+        """Read all of a place until `give_up_s` (monotonic); whether it is complete, its end, the offset reached."""
 
     def append(self, partition: int) -> AppendResult | None:
-        """One append on a script's command; None: this client does not append."""
+        """One append for a script's command; None: this client does not append."""
 
     def run(self) -> None:
         """Serve commands until `close`."""
@@ -110,17 +110,17 @@ class OwnProcess(ABC, Generic[C]):
         self._connection.close()
 
     def connected(self) -> str | None:
-        """Have a client object before an operation is invoked; None, or why there is none."""
+        """Make sure that a client object exists before an operation is invoked; None, or why there is none."""
         made = self._connection.made
         error = self._connection.open()
         self._last_error = error or self._last_error
         if made and self._connection.made > made:
-            # The object that was made anew may know less than the one before.
+            # The new object may know less than the one before.
             self._record.new_session()
         return error
 
     def call(self, operation: Callable[[C], Any]) -> Called:
-        """Call the client; a mistake in its code is told, once each."""
+        """Call the client; each mistake in its code is reported once."""
         called = self._connection.call(operation)
         self._last_error = called.error or self._last_error
         if called.mistake and called.error not in self._told:
@@ -129,7 +129,7 @@ class OwnProcess(ABC, Generic[C]):
         return called
 
     def acknowledged(self) -> None:
-        """A change of this client was acknowledged."""
+        """Count an acknowledged change of this client."""
         if not self._acknowledged:
             self._acknowledged = True
             self._control.tell(FirstAck(time.monotonic_ns()))
@@ -142,14 +142,14 @@ class OwnProcess(ABC, Generic[C]):
                 self._pacer = None
                 self._record.flush()
                 self._counts.report(time.monotonic(), force=True)
-                self._control.tell(Stopped(0))  # an operation is over before the next command is taken
+                self._control.tell(Stopped(0))  # an operation ends before the next command is taken
             case SetPhase():
                 self._record.phase = command.name
             case Probe():
                 error = self.probe(command.place)
                 self._record.flush()
                 if error is not None:
-                    time.sleep(RETRY_S)  # whoever asks asks again at once
+                    time.sleep(RETRY_S)  # the run loop sends the next probe at once
                 self._control.tell(Probed(command.id, error is None, error or ""))
             case ReadAll():
                 complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
@@ -181,12 +181,12 @@ def place_in_log(value: Any, what: str) -> int:
 
     place = _whole_number(value, what)
     if not 0 <= place < INF:
-        raise TypeError(f"{what} returned {place}, which no offset is")
+        raise TypeError(f"{what} returned {place}, which is not an offset")
     return place
 
 
 def shown_value(value: Any, what: str) -> int:
-    """A value that a client read: `NOT_A_VALUE` for a number that is too large to have been written. Raises TypeError,
+    """A value that a client read; `NOT_A_VALUE` for a number that is too large to have been written. Raises TypeError,
     which counts as the client's mistake."""
     shown = _whole_number(value, what)
     return shown if shown in _INT64 else NOT_A_VALUE
@@ -194,5 +194,5 @@ def shown_value(value: Any, what: str) -> int:
 
 def _whole_number(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} returned {value!r}, which is no whole number")
+        raise TypeError(f"{what} returned {value!r}, which is not a whole number")
     return value

@@ -101,7 +101,7 @@ WRONG = {
     ),
     OWN + "keys = 0\n[client]\nclient_class = 'm:C'": "c.toml:4: [workload] keys: 0 is smaller than 1",
     OWN + "writes = 0\ncas = 0": (
-        "c.toml:2: [workload] writes and cas are both 0: a register that nobody changes shows nothing; give one of "
+        "c.toml:2: [workload] writes and cas are both 0: a register without changes proves nothing; give one of "
         "them a weight"
     ),
     OWN: (

@@ -338,11 +338,11 @@ def test_the_reason_why_a_client_cannot_be_made_is_what_the_run_ends_with(tmp_pa
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD, "Registers")
         running.start_first()
-        with pytest.raises(ClientError, match=r"own_clients\.py:\d+: Registers is no LogClient"):
+        with pytest.raises(ClientError, match=r"own_clients\.py:\d+: Registers is not a LogClient"):
             running.wait_ready()
         running.close()
     lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
-    assert any("Registers is no LogClient" in line.get("text", "") for line in lines)
+    assert any("Registers is not a LogClient" in line.get("text", "") for line in lines)
     (ended,) = [line for line in lines if line["event"] == "client_ended"]
     assert (ended["client"], ended["exit_code"], ended["files"]["producer-1-1.arrows"]["bytes"] > 0) == (
         "producer-1",

@@ -160,7 +160,7 @@ def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
         assert observer.elect("n3", 0) == "n3 has no replica of partition 0"
         assert asked == []
         assert observer.elect("n2", 0) == "the leader is n1: not yet in sync"
-        assert observer.elect("n2", 0) == "n1 leads"
+        assert observer.elect("n2", 0) == "the leader is n1"
         assert observer.elect("n2", 0) is None
         observer.close()
     reassigned, elected = asked[:2]

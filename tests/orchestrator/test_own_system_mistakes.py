@@ -155,7 +155,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             replaced("system.toml", '"{{ node.name }}"', '"{{ settings.level }}"'),
             replaced("chaos.toml", "[nemesis]", "[server]\nlevel = 1\nlevle = 2\n[nemesis]"),
         ),
-        "chaos.toml:21: [server] levle: [roles.server] of ",
+        "chaos.toml:21: [server] levle: no template of [roles.server] in ",
     ),
     "a setting where nothing takes one": (
         replaced("chaos.toml", "[nemesis]", "[server]\nlevel = 1\n[nemesis]"),
@@ -244,7 +244,7 @@ def test_what_templates_take_of_the_settings(tmp_path: Path, text: str, used: se
     [
         (
             'files = ["*.log", "/var/x/*.log"]',
-            "files: '/var/x/*.log' names nothing below the directory; begin",
+            "files: '/var/x/*.log' names nothing below the directory; start",
         ),
         ('files = [""]', "files: '' names nothing below the directory"),
         ('files = ["."]', "files: '.' names nothing below the directory"),
@@ -420,4 +420,4 @@ def test_a_read_that_fails_at_the_end_says_what_the_client_said(tmp_path: Path) 
     finally:
         reader.close()
     assert not answer.complete
-    assert "read returned '17', which is no whole number" in answer.error
+    assert "read returned '17', which is not a whole number" in answer.error

@@ -80,7 +80,7 @@ def test_a_wrong_file_is_named_with_both_hashes_and_nothing_is_kept(cache: FileC
     with pytest.raises(InputError) as caught:
         cache.fetch(LOCK, quiet, no_matter)
     message = str(caught.value)
-    assert "is not the clients-4.1.1-all.jar that is wanted" in message
+    assert "is not the clients-4.1.1-all.jar of the lock" in message
     assert f"its SHA-256 hash is {hashlib.sha256(b'not theirs!').hexdigest()} (11 bytes)" in message
     assert f"wanted {LOCK.files[1].sha256} (11 bytes)" in message
     assert "remove ~/.m2/repository/org/example/deep/clients" in message

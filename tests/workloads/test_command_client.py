@@ -102,7 +102,7 @@ def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
     read = running.read_all(2, 60.0)
     running.close()
     assert [probe.ok for probe in probes] == [True, False, True, False]
-    assert probes[1].error == "the task probe ended with 4; its record tells no error"
+    assert probes[1].error == "the task probe ended with 4; its record has no error"
     assert probes[3].error == "the task probe ended with 1; the last error in its record: DENIED: no password"
     assert read.complete
     written = [lines(tmp_path, name)[0] for name in ("c", "c-2", "c-4")]
@@ -136,7 +136,7 @@ def test_a_probe_that_says_it_is_done_has_an_acknowledged_change_to_show(
     probe = running.probe(1, 60.0)
     running.close()
     assert not probe.ok
-    assert probe.error.startswith("the task probe ended with 0, and its record has no acknowledged change there")
+    assert probe.error.startswith("the task probe ended with 0, but its record has no acknowledged change there")
 
 
 @pytest.mark.parametrize(

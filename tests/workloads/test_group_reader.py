@@ -120,7 +120,7 @@ def test_whoever_asked_is_told_in_time_that_the_group_did_not_come_to_the_end(
     reading_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, took_s = read(tmp_path, monkeypatch, reading_s)
-    assert (done.complete, done.error) == (False, "the group did not come to the end")
+    assert (done.complete, done.error) == (False, "the group did not reach the end")
     assert took_s <= TIMEOUT_S + QUERY_S + member.POLL_S
 
 

@@ -39,21 +39,21 @@ def test_a_file_without_a_kind_and_a_name_given_twice_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"name": "Log"}, "its name needs small letters"),
+        ({"name": "Log"}, "its name must consist of small letters"),
         ({"description": "No sentence"}, "its description is not a sentence"),
-        ({"judge": "queue"}, "its judge 'queue' is none of log, register"),
-        ({"probe": "nobody"}, "its probe 'nobody' is none of its roles"),
-        ({"reader": "nobody"}, "its reader 'nobody' is none of its roles"),
+        ({"judge": "queue"}, "its judge 'queue' is not one of log, register"),
+        ({"probe": "nobody"}, "its probe 'nobody' is not one of its roles"),
+        ({"reader": "nobody"}, "its reader 'nobody' is not one of its roles"),
         ({"read_means": ""}, "it does not say what"),
         ({"steps": frozenset({"dance"})}, "no other steps than produce, consume"),
         ({"parameters": (WorkloadParameter("rate", 1, "x"),)}, "rate belongs to every kind"),
         (
             {"parameters": (WorkloadParameter("a", 1, "x"), WorkloadParameter("a", 1, "x"))},
-            "a parameter is there twice",
+            "a parameter is declared twice",
         ),
         ({"parameters": (WorkloadParameter("a", 1, ""),)}, "a parameter without a meaning"),
         ({"parameters": (WorkloadParameter("a", 1, "x", minimum=2),)}, "the default of a is out of its bounds"),
-        ({"problem": lambda _: "never"}, "its defaults do not go together"),
+        ({"problem": lambda _: "never"}, "its defaults contradict each other"),
     ],
 )
 def test_a_kind_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:

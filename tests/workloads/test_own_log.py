@@ -112,7 +112,7 @@ def test_a_log_longer_than_any_is_a_mistake_of_the_client(tmp_path: Path) -> Non
     answer = consumer.read_all(0, 60.0)
     consumer.close()
     assert not answer.complete
-    assert "end returned 9223372036854775808, which no offset is" in answer.error
+    assert "end returned 9223372036854775808, which is not an offset" in answer.error
     assert whole(tmp_path, "c1")
 
 
@@ -121,7 +121,7 @@ def test_a_log_longer_than_any_is_a_mistake_of_the_client(tmp_path: Path) -> Non
     [
         ("Missing", r"own_clients\.py has no class Missing"),
         ("NOT_A_CLASS", r"own_clients\.py has no class NOT_A_CLASS"),
-        ("Registers", r"own_clients\.py:\d+: Registers is no LogClient"),
+        ("Registers", r"own_clients\.py:\d+: Registers is not a LogClient"),
     ],
 )
 def test_a_class_that_is_none_ends_the_client_with_file_and_line(tmp_path: Path, name: str, words: str) -> None:

@@ -1,5 +1,5 @@
-"""Every workload kind, each in a file of its own here that defines `KIND`. A new file is a new kind; nothing else
-changes."""
+"""All workload kinds. Each is one file in this directory that defines `KIND`; a new file adds a kind without any other
+change."""
 
 from __future__ import annotations
 

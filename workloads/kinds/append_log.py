@@ -1,4 +1,4 @@
-"""A log that does not speak Kafka's protocol: appends, reads and end queries through a client that the user brings."""
+"""A log that does not speak Kafka's protocol: appends, reads and end queries through a user-defined client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READ_LIMIT: Final = 500
 
 
 class _Log(OwnProcess[LogClient]):
-    """What producers and readers have in common."""
+    """The common base of producers and readers."""
 
     base = LogClient
 
@@ -38,7 +38,7 @@ class _Log(OwnProcess[LogClient]):
         return None if result.outcome == "ok" else result.error
 
     def append(self, partition: int) -> AppendResult:
-        """One append; recorded unless there was no client to send it."""
+        """One append; recorded unless there was no client object to send it."""
         if error := self.connected():
             return AppendResult("fail", -1, error)
         topic = self.settings.topic
@@ -69,7 +69,7 @@ class _Log(OwnProcess[LogClient]):
         return self._next[place] >= end, end, self._next[place]
 
     def _read(self, partition: int) -> int | None:
-        """Read on from the position; how many records came, or None without an answer."""
+        """Read on from the position; returns the number of records, or None without an answer."""
         if self.connected():
             return None
         topic, start = self.settings.topic, self._next[partition]
@@ -91,7 +91,7 @@ class _Log(OwnProcess[LogClient]):
         return len(records)
 
     def _end(self, partition: int) -> int | None:
-        """Ask for the log's end. One that lies before the position has become shorter: it is read again from 0."""
+        """Query the log's end. If it is below the position, the log was truncated: reading restarts at offset 0."""
         if self.connected():
             return None
         topic = self.settings.topic
@@ -129,7 +129,7 @@ class _Consumer(_Log):
 
 
 def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What a client's `read` returned, checked. Raises TypeError."""
+    """The result of a client's `read`, checked. Raises TypeError."""
     records = []
     for offset, value in answer:
         records.append((place_in_log(offset, "read"), shown_value(value, "read")))

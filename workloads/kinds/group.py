@@ -1,4 +1,4 @@
-"""Producers append to a topic whose partitions a consumer group shares; its members commit what they were given."""
+"""Producers append to a topic, a consumer group shares its partitions, and the members commit what they were given."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _reader(settings: ClientSettings, control: Control) -> None:
 
 
 def _clients(load: Load) -> tuple[PlannedClient, ...]:
-    """The producers, which start first, and the members, each of which commits so often."""
+    """The producers, which start first, and the members, with their rate of commits."""
     producers, members = load.parameters["producers"], load.parameters["members"]
     appends, commits = load.rate * (1 - COMMITS_SHARE), load.rate * COMMITS_SHARE
     return (
@@ -37,7 +37,7 @@ def _clients(load: Load) -> tuple[PlannedClient, ...]:
 
 
 def _mix(load: Load) -> Mix:
-    """Appends are what must stay; ends are asked for in the final reads alone."""
+    """Acknowledged appends must persist; only the final reads query ends."""
     return Mix(sum(client.rate for client in _clients(load) if client.role == "producer"), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Appends to, reads from and asks for the ends of a topic's partitions, through librdkafka."""
+"""Appends to the partitions of a topic, reads them and queries their ends, through librdkafka."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, Wo
 from workloads.pacing import CONSUMER_SHARE, END_QUERIES_SHARE
 from workloads.settings import ClientSettings
 
-# A record with its batch's header has to fit into what brokers take and clients send as one message (1 MiB).
+# A record with its batch's header must fit into one message, as brokers and clients limit it (1 MiB).
 MAX_RECORD_BYTES: Final = 1_000_000
 
 
-# The library loads for as long as the rest of a client takes to start, and the run loop, which imports this file, does
-# without it.
+# Loading the library takes as long as the rest of a client's start, and the run loop, which imports this file, does not
+# need it.
 def _producer(settings: ClientSettings, control: Control) -> None:
     from workloads.producer import main
 
@@ -36,7 +36,7 @@ def _reader(settings: ClientSettings, control: Control) -> None:
 
 
 def clients(load: Load) -> tuple[PlannedClient, ...]:
-    """The producers, which start first, and the consumers; without one of them the others have the whole rate."""
+    """The producers, which start first, and the consumers; if there are only producers or consumers, they get all."""
     producers, consumers = load.parameters["producers"], load.parameters["consumers"]
     share = CONSUMER_SHARE if producers else 1.0
     appends = load.rate * (1 - CONSUMER_SHARE if consumers else 1.0)
@@ -50,15 +50,15 @@ def clients(load: Load) -> tuple[PlannedClient, ...]:
 
 
 def mix(load: Load) -> Mix:
-    """Producers append; of what consumers do, the end queries are what bounds the log."""
+    """Producers append; of the consumers' operations, end queries bound the log."""
     planned = clients(load)
     appends = sum(client.rate for client in planned if client.role == "producer")
     return Mix(appends, END_QUERIES_SHARE * sum(client.rate for client in planned if client.role == "consumer"))
 
 
 def problem(parameters: Mapping[str, Any]) -> str | None:
-    """A probe that nobody acknowledges proves nothing."""
-    return "probe_acks: 0 is acknowledged by nobody; give -1 or 1" if parameters.get("probe_acks") == 0 else None
+    """Reject a probe without acknowledgement, which proves nothing."""
+    return "probe_acks: no replica acknowledges with 0; give -1 or 1" if parameters.get("probe_acks") == 0 else None
 
 
 def partitions(load: Load) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The log workload with producers that pause: all of the load in bursts, and between them a log at rest.
+"""The log workload with pauses: the whole load comes in bursts, and between them the log is idle.
 
-A log at rest is where a follower that has stopped following, or a leader that has lost its lease, is not found out by
-the next append; and a burst right after a fault meets a cluster that has just come to rest.
+In an idle log the next append does not reveal a follower that has stopped fetching, or a leader that has lost its
+lease. A burst right after a fault meets a cluster that has just become stable.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
 
 _TICK_S: Final = 1e-9
-"""Less than this a clock need not show: who waits for less may find that no time has passed, again and again."""
+"""Shorter waits may not advance a coarse clock, and the client would wait again and again."""
 
 
 class Bursts:
-    """Operations at `rate` a second on the whole, all of them in the first `burst_s` of every `burst_s + rest_s`."""
+    """Operations at a mean rate of `rate` per second, all of them in the first `burst_s` of each `burst_s + rest_s`."""
 
     def __init__(self, rate: float, rng: Random, *, start_s: float, burst_s: float, rest_s: float) -> None:
         self._start_s = start_s
@@ -30,18 +30,18 @@ class Bursts:
         self._pacer = Pacer(rate * self._period_s / burst_s, rng, start_s=0.0)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until the next operation is due; 0 when it is."""
+        """Seconds until the next operation is due; 0 when it is due."""
         into_s = (now_s - self._start_s) % self._period_s
         wait_s = self._period_s - into_s if into_s >= self._burst_s else self._pacer.wait_s(self._busy_s(now_s))
         return max(wait_s, _TICK_S) if wait_s > 0 else 0.0
 
     def take(self, now_s: float) -> bool:
-        """Whether an operation is due now; if so it counts as issued."""
+        """Whether an operation is due now; if so, it counts as issued."""
         resting = (now_s - self._start_s) % self._period_s >= self._burst_s
         return not resting and self._pacer.take(self._busy_s(now_s))
 
     def _busy_s(self, now_s: float) -> float:
-        """The time spent in bursts so far: the clock of the pacer, which stands while the load rests."""
+        """The time spent in bursts so far: the pacer's clock, which stops while the log is idle."""
         periods, into_s = divmod(now_s - self._start_s, self._period_s)
         return periods * self._burst_s + min(into_s, self._burst_s)
 

@@ -1,4 +1,4 @@
-"""Reads, writes and compare-and-sets of a few keys, through a client that the user brings."""
+"""Reads, writes and compare-and-sets of a few keys, through a user-defined client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEIGHTS: Final = ("reads", "writes", "cas")
 
 
 class RegisterProcess(OwnProcess[RegisterClient]):
-    """Both those who put the load and the fresh client of the final reads."""
+    """The process of a client under load, and of the fresh client of the final reads."""
 
     base = RegisterClient
     who = "client"
@@ -33,7 +33,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         self._writer = writer
         self._keys = settings.parameters["keys"]
         self._weights = [settings.parameters[name] for name in WEIGHTS]
-        self._seen: dict[str, int | None] = {}  # what this client last knew of each key
+        self._seen: dict[str, int | None] = {}  # the last value of each key that this client knows
 
     def operate(self) -> str:
         key = key_name(self.rng.randrange(self._keys))
@@ -63,7 +63,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     def _read(self, key: str) -> str:
         invocation = self._writer.read(key)
         called = self.call(lambda client: _value_or_none(client.read(key)))
-        if called.outcome != "ok":  # a read changes nothing: without an answer it is as if it had not been
+        if called.outcome != "ok":  # a read changes nothing: one without an answer counts as failed
             self._failed(invocation, called.error)
             return "fail"
         self._writer.ok(invocation, called.value)
@@ -94,7 +94,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         return called.outcome
 
     def _changed(self, invocation: Invocation, called: Called) -> None:
-        """Record a change without a good answer, and remember what one with a good answer set."""
+        """Record a change that failed or is unknown; remember the value of one that succeeded."""
         if called.outcome == "ok":
             self._seen[invocation.key] = invocation.value
         elif called.outcome == "refused":
@@ -103,8 +103,8 @@ class RegisterProcess(OwnProcess[RegisterClient]):
             self._writer.unknown(invocation, called.error)
 
     def _failed(self, invocation: Invocation, error: str) -> None:
-        """Record what did not happen. Whoever refuses with the word by which a record knows the answer to a
-        compare-and-set has refused all the same: nothing is said of what the key holds."""
+        """Record an operation that did not happen. If its error is the word that marks a failed compare-and-set in a
+        record, another text is recorded, because the refusal says nothing about the key's value."""
         from history.schemas import MISMATCH
 
         self._writer.failed(invocation, f"refused: {error}" if error == MISMATCH else error)
@@ -139,7 +139,7 @@ def _clients(load: Load) -> tuple[PlannedClient, ...]:
 
 
 def _mix(load: Load) -> Mix:
-    """By the weights. A compare-and-set counts as none of both, for which of them it is depends on what it finds."""
+    """By the weights. A compare-and-set counts as neither, because it depends on the value that it finds."""
     reads, writes, cas = (load.parameters[name] for name in WEIGHTS)
     return Mix(*(load.rate * weight / (reads + writes + cas) for weight in (writes, reads)))
 
@@ -150,7 +150,7 @@ def _keys(load: Load) -> tuple[str, ...]:
 
 def _problem(parameters: Mapping[str, Any]) -> str | None:
     if parameters["writes"] + parameters["cas"] == 0:
-        return "writes and cas are both 0: a register that nobody changes shows nothing; give one of them a weight"
+        return "writes and cas are both 0: a register without changes proves nothing; give one of them a weight"
     return None
 
 
@@ -184,7 +184,7 @@ KIND: Final = WorkloadKind(
 
 
 def open_writer(settings: ClientSettings) -> RegisterWriter:
-    """The record of one client process. Raises FileExistsError rather than mixing two recordings."""
+    """The record of one client process. Raises FileExistsError instead of mixing two recordings."""
     from history.registers import RegisterWriter
 
     return RegisterWriter(

@@ -1,5 +1,5 @@
-"""Clients in virtual time: what clients of the log workloads are as processes, and what asks brokers about themselves.
+"""Clients in virtual time: the clients of the log workloads as coroutines of the simulation.
 
-They take the same commands, issue at the same pace, call an outcome by the same rule and record the same history; only
-the library differs, for librdkafka has a time of its own.
+They accept the same commands, issue at the same pace, classify outcomes by the same rule and record the same history.
+Only the library differs, because librdkafka uses real time.
 """

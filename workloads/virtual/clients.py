@@ -1,4 +1,4 @@
-"""Which clients there are in virtual time, and how one lives."""
+"""The clients that exist in virtual time, and the life of one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.virtual.group import GroupReader, VirtualMember
 from workloads.virtual.log import Consumer, FinalReader, VirtualProducer
 from workloads.virtual.pipe import ClockNs, VirtualControl
 
-FLUSH_EVERY_NS: Final = 1 << 62  # nobody but the run itself could be interrupted: rows are written when there are many
+FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 
 
 class Serving(Protocol):
@@ -27,7 +27,7 @@ class Serving(Protocol):
 
 
 Role = Callable[[ClientSettings, VirtualControl, OperationWriter, ClockNs], Serving]
-"""Makes one, in its own host's context."""
+"""Makes a client, in the context of its host."""
 
 _PRODUCER: Final = partial(VirtualProducer, pacing=steady)
 KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
@@ -39,11 +39,11 @@ KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
     },
     "group": {"producer": _PRODUCER, "member": VirtualMember, "reader": GroupReader},
 }
-"""The kinds of workload whose clients there are, in each of their roles."""
+"""The workload kinds that have clients in virtual time, with each of their roles."""
 
 
 async def serve(kind: str, role: str, settings: ClientSettings, control: VirtualControl, clock: ClockNs) -> None:
-    """A client, from its first word to its last. `clock`: nanoseconds of the run's time."""
+    """Run a client from its start to its end. `clock`: nanoseconds of the run's time."""
     with OperationWriter(
         settings.directory,
         client=settings.client,

@@ -1,8 +1,8 @@
-"""Clients of consumer groups in virtual time: what `workloads.member` has as processes.
+"""Clients of consumer groups in virtual time, the counterpart of `workloads.member`.
 
-A member commits what it was given, by itself and before its partitions go to others; it goes on when the load has
-ended, so that the group comes to the end of every partition. It sends a commit once: without an answer nobody can tell
-what became of it.
+A member commits the records that it was given, periodically and before its partitions go to other members. It continues
+after the end of the load, so that the group reaches the end of every partition. It sends a commit once: without an
+answer its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from workloads.virtual.log import POLL_S, RETRY_S, FinalReader, VirtualRead, add
 from workloads.virtual.pipe import ClockNs, VirtualControl
 
 _SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
-"""Why a generation ends that still takes its members' commits: others take over only when all have come again."""
+"""Errors that end a generation which still accepts its members' commits: others take over after all have rejoined."""
 
 
 class VirtualMember:
-    """Reads what the group gives it and commits, from `start` until it is closed."""
+    """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
 
     def __init__(
         self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
@@ -40,7 +40,7 @@ class VirtualMember:
         self._reading = VirtualRead(settings, control, writer, clock, on_records=self._record.delivered)
         self._counts = Counts(control)
         self._committed: dict[int, int] = {}
-        """Of each partition that is read in this generation; none before it is known where to go on."""
+        """The positions of this generation's partitions; empty until the committed offsets are known."""
         self._commits = 0
         self._commit_at = self._fetch_at = self._heard_at = 0.0
         self._life: asyncio.Task[None] | None = None
@@ -49,7 +49,7 @@ class VirtualMember:
         match command:
             case StartLoad():
                 self._life = self._control.run(self._live())
-            case StopLoad():  # the group reads on: it is to come to the end of what was written
+            case StopLoad():  # the group keeps reading: it must reach the end of what was written
                 self._writer.flush()
                 self._counts.report(asyncio.get_running_loop().time(), force=True)
                 self._control.tell(Stopped(0))
@@ -95,8 +95,8 @@ class VirtualMember:
             self._record.revoked(partitions, lost=not settled)
 
     async def _beat(self, over: list[OSError | GroupError]) -> None:
-        """As the library does in the background, until the generation is over: `over` says why. A coordinator that is
-        gone has a successor, which knows the generation; who finds none within a session has left."""
+        """Send heartbeats, as the library does in the background, until the generation is over: `over` has the reason.
+        A lost coordinator has a successor that knows the generation. A member that finds none within a session leaves."""
         loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
         while not over:
             await asyncio.sleep(session_s / HEARTBEATS_PER_SESSION)
@@ -108,7 +108,7 @@ class VirtualMember:
                     over.append(error)
 
     async def _begin(self, partitions: Sequence[int], over: list[OSError | GroupError]) -> None:
-        """Go on where the group has committed, as soon as somebody says where that is."""
+        """Continue at the group's committed offsets, as soon as a coordinator returns them."""
         committed: dict[int, int] = {}
         while not over and not committed.keys() >= set(partitions):
             try:
@@ -130,7 +130,7 @@ class VirtualMember:
             if loop.time() >= self._commit_at:
                 self._commit_at = loop.time() + 1.0 / self._settings.rate
                 await self._commit(partitions)
-            if loop.time() >= self._fetch_at:  # all, those of other members too
+            if loop.time() >= self._fetch_at:  # of all partitions, including those of other members
                 self._fetch_at = loop.time() + FETCH_EVERY_S
                 await self._fetch(range(self._settings.partitions))
         except (OSError, GroupError) as error:
@@ -146,10 +146,10 @@ class VirtualMember:
         try:
             await self._commit(partitions)
         except (OSError, GroupError):
-            self._counts.add("fail")  # whoever has them next is given again what was not committed
+            self._counts.add("fail")  # the partitions' next owners get the records again
 
     async def _commit(self, partitions: Sequence[int]) -> None:
-        """Commit what was read of these partitions since the last time. Raises `GroupError` and `OSError`."""
+        """Commit what was read of these partitions since the last commit. Raises `GroupError` and `OSError`."""
         read_to, known = self._reading.next, self._committed
         offsets = {each: read_to[each] for each in partitions if each in known and known[each] != read_to[each]}
         if not offsets:
@@ -169,7 +169,7 @@ class VirtualMember:
             raise GroupError(refused)
 
     async def _fetch(self, partitions: Sequence[int]) -> dict[int, int]:
-        """What the group has committed, recorded. Raises `GroupError` and `OSError`."""
+        """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
         return await fetch_committed(self._group, self._settings, partitions, self._record, self._clock)
 
 
@@ -180,7 +180,7 @@ def _has_left(error: OSError | GroupError) -> bool:
 async def fetch_committed(
     client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: GroupWriter, clock: ClockNs
 ) -> dict[int, int]:
-    """What the group has committed, recorded. Raises `GroupError` and `OSError`."""
+    """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
     inv = clock()
     offsets = await client.committed(settings.topic, list(partitions), settings.query_timeout_s)
     if offsets:
@@ -189,7 +189,7 @@ async def fetch_committed(
 
 
 class GroupReader(FinalReader):
-    """Reads whole partitions, and waits for the group to have come as far."""
+    """Reads whole partitions, and waits until the group has committed their ends."""
 
     def __init__(
         self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
@@ -207,7 +207,7 @@ class GroupReader(FinalReader):
 
     async def _read(self, command: ReadAll) -> ReadDone:
         loop, place = asyncio.get_running_loop(), command.place
-        give_up = loop.time() + command.timeout_s  # one time for both: no longer does who asked wait
+        give_up = loop.time() + command.timeout_s  # one limit for both steps: the caller waits no longer
         done = await super()._read(command)
         while done.complete and loop.time() < give_up:
             try:
@@ -217,5 +217,5 @@ class GroupReader(FinalReader):
             if offsets.get(place, NO_OFFSET) >= done.end or not done.end:
                 return done
             await asyncio.sleep(POLL_S)
-        error = "the group did not come to the end" if done.complete else done.error
+        error = "the group did not reach the end" if done.complete else done.error
         return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)

@@ -1,4 +1,4 @@
-"""Clients of the log workloads in virtual time. A poll here is one fetch, asked for after it was invoked."""
+"""Clients of the log workloads in virtual time. A poll is one fetch, which is sent after the poll's invocation."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class VirtualProducer:
         self._slots = Slots(settings.partitions, self._rng, depth(settings))
         self._upkeep = control.run(self._client.keep_up(settings.topic))
         self._load: asyncio.Task[None] | None = None
-        self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order in which they were sent
+        self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order of sending
         self._acknowledged = False
 
     async def obey(self, command: Command) -> None:
@@ -128,9 +128,9 @@ class VirtualProducer:
         self._control.tell(Stopped(len(self._in_flight)))
 
     async def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
-        """`count` appends to one partition, each after the outcome of the one before, until one is not ok.
+        """`count` appends to one partition, each after the outcome of its predecessor, until one is not ok.
 
-        A library asks who leads as soon as it loses a leader's connection; here that is made up for before the first.
+        A library asks for the new leader as soon as it loses a leader's connection; here that happens before the first.
         """
         await self._client.refresh(self._settings.topic)
         results: list[AppendResult] = []
@@ -140,7 +140,7 @@ class VirtualProducer:
         return results
 
     async def _send(self, partition: int, acks: int, timeout_s: float) -> AppendResult:
-        """One append, with an honest outcome on record."""
+        """One append, recorded with its outcome."""
         topic, writer = self._settings.topic, self._writer
         value = writer.reserve(topic, partition)
         payload = record_bytes(value, self._settings.parameters["record_bytes"])
@@ -168,7 +168,7 @@ class VirtualRead:
         *,
         on_records: Callable[[int, int, int, int], None] | None = None,
     ) -> None:
-        """`on_records`: is told of each run of records the partition, the first and the last offset, and when."""
+        """`on_records`: called for each run of records with the partition, the first and last offset, and the time."""
         self._settings = settings
         self._writer = writer
         self._clock = clock
@@ -183,7 +183,7 @@ class VirtualRead:
         self._client.close()
 
     async def poll(self, partition: int, wait_s: float = POLL_S) -> tuple[int, int]:
-        """Fetch once and record it; how many reads it made, and how many failed."""
+        """Fetch once and record it; returns the number of reads, and how many of them failed."""
         topic, start, inv = self._settings.topic, self.next[partition], self._clock()
         try:
             fetched = await self._client.fetch(
@@ -211,7 +211,7 @@ class VirtualRead:
         return reads, 0
 
     async def end(self, partition: int) -> int | None:
-        """Ask the leader for the log's end and record the answer; None when there was none."""
+        """Ask the leader for the log's end and record the answer; None without an answer."""
         topic, inv = self._settings.topic, self._clock()
         try:
             end = await self._client.end(topic, partition, timeout=self._settings.query_timeout_s)
@@ -228,7 +228,7 @@ class VirtualRead:
 
 
 class Consumer:
-    """Reads all partitions from their start while the load runs, and asks for their ends now and then."""
+    """Reads all partitions from their start while the load runs, and queries their ends from time to time."""
 
     def __init__(
         self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
@@ -316,7 +316,7 @@ class FinalReader:
 
 
 def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:
-    """Where the brokers are, by id: in the simulation the ids are 1 to n, in the order of the endpoints."""
+    """The brokers' addresses by id: in the simulation the ids are 1 to n, in the order of the endpoints."""
     pairs = (endpoint.rsplit(":", 1) for endpoint in settings.endpoints)
     return {number: (host, int(port)) for number, (host, port) in enumerate(pairs, 1)}
 
@@ -330,7 +330,7 @@ def _offset(record: Record) -> int:
 
 
 def _value(record: Record) -> int:
-    """What a record carries; a record of other bytes than those that producers send carries nothing."""
+    """The value of a record; `NOT_A_VALUE` for bytes that producers do not send."""
     if record.key is not None or record.headers:
         return NOT_A_VALUE
     return value_of_record(record.value)

@@ -1,4 +1,4 @@
-"""A virtual client's end of what is a pipe in reality."""
+"""A virtual client's end of its connection to the run loop, which is a pipe for client processes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ ClockNs = Callable[[], int]
 
 
 class VirtualControl:
-    """Commands come in by a queue; events go out at once.
+    """Commands arrive in a queue; events are delivered at once.
 
-    What a client does beside its commands it does through `run`: a client of which a part has failed ends, as a
-    process does."""
+    A client starts concurrent work with `run`: when a part of it fails, the whole client ends, as a process would."""
 
     def __init__(self, hear: Callable[[Event], None]) -> None:
         self._commands: asyncio.Queue[Command | BaseException] = asyncio.Queue()
         self._hear = hear
 
     def give(self, command: Command) -> None:
-        """The run loop's: a command for the client."""
+        """Called by the run loop: queues a command for the client."""
         self._commands.put_nowait(command)
 
     async def next(self) -> Command:
-        """The next command. Raises what a part of the client has raised."""
+        """The next command. Raises the exception of a failed part of the client."""
         command = await self._commands.get()
         if isinstance(command, BaseException):
             raise command
         return command
 
     def run(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Have something go on beside the commands."""
+        """Run a coroutine concurrently with the commands."""
         task = asyncio.create_task(part)
         task.add_done_callback(self._ended)
         return task
@@ -48,6 +47,6 @@ class VirtualControl:
         self._hear(event)
 
     def decline(self, who: str, command: Command) -> None:
-        """Answer a command that this client has no use for."""
+        """Answer a command that this client does not support."""
         text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
         self.tell(RefusedCommand(command.id, text) if isinstance(command, Request) else Trouble(text))

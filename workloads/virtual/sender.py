@@ -28,7 +28,7 @@ from workloads import outcomes
 from workloads.settings import ALL, BATCH_RECORDS, ClientSettings, retries
 from workloads.virtual.pipe import VirtualControl
 
-ATTEMPT_S = 2.0  # that a request waits for its answer before it is sent again
+ATTEMPT_S = 2.0  # how long a request waits for its answer before it is sent again
 RETRY_S = 0.1
 IN_FLIGHT: Final = 5  # batches of a partition, as librdkafka and the Java client allow an idempotent producer at most
 NOBODY: Final = -1
