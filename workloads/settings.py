@@ -15,7 +15,7 @@ MESSAGE_TIMEOUT_S = 4.0
 IDEMPOTENT_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 3.0
 BATCH_RECORDS = 10_000
-"""At most so many records are in one batch, as librdkafka has it by default."""
+"""The most records in one batch, as in librdkafka by default."""
 QUERY_TIMEOUT_S = 2.0
 
 

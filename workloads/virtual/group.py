@@ -96,7 +96,7 @@ class VirtualMember:
 
     async def _beat(self, over: list[OSError | GroupError]) -> None:
         """Send heartbeats, as the library does in the background, until the generation is over: `over` has the reason.
-        A lost coordinator has a successor with the same generation; a member that finds none within a session leaves."""
+        A lost coordinator has a successor that knows the generation; without one within a session, a member leaves."""
         loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
         while not over:
             await asyncio.sleep(session_s / HEARTBEATS_PER_SESSION)

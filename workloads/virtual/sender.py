@@ -113,7 +113,7 @@ class _Lane:
                 each.outcome.set_result(sent._replace(offset=sent.offset + number) if sent.outcome == "ok" else sent)
 
     def give_up_overdue(self, now_s: float) -> None:
-        """Give up the batches whose time is over and of which no request is under way."""
+        """Give up batches whose time is over and that have no request in flight."""
         for batch in [each for each in self.in_flight if not each.is_sent and each.deadline_s <= now_s]:
             self.settle(batch, Sent("info", -1, batch.error))
 
