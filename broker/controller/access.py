@@ -1,4 +1,4 @@
-"""CreateAcls, DeleteAcls, AlterUserScramCredentials (KIP-140, -290, -554). Pure: image and request in, records out."""
+"""CreateAcls, DeleteAcls, AlterUserScramCredentials (KIP-140, -290, -554). Pure: from image and request to records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LONGEST_SALT = 1_000  # bytes
 MOST_ACLS = 100_000
 MOST_CREDENTIALS = 100_000
 MOST_LOOKED_AT = 2 * MOST_ACLS
-"""Rules that the filters of one request are compared with: some tenths of a second."""
+"""How many rules the filters of one request are compared with at most. This takes some tenths of a second."""
 
 
 # --- access control lists
@@ -57,7 +57,8 @@ MOST_LOOKED_AT = 2 * MOST_ACLS
 def create_acls(
     image: MetadataImage, request: CreateAclsRequest, new_id: Callable[[], bytes]
 ) -> tuple[list[AccessControlEntryRecord], CreateAclsResponse]:
-    """The records of the rules that there are not yet, and an answer for each: one that there is already is created."""
+    """The records of the rules that do not exist yet, and an answer for each rule. An existing rule counts as
+    created."""
     records: list[AccessControlEntryRecord] = []
     response = CreateAclsResponse()
     known = set(image.acls.values())
@@ -79,9 +80,10 @@ def create_acls(
 def delete_acls(
     image: MetadataImage, request: DeleteAclsRequest
 ) -> tuple[list[RemoveAccessControlEntryRecord], DeleteAclsResponse]:
-    """The records that remove what a filter means, and for each filter what that was.
+    """The records that remove the rules that match a filter, and for each filter the removed rules.
 
-    Filters of a rule's own name or principal, as `kafka-acls` sends them, look at rules that have it; others at all.
+    A filter with an exact name or principal, as `kafka-acls` sends it, is compared only with the rules that have it;
+    any other filter with all rules.
     """
     removed: dict[bytes, None] = {}
     response = DeleteAclsResponse()
@@ -101,7 +103,7 @@ def delete_acls(
 
 
 class _Rules:
-    """The rules by their names and principals; how many are looked at for one request is bounded."""
+    """Index of the rules by name and principal. Limits the number of rules that one request is compared with."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._all = list(image.acls.items())
@@ -113,7 +115,7 @@ class _Rules:
             self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
 
     def that_may_match(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
-        """Raises `ProtocolError` when too many have been looked at for this request."""
+        """Raises `ProtocolError` when this request has been compared with too many rules."""
         found = self._all
         if wanted.name is not None and wanted.pattern_type is not PatternType.MATCH:
             found = self._by_name.get(wanted.name, [])
@@ -121,13 +123,13 @@ class _Rules:
             found = min(found, self._by_principal.get(wanted.principal, []), key=len)
         self._left -= len(found)
         if self._left < 0:
-            reason = f"the filters of one request mean more than {MOST_LOOKED_AT} rules; send fewer at once"
+            reason = f"the filters of one request reach more than {MOST_LOOKED_AT} rules; send fewer at once"
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, reason)
         return found
 
 
 def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
-    """What a filter of a request means. Raises `ProtocolError` for numbers that mean nothing."""
+    """The filter of a request. Raises `ProtocolError` for undefined numbers."""
     try:
         return AclFilter(
             ResourceType(asked.resource_type_filter),
@@ -139,11 +141,11 @@ def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
             Permission(asked.permission_type),
         )
     except ValueError as error:
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a filter says what means nothing: {error}") from None
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a filter has an undefined value: {error}") from None
 
 
 def _new_acl(asked: AclCreation) -> Acl:
-    """Raises `ProtocolError` for a rule that could never decide anything, or that is meant as a filter."""
+    """Raises `ProtocolError` for a rule that could never match a request, and for a filter in place of a rule."""
     try:
         acl = Acl(
             ResourceType(asked.resource_type),
@@ -155,7 +157,7 @@ def _new_acl(asked: AclCreation) -> Acl:
             Permission(asked.permission_type),
         )
     except ValueError as error:
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a rule says what means nothing: {error}") from None
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a rule has an undefined value: {error}") from None
     possible = OPERATIONS_ON.get(acl.resource_type)
     _require(possible is not None, "a rule is about one type of resources")
     _require(
@@ -196,7 +198,7 @@ def _matching(acl: Acl) -> DeleteAclsMatchingAcl:
 def alter_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> tuple[list[UserScramCredentialRecord | RemoveUserScramCredentialRecord], AlterUserScramCredentialsResponse]:
-    """The records, and an answer for each user: all of a user's changes are made, or none."""
+    """The records, and an answer for each user. All changes of a user are made, or none of them."""
     records: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
     response = AlterUserScramCredentialsResponse()
     named = [(it.name, it.mechanism) for it in request.deletions]
@@ -241,12 +243,12 @@ def _altered(
 
 def _removed(image: MetadataImage, user: str, number: int) -> RemoveUserScramCredentialRecord:
     if (user, _mechanism(number)) not in image.scram:
-        raise ProtocolError(ErrorCode.RESOURCE_NOT_FOUND, "there is no such credential to delete")
+        raise ProtocolError(ErrorCode.RESOURCE_NOT_FOUND, "this user has no such credential")
     return RemoveUserScramCredentialRecord(user, number)
 
 
 def _upserted(image: MetadataImage, asked: ScramCredentialUpsertion) -> UserScramCredentialRecord:
-    """What is kept of a salted password. Raises `ProtocolError`; nothing of a credential is in its message."""
+    """The record of a salted password. Raises `ProtocolError`; its message contains no part of the credential."""
     mechanism = _mechanism(asked.mechanism)
     for bad, reason in (
         (not asked.name or len(asked.name) > LONGEST_NAME, f"a user has a name, of at most {LONGEST_NAME} characters"),
@@ -255,7 +257,7 @@ def _upserted(image: MetadataImage, asked: ScramCredentialUpsertion) -> UserScra
         (not asked.salt or len(asked.salt) > LONGEST_SALT, f"a salt has 1 to {LONGEST_SALT} bytes"),
         (
             not asked.salted_password or len(asked.salted_password) > LONGEST_SALT,
-            "the salted password has no right size",
+            "the salted password has a wrong size",
         ),
         (len(image.scram) >= MOST_CREDENTIALS, f"there are {MOST_CREDENTIALS} credentials already"),
     ):
@@ -271,4 +273,4 @@ def _mechanism(number: int) -> ScramMechanism:
     try:
         return ScramMechanism(number)
     except ValueError:
-        raise ProtocolError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {number}") from None
+        raise ProtocolError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {number}") from None

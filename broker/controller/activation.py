@@ -1,13 +1,13 @@
-"""When the leader that the metadata name has begun to lead: what CreateTopics and CreatePartitions wait for.
+"""Waits until the leaders of new partitions act as leaders: CreateTopics and CreatePartitions answer only then.
 
-A committed record names a leader. The named broker leads only after it has applied that record; until then it answers
-NOT_LEADER_OR_FOLLOWER. A client that is told too early of a new partition meets that error with its first requests. So
-the controller answers only after each named leader has said that it acts on the record. A broker says so in each of its
-heartbeats, as the offset up to which it acts on the metadata log, and it sends a heartbeat at once after it took
-another role (`server.lifecycle`).
+Theory of operation. A committed record names a leader. The named broker leads only after it has applied that record;
+until then it answers NOT_LEADER_OR_FOLLOWER. A client that hears of a new partition too early gets that error for its
+first requests. So the controller answers only after each named leader has reported that it acts on the record. Each
+heartbeat of a broker carries the offset up to which it acts on the metadata log, and a broker sends a heartbeat at once
+after a change of role (`server.lifecycle`).
 
-The wait has the time that the request gives itself. Meanwhile a leader may be fenced and another broker be elected:
-then that broker is waited for. A partition that was deleted meanwhile is not waited for.
+The wait ends with the timeout of the request. If a leader is fenced meanwhile and another broker is elected, the wait
+continues for that broker. A partition that is deleted meanwhile ends its wait.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Key = tuple[str, int]
 
 
 class _Reached(NamedTuple):
-    """How far a registration of a broker acts on the metadata log."""
+    """The offset up to which a registration of a broker acts on the metadata log."""
 
     broker_epoch: int
     offset: int
 
 
 class _Named(NamedTuple):
-    """A leader of a partition as the metadata name it. `offset`: it leads if it acts on the metadata up to there."""
+    """A partition's leader in the metadata. It leads once it acts on the metadata up to `offset`."""
 
     leader: int
     leader_epoch: int
@@ -38,7 +38,7 @@ class _Named(NamedTuple):
 
 
 class Activation:
-    """What brokers said of how far they act on the metadata log; kept over the terms of this node as controller."""
+    """The offsets that brokers reported. They are kept over this node's terms as controller."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -46,7 +46,7 @@ class Activation:
         self._news = asyncio.Event()
 
     def heard(self, broker_id: int, broker_epoch: int, offset: int) -> None:
-        """A registration of a broker acts on the metadata log up to an offset."""
+        """A registration of a broker acts on the metadata log up to `offset`."""
         known = self._reached.get(broker_id)
         if known is not None and known.broker_epoch == broker_epoch:
             offset = max(offset, known.offset)
@@ -54,12 +54,12 @@ class Activation:
         self._news.set()
 
     def look_again(self) -> None:
-        """The metadata have changed, or the term is over."""
+        """Wake the waiting calls: the metadata have changed, or the term is over."""
         self._news.set()
 
     async def until_led(self, keys: Collection[Key], deadline: float, active: Callable[[], bool]) -> list[Key]:
-        """Return once the leaders of all these partitions lead; else, at `deadline` (in seconds of the loop's clock) or
-        when this node is no longer `active`, those whose leaders may not lead yet."""
+        """Return when the leaders of all these partitions lead. At `deadline` (seconds of the loop's clock), or when
+        this node is no longer `active`, return the partitions whose leaders may not lead yet."""
         named: dict[Key, _Named] = {}
         waiting = list(keys)
         loop = asyncio.get_running_loop()

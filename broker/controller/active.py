@@ -1,15 +1,16 @@
-"""The running controller: the node that leads the metadata quorum decides for the cluster.
+"""The running controller: the node that leads the metadata quorum makes the decisions for the cluster.
 
-How a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader for so long after it *sent*
-that heartbeat as the answer says: this node's `broker.lease.ms`. Another controller fences it no earlier than
-`broker.session.timeout.ms` after it came to power. So such an answer is given only when this node is known to have led
-at most the difference of the two ago; the proof is the begin of its last append that a majority has taken since. While
-nothing else is committed, an empty record serves. A broker that looks dead is fenced sooner, but not before its lease
-has ended, also by a clock that loses a tenth: `Sessions` knows until when.
+Theory of operation: how a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader from
+the moment it *sent* that heartbeat, for the time in the answer: this node's `broker.lease.ms`. Another controller
+fences the broker no earlier than `broker.session.timeout.ms` after that controller became active. So this node gives
+such an answer only if it is known to have led at most the difference of the two ago. The proof is the start of its last
+append that a majority has accepted since. If nothing else is committed, the controller appends an empty record. A
+broker that looks dead is fenced sooner, but not before its lease has ended, even by a clock that runs 10 % slow
+(`Sessions`).
 
-Files may differ, as they do while one after the other is changed. The time that the other controller has to wait is
-this one's, so it stands in the metadata log before there is a lease that needs it. One that is longer than its own a
-controller waits for, too, and puts its own in the place of it only when that time is over.
+The configuration files of two nodes may differ while an operator changes one after the other. Another controller must
+wait for the time that this one uses. So this time is in the metadata log before any lease needs it. If the log has a
+longer time than its own, a controller waits for that, and replaces it by its own only when the wait is over.
 """
 
 from __future__ import annotations
@@ -60,18 +61,18 @@ from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.protocol.schema import Message
 from broker.trace import Tracer
 
-# A timer that fires later than this means that the loop stood still, and heartbeats may lie unread in its sockets.
+# A timer that fires later than this shows that the loop was blocked, and its sockets may hold unread heartbeats.
 STALL_SECONDS = 0.1
-CONFIGS_TIMEOUT_MS = 10_000  # their requests name no time
-ELECTED_AT_ONCE = 1_000  # partitions; their records are far from what one operation may hold
-REFUSED_PAUSE_S = 1.0  # before an election that was refused is tried again
+CONFIGS_TIMEOUT_MS = 10_000  # these requests have no timeout of their own
+ELECTED_AT_ONCE = 1_000  # partitions; their records are far below the limit of one operation
+REFUSED_PAUSE_S = 1.0  # before a refused election is tried again
 
 T = TypeVar("T")
 Made = TypeVar("Made")
 
 
 class _Term:
-    """What lives from becoming the active controller until that ends."""
+    """The state of one term as active controller."""
 
     def __init__(
         self, epoch: int, operations: ControllerOperations, sessions: Sessions, comparison: LogComparison
@@ -133,16 +134,17 @@ class ActiveController:
 
     @property
     def rules(self) -> Controller:
-        """What this node decides by when it is the controller; whoever asks them has decided nothing."""
+        """The rules by which this node decides when it is the controller. A query through them decides nothing."""
         return self._rules
 
-    # --- what the node tells
+    # --- events of the node
 
     def leadership_changed(self, epoch: int | None) -> None:
-        """This node leads `epoch`, its first record committed and all before it applied; or it leads no more (None).
+        """This node leads `epoch`, has committed its first record, and has applied all records before it. None: it no
+        longer leads.
 
-        Every broker gets a full session: nothing is known about when it was last heard of. What earlier controllers
-        gave lasts no longer than the metadata log says.
+        Every broker gets a full session, because this node does not know when it was last heard. Leases of earlier
+        controllers last no longer than the metadata log says.
         """
         self._end_term()
         self._activation.look_again()
@@ -161,8 +163,8 @@ class ActiveController:
         self._rules.handovers.begin_term(self._image.offset)
         for topic, index, partition in self._image.partitions():
             if partition.leader == NO_LEADER:
-                # Who led until an earlier controller took it away is not known, nor whether its lease is over. Who
-                # is to follow may be away, or have lost its log, and come back before that.
+                # An earlier controller took the partition from an unknown leader, whose lease may not be over. The
+                # replicas that may follow can be away, or have lost their logs, and return before that.
                 self._rules.handovers.begin_after((topic.name, index), now + earlier)
         self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)
@@ -188,12 +190,12 @@ class ActiveController:
         self._activation.look_again()
 
     def _outlive(self, term: _Term) -> None:
-        """No lease of an earlier controller lasts any more, by nobody's clock."""
+        """All leases of earlier controllers have ended, by any clock."""
         term.operations.submit(self._rules.outlive_earlier_leases, bounded=False).add_done_callback(_retrieve)
 
     def broker_looks_dead(self, broker_id: int, broker_epoch: int) -> None:
-        """Nobody listens at its address, as far as can be seen from here: it is fenced once its lease has ended, unless
-        it is heard of before."""
+        """The broker's address refuses connections from here. It is fenced when its lease has ended, unless it is heard
+        before that."""
         term, broker = self._term, self._image.brokers.get(broker_id)
         if term is None or term.operations.closed or broker is None or broker.epoch != broker_epoch:
             return
@@ -216,7 +218,7 @@ class ActiveController:
         self._activation.heard(broker_id, broker_epoch, metadata_offset)
 
     async def stop(self) -> None:
-        """End the term and wait for its task. What was asked and not committed is answered with an error."""
+        """End the term and wait for its task. Requests that are not committed get an error."""
         term = self._term
         self._end_term()
         if term is not None:
@@ -256,7 +258,7 @@ class ActiveController:
             return BrokerHeartbeatResponse(error_code=_code(error))
 
     async def handle_alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """REQUEST_TIMED_OUT means that the change may or may not have been made."""
+        """The error REQUEST_TIMED_OUT means that the change may or may not have been made."""
         try:
             return await self._run(partial(self._rules.alter_partition, request=request, version=version))
         except ProtocolError as error:
@@ -265,7 +267,7 @@ class ActiveController:
     async def handle_allocate_producer_ids(
         self, request: AllocateProducerIdsRequest, _version: int
     ) -> AllocateProducerIdsResponse:
-        """REQUEST_TIMED_OUT means that a block may have been used up."""
+        """The error REQUEST_TIMED_OUT means that a block of ids may have been used up."""
         try:
             return await self._run(partial(self._rules.allocate_producer_ids, request=request))
         except ProtocolError as error:
@@ -274,7 +276,7 @@ class ActiveController:
     # --- requests of clients
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
-        """The answer comes when the leaders of the new topics lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        """Answers when the leaders of the new topics lead. REQUEST_TIMED_OUT: they may not lead yet."""
         begun = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
         if not request.validate_only:
@@ -287,7 +289,7 @@ class ActiveController:
         return await self._answer(request, partial(self._rules.delete_topics, request=request), request.timeout_ms)
 
     async def handle_elect_leaders(self, request: ElectLeadersRequest, _version: int) -> ElectLeadersResponse:
-        """The answer comes when those that were elected lead, or when time is up."""
+        """Answers when the elected leaders lead, or at the timeout."""
         begun = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.elect_leaders, request=request), request.timeout_ms)
         with suppress(TimeoutError):
@@ -298,7 +300,7 @@ class ActiveController:
     async def handle_create_partitions(
         self, request: CreatePartitionsRequest, _version: int
     ) -> CreatePartitionsResponse:
-        """The answer comes when the leaders of the new partitions lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        """Answers when the leaders of the new partitions lead. REQUEST_TIMED_OUT: they may not lead yet."""
         begun = asyncio.get_running_loop().time()
         before = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
         decide = partial(self._rules.create_partitions, request=request)
@@ -312,9 +314,10 @@ class ActiveController:
     async def _not_led(
         self, results: dict[str, Made], before: Mapping[str, int], begun: float, timeout_ms: int
     ) -> list[tuple[Made, str]]:
-        """Wait until the leaders of new partitions lead; the results of the topics where not all do in time, and why.
+        """Wait until the leaders of new partitions lead. Returns the results of the topics where some do not, with
+        reasons.
 
-        `before`: how many partitions a topic had before.
+        `before`: the number of partitions that a topic had before.
         """
         keys: list[Key] = []
         for name in results:
@@ -325,7 +328,7 @@ class ActiveController:
         late: dict[str, list[int]] = {}
         for name, index in await self._activation.until_led(keys, deadline, lambda: self.is_active):
             late.setdefault(name, []).append(index)
-        why = f"created, but within {timeout_ms} ms there was no leader that leads of partition"
+        why = f"created, but within {timeout_ms} ms no leader was active for partition"
         return [(results[name], f"{why} {', '.join(map(str, indexes))}") for name, indexes in late.items()]
 
     async def handle_alter_configs(
@@ -358,7 +361,7 @@ class ActiveController:
         return await self._answer(request, decide, CONFIGS_TIMEOUT_MS)
 
     async def _answer(self, request: Message, decide: Decide[T], timeout_ms: int) -> T:
-        """The answer to a client's request, also when it is refused as a whole."""
+        """The answer to a client's request, also if the whole request is refused."""
         try:
             return await self._run_in_time(decide, timeout_ms)
         except ProtocolError as error:
@@ -375,26 +378,26 @@ class ActiveController:
         return await self._active().operations.submit(decide)
 
     async def _run_in_time(self, decide: Decide[T], timeout_ms: int) -> T:
-        """Wait so long and no longer. The operation itself goes on: a client may ask not to wait at all."""
+        """Wait at most `timeout_ms`. The operation itself continues: a client may ask not to wait at all."""
         operation = self._active().operations.submit(decide)
         operation.add_done_callback(_retrieve)
         try:
             return await asyncio.wait_for(asyncio.shield(operation), max(0, timeout_ms) / 1000)
         except TimeoutError:
-            message = f"not committed within {timeout_ms} ms; it may happen yet"
+            message = f"not committed within {timeout_ms} ms; it may still be committed"
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message) from None
 
     # --- heartbeats
 
     async def _heartbeat(self, term: _Term, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        """Renew a session at once; whatever changes the broker's state waits its turn among the operations."""
+        """Renew a session at once. A change of the broker's state waits for its turn among the operations."""
         broker = registered(self._image, request.broker_id, request.broker_epoch)
         self.broker_acts(broker.id, broker.epoch, request.current_metadata_offset)
         leaves = request.want_fence or request.want_shut_down
         if leaves:
             term.sessions.close(broker.id)
         if not term.sessions.is_open(broker.id):
-            # A closed session is opened or fenced by this operation: it goes on even when nobody waits any more.
+            # This operation opens or fences a closed session, so it continues even if the caller is gone.
             operation = term.operations.submit(partial(self._rules.heartbeat, request=request), bounded=False)
             operation.add_done_callback(_retrieve)
             if leaves:
@@ -402,13 +405,13 @@ class ActiveController:
             await asyncio.shield(operation)
         if self._image.is_available(request.broker_id):
             await self._prove_leadership(term)
-        # Others may have acted during the waits above: look again, and from here on wait for nothing.
+        # The state may have changed during the waits above: check again, and do not wait from here on.
         broker = registered(self._image, request.broker_id, request.broker_epoch)
         knows = self._rules.handovers.heard(broker.id, request.current_metadata_offset)
         self._elect_successors(term)
         stays = term.sessions.is_open(broker.id)
         if stays and not knows:
-            message = f"broker {broker.id} has lost a leadership and does not know it yet: its lease is not renewed"
+            message = f"broker {broker.id} has lost a leadership and has not applied that yet: its lease is not renewed"
             raise ProtocolError(ErrorCode.REQUEST_TIMED_OUT, message)
         if stays:
             term.sessions.renew(broker.id, asyncio.get_running_loop().time())
@@ -420,8 +423,8 @@ class ActiveController:
         )
 
     async def _prove_leadership(self, term: _Term) -> None:
-        """Return once the last proof is young enough; renew it beforehand. Raises `NotLeaderError` without proof, or as
-        long as the metadata log does not say how long the lease may last."""
+        """Return when the last proof is recent enough; renew it first if needed. Raises `NotLeaderError` without proof,
+        and while the metadata log does not contain the duration of leases."""
         age = self._proof_age(term)
         if age > self._proof_lifetime / 2:
             if term.proof is None or term.proof.done():
@@ -437,10 +440,10 @@ class ActiveController:
     def _proof_age(self, term: _Term) -> float:
         return asyncio.get_running_loop().time() - term.operations.proven_at
 
-    # --- leaderships that move
+    # --- transfers of leadership
 
     def _elect_successors(self, term: _Term) -> None:
-        """Elect for the partitions whose leaders act no more, and come back when the next lease ends."""
+        """Elect for the partitions whose leaders no longer act, and set a timer for the end of the next lease."""
         if term.operations.closed:
             return
         loop, handovers = asyncio.get_running_loop(), self._rules.handovers
@@ -457,7 +460,8 @@ class ActiveController:
             term.successors = loop.call_at(ends_at, self._elect_successors, term)
 
     def _again_unless_elected(self, term: _Term, keys: list[tuple[str, int]], operation: asyncio.Future[None]) -> None:
-        """An operation that was refused alone does not end the term: nobody else would come back to it."""
+        """Repeat a refused election. The refusal of one operation does not end the term, and nothing else would repeat
+        it."""
         if _failed(operation) and not term.operations.closed:
             self._rules.handovers.put_off(keys, asyncio.get_running_loop().time() + REFUSED_PAUSE_S)
             self._elect_successors(term)
@@ -465,7 +469,7 @@ class ActiveController:
     # --- sessions
 
     def _schedule(self, term: _Term) -> None:
-        """Keep one timer, at the earliest deadline or before it."""
+        """Keep one timer, set to the earliest deadline or earlier."""
         deadline = term.sessions.next_deadline()
         if deadline is None or (term.timer is not None and term.timer_at <= deadline):
             return
@@ -475,7 +479,7 @@ class ActiveController:
         term.timer = asyncio.get_running_loop().call_at(deadline, self._sweep, term)
 
     def _sweep(self, term: _Term) -> None:
-        """Fence the brokers that were not heard of in time."""
+        """Fence the brokers whose sessions have expired."""
         term.timer = None
         if term.operations.closed:
             return
@@ -496,7 +500,7 @@ class ActiveController:
         operation.add_done_callback(partial(self._again_unless_fenced, term, broker_id))
 
     def _again_unless_fenced(self, term: _Term, broker_id: int, operation: asyncio.Future[None]) -> None:
-        """One that could not be fenced is in: it gets another session, and is fenced after that if it is still away."""
+        """A broker that could not be fenced is still registered: it gets another session and is fenced after that."""
         error = _failed(operation)
         if error is None or term.operations.closed:
             return
@@ -511,10 +515,10 @@ def _code(error: ProtocolError) -> ErrorCode:
 
 
 def _failed(future: asyncio.Future[Any]) -> BaseException | None:
-    """Why an operation has failed, None when it has not."""
+    """The error of a failed operation; None if it has not failed."""
     return None if future.cancelled() else future.exception()
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Perhaps nobody waits for this one: if it fails, whoever comes next is told the same."""
+    """Mark the error as retrieved: the caller may be gone, and the next caller gets the same error."""
     _failed(future)

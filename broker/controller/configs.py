@@ -1,8 +1,8 @@
-"""AlterConfigs and IncrementalAlterConfigs: the configuration of topics, and the defaults that are the whole cluster's.
-Pure: image and request in, records out.
+"""AlterConfigs and IncrementalAlterConfigs: configurations of topics, and cluster-wide defaults. Pure: from image and
+request to records.
 
-What both are refused for is Apache Kafka's, where eligible leader replicas are on (KIP-966): the cluster's
-`min.insync.replicas` cannot be removed, and no single broker has another.
+Requests are refused as in Apache Kafka with eligible leader replicas (KIP-966): the cluster's `min.insync.replicas`
+cannot be removed, and a single broker cannot have its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.topic_settings import CLUSTER_WIDE, default_of, key_of, split
 
 @dataclass(frozen=True)
 class _Resource:
-    """What is configured, a topic or all brokers, and what is set for it."""
+    """The configured resource, a topic or all brokers, with its current settings."""
 
     type: int
     name: str
@@ -32,7 +32,7 @@ class _Resource:
 def alter_incrementally(
     image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, config: BrokerConfig
 ) -> tuple[list[ConfigRecord], incremental.IncrementalAlterConfigsResponse]:
-    """The records of the changes that are granted (none for `validate_only`), and an answer for each resource."""
+    """The records of the accepted changes (none for `validate_only`), and an answer for each resource."""
     records: list[ConfigRecord] = []
     response = incremental.IncrementalAlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -51,7 +51,7 @@ def alter_incrementally(
 def alter_wholly(
     image: MetadataImage, request: whole.AlterConfigsRequest
 ) -> tuple[list[ConfigRecord], whole.AlterConfigsResponse]:
-    """As `alter_incrementally`; what a resource's new configuration does not name falls back to its default."""
+    """As `alter_incrementally`, but keys that the new configuration does not name return to their defaults."""
     records: list[ConfigRecord] = []
     response = whole.AlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
@@ -68,7 +68,7 @@ def alter_wholly(
 
 
 def checked(values: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's configuration as it was asked for. Raises `ProtocolError` for a key or a value that cannot be."""
+    """A topic's configuration as requested. Raises `ProtocolError` for an unknown key or an invalid value."""
     result = {}
     for name, value in values.items():
         key = key_of(name)
@@ -100,12 +100,12 @@ def _resource(
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"resource type {kind} cannot be configured")
     topic = image.topics.get(name)
     if topic is None:
-        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {name!r}")
     return _Resource(kind, name, topic.configs)
 
 
 def _effective(image: MetadataImage, asked: incremental.AlterConfigsResource) -> list[incremental.AlterableConfig]:
-    """The entries without those that delete what is not set: they change nothing, whatever they name, as in Kafka."""
+    """The entries without deletions of keys that are not set: these change nothing, whatever they name, as in Kafka."""
     return [
         entry
         for entry in asked.configs
@@ -114,7 +114,8 @@ def _effective(image: MetadataImage, asked: incremental.AlterConfigsResource) ->
 
 
 def _is_set(image: MetadataImage, asked: incremental.AlterConfigsResource, key: str) -> bool:
-    """Whether the resource may have this key. No single broker has any; a rule refuses to delete the cluster's own."""
+    """Whether the resource may have this key. No single broker has any; another rule protects the cluster's own
+    keys."""
     if asked.resource_type == TOPIC_RESOURCE:
         topic = image.topics.get(asked.resource_name)
         return topic is not None and key in topic.configs
@@ -124,15 +125,15 @@ def _is_set(image: MetadataImage, asked: incremental.AlterConfigsResource, key: 
 def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
     others = [key for key in keys if key not in CLUSTER_WIDE]
     if others or (broker != ALL_BROKERS and not keys):
-        message = "a broker's configuration is its file's; change it there and start the broker again"
+        message = "a broker's configuration is in its file; change it there and restart the broker"
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
     if broker != ALL_BROKERS:
-        message = f"{keys[0]} is the whole cluster's: no broker has its own; set it for all, with no broker's name"
+        message = f"{keys[0]} applies to the whole cluster: set it for all brokers, with an empty broker name"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
 
 
 def _checked(resource: _Resource, values: Mapping[str, str | None]) -> dict[str, str]:
-    """As `checked`. What a broker cannot have is no valid request, as Apache Kafka has it (KAFKA-13609)."""
+    """As `checked`; a value that brokers cannot have makes the request invalid, as in Apache Kafka (KAFKA-13609)."""
     try:
         return checked(values)
     except ProtocolError as error:
@@ -152,7 +153,7 @@ def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], co
             wanted |= _checked(resource, {entry.name: entry.value})
             continue
         if entry.config_operation not in (incremental.APPEND, incremental.SUBTRACT) or key.kind != "list":
-            message = f"{entry.name}: operation {entry.config_operation} is not for a {key.kind}"
+            message = f"{entry.name}: operation {entry.config_operation} does not apply to a {key.kind}"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
         parts, named = split(wanted.get(entry.name, default_of(key, config))), split(entry.value or "")
         if entry.config_operation == incremental.APPEND:
@@ -164,8 +165,8 @@ def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], co
 
 
 def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRecord]:
-    """The records that turn a configuration into `wanted`; what is so already needs none. Raises `ProtocolError` for
-    what the cluster must have."""
+    """The records that change a configuration to `wanted`, without those that would change nothing. Raises
+    `ProtocolError` for the removal of a key that the cluster must have."""
     records = [
         ConfigRecord(resource.type, resource.name, name, value)
         for name, value in sorted(wanted.items())
@@ -173,6 +174,6 @@ def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRe
     ]
     gone = sorted(resource.configs.keys() - wanted.keys())
     if gone and resource.type == BROKER_RESOURCE:
-        message = f"{', '.join(gone)} cannot be removed: each broker would go by its own file; set another value"
+        message = f"{', '.join(gone)} cannot be removed: each broker would use its own file; set another value"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
     return records + [ConfigRecord(resource.type, resource.name, name, None) for name in gone]

@@ -1,5 +1,5 @@
-"""The decisions of the controller. Pure: each reads the committed image and says which records to commit, and what to
-answer once they are. What it does not say it does not do; `active` runs one decision at a time.
+"""The decisions of the controller. Pure: each reads the committed image and returns the records to commit, and the
+answer after their commit. They have no side effects; `active` executes one decision at a time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class LogsFound:
-    """What brokers told of a partition's logs: by broker, its epoch then and where its log ends."""
+    """The log ends that brokers reported for a partition: by broker, its epoch at that time and its log end."""
 
     topic_id: bytes
     index: int
@@ -84,14 +84,14 @@ class LogsFound:
 
 @dataclass(frozen=True)
 class ControllerDecision(Generic[T_co]):
-    """Records to commit together, and the answer from the image in which they are applied."""
+    """Records to commit together, and the answer, computed from the image after the commit."""
 
     records: Sequence[MetadataRecord]
     answer: Callable[[MetadataImage], T_co]
 
 
 class Controller:
-    """The rules. Raises `ProtocolError` where a whole request is refused."""
+    """The rules. Raises `ProtocolError` if a whole request is refused."""
 
     def __init__(self, config: BrokerConfig, rng: random.Random, mutants: Mutants) -> None:
         self._config = config
@@ -117,19 +117,19 @@ class Controller:
         records, response = alter_scram_credentials(image, request)
         return ControllerDecision(records, lambda _: response)
 
-    # --- the life of a broker
+    # --- registration of brokers
 
     def register(
         self, image: MetadataImage, request: BrokerRegistrationRequest
     ) -> ControllerDecision[BrokerRegistrationResponse]:
-        """A process announces itself. Its broker epoch is the offset of its registration.
+        """Register a process. Its broker epoch is the offset of its registration.
 
-        Another incarnation on the same data directory means that the old process is gone, whether or not its session
-        has run out: only one process at a time holds the directory's lock. It starts fenced and without its old places
-        (H12), so that nothing it lost with the old process is counted on. If the old process did not close its logs -
-        the mark of that on its disk is not of its last registration - it is not eligible to lead either (KIP-966), for
-        its page cache may be gone. Another directory may be a second process
-        that was given the same number by mistake: it is refused while the first one's session lasts. Raises
+        Another incarnation with the same data directory proves that the old process is gone, even if its session has
+        not expired, because only one process at a time holds the lock of the directory. The new one starts fenced and
+        outside every ISR (H12), so that nothing that the old process lost counts. If the old process did not close its
+        logs, the broker is not eligible to lead either (KIP-966), because its page cache may be lost; the
+        clean-shutdown mark on its disk then does not belong to its last registration. Another directory may be a second
+        process that was given the same id by mistake: it is refused while the session of the first one lasts. Raises
         `ProtocolError`.
         """
         if image.cluster_id is not None and request.cluster_id != image.cluster_id:
@@ -138,7 +138,7 @@ class Controller:
         if not request.listeners:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "a broker needs a listener")
         if not all(listener.security_protocol in PROTOCOLS for listener in request.listeners):
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, "a listener has a security protocol that there is not")
+            raise ProtocolError(ErrorCode.INVALID_REQUEST, "a listener has an unknown security protocol")
         known = image.brokers.get(request.broker_id)
         record = RegisterBrokerRecord(
             broker_id=request.broker_id,
@@ -153,7 +153,7 @@ class Controller:
         )
         records: list[MetadataRecord] = [record]
         if known is not None and known.incarnation == request.incarnation_id:
-            # A retry, whose first answer was lost: the same registration, not a new one.
+            # A retry after a lost answer: the same registration, not a new one.
             record.broker_epoch, record.fenced = known.epoch, known.fenced
         elif known is not None:
             if not known.fenced and known.directories != tuple(request.log_dirs):
@@ -170,7 +170,8 @@ class Controller:
     def _bounce(
         self, image: MetadataImage, known: BrokerImage, record: RegisterBrokerRecord, *, unclean: bool
     ) -> Sequence[MetadataRecord]:
-        """What the end of the old incarnation changes; every partition that it led gets a new epoch (K101-10)."""
+        """The changes caused by the end of the old incarnation. Every partition that it led gets a new epoch
+        (K101-10)."""
         if self._bounce_unseen and not known.fenced:
             record.fenced = False
             return same_leader_in_next_epoch(image, known.id)
@@ -178,11 +179,11 @@ class Controller:
         return self._elections.broker_leaves(image, known.id, unclean=unclean, bump_all=True)
 
     def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> ControllerDecision[None]:
-        """What a heartbeat changes: a broker that is ready is let in, one that wants to leave is let go.
+        """The changes by a heartbeat: a broker that is ready is unfenced, one that wants to leave is fenced.
 
-        A broker is ready once it has applied the log up to its own registration and fencing: from there on it knows
-        what it leads. One that came back from being cut off would otherwise be given a lease for leaderships that it
-        has lost, and answer stale reads under it.
+        A broker is ready when it has applied the log up to its own registration and fencing, because then it knows what
+        it leads. Otherwise a broker that returns after a partition would get a lease for leaderships that it has lost,
+        and answer stale reads under it.
         """
         broker = registered(image, request.broker_id, request.broker_epoch)
         if request.want_fence or request.want_shut_down:
@@ -193,7 +194,8 @@ class Controller:
         return ControllerDecision([], _nothing)
 
     def fence(self, image: MetadataImage, broker_id: int, broker_epoch: int) -> ControllerDecision[None]:
-        """Take a broker out of every ISR and off every leadership; nothing when it has been, or has come back since."""
+        """Remove a broker from every ISR and every leadership. No change if it is fenced already or registered
+        again."""
         broker = image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             return ControllerDecision([], _nothing)
@@ -254,11 +256,12 @@ class Controller:
         return ControllerDecision(records, lambda _: response)
 
     def elect_successors(self, image: MetadataImage, keys: Sequence[tuple[str, int]]) -> ControllerDecision[None]:
-        """Elect for partitions whose leaders act no more."""
+        """Elect for partitions whose leaders no longer act."""
         return ControllerDecision(self._elections.after_handovers(image, keys), _nothing)
 
     def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> ControllerDecision[None]:
-        """Lead again what nobody is certain to hold, by the most complete log; what has changed meanwhile is left."""
+        """Elect the most complete log for partitions without a certain holder. Partitions that have changed are
+        skipped."""
         records: list[MetadataRecord] = []
         for logs in found:
             topic = image.topic_by_id(logs.topic_id)
@@ -266,7 +269,7 @@ class Controller:
             if topic is None or partition is None or partition.partition_epoch != logs.partition_epoch:
                 continue
             if self.handovers.holds((topic.name, logs.index)):
-                continue  # who led may act yet: what still waits is looked at again (H31)
+                continue  # the former leader may still act; the partition is checked again (H31)
             same = {
                 broker: end
                 for broker, (epoch, end) in logs.ends.items()
@@ -278,7 +281,7 @@ class Controller:
     def allocate_producer_ids(
         self, image: MetadataImage, request: AllocateProducerIdsRequest
     ) -> ControllerDecision[AllocateProducerIdsResponse]:
-        """A block of ids that no broker has had. Raises `ProtocolError` for a broker that is not the one it claims."""
+        """A block of unused ids. Raises `ProtocolError` for a broker that is not in the epoch that it claims."""
         registered(image, request.broker_id, request.broker_epoch)
         first = image.next_producer_id
         record = ProducerIdsRecord(request.broker_id, request.broker_epoch, first + BLOCK_SIZE)
@@ -288,9 +291,9 @@ class Controller:
     # --- the controller itself
 
     def first_records(self, image: MetadataImage) -> ControllerDecision[None]:
-        """What a new controller commits: the cluster's id, if it is the first one ever (K595-46), what is the cluster's
-        and nobody has said yet, by its own file, and for how long leases may last from now on, if that is longer than
-        it was."""
+        """The first records of a new controller: the cluster id, if this is the first controller ever (K595-46); the
+        cluster-wide settings that are not set yet, from its own file; and the duration of leases, if it is longer than
+        before."""
         missing = {name: KEYS[name].default(self._config) for name in sorted(CLUSTER_WIDE - image.defaults.keys())}
         if image.cluster_id is None:
             missing[CLUSTER_ID] = self._config.cluster_id or id_text(random_id(self._rng))
@@ -300,18 +303,18 @@ class Controller:
         return ControllerDecision(records or [NoOpRecord()], _nothing)
 
     def outlive_earlier_leases(self, image: MetadataImage) -> ControllerDecision[None]:
-        """What a controller commits once no lease of an earlier one lasts any more: its own end sooner."""
+        """The record after the last lease of an earlier controller has ended: from now on leases end sooner."""
         own = self._config.broker_session_timeout_ms
         record = ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(own))
         return ControllerDecision([record] if image.session_timeout_ms > own else [], _nothing)
 
     def prove_leadership(self, _: MetadataImage) -> ControllerDecision[None]:
-        """A record whose commit shows that this node still led when it was written."""
+        """A record whose commit proves that this node still led when it was written."""
         return ControllerDecision([NoOpRecord()], _nothing)
 
 
 def registered(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """A broker in the epoch that it claims. Raises `ProtocolError` when it is another process, or none."""
+    """The broker in the epoch that it claims. Raises `ProtocolError` if it is not registered, or in another epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ProtocolError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")

@@ -1,14 +1,13 @@
-"""Which replicas of a partition may lead it: ISR, eligible leader replicas, and those that were (KIP-966). Pure.
+"""Which replicas of a partition may lead it: ISR, eligible leader replicas, last known ELR (KIP-966). Pure.
 
-- ISR: available, and holds all that is or may be committed. It is empty only while nobody leads.
-- ELR: left the ISR when that had, or thereby got, fewer than `min.insync.replicas` members. Below that number nothing
-  is committed, so such a replica still holds all that is, whether it can be reached or not. Empty once the ISR is large
-  enough again: from there on more may be committed without it.
-- Last known ELR: belonged to one of the two and has shut down uncleanly since. What it had in the page cache may be
-  gone. When ISR and ELR are empty, the most complete of these logs is the best that is left. The last leader is named
-  first.
+- ISR: available, and holds everything that is or may be committed. It is empty only while the partition has no leader.
+- ELR: left the ISR when the ISR had, or thereby got, fewer than `min.insync.replicas` members. Below that number
+  nothing is committed, so such a replica still holds everything committed, reachable or not. The ELR becomes empty when
+  the ISR is large enough again: from then on more may be committed without its members.
+- Last known ELR: was in ISR or ELR and has shut down uncleanly since. What it had in the page cache may be lost. If ISR
+  and ELR are empty, the most complete of these logs is the best that is left. The last leader is named first.
 
-The three are disjoint. What is committed is on every member of ISR and ELR; and where both are empty, on every member
+The three are disjoint. Everything committed is on every member of ISR and ELR. If both are empty, it is on every member
 of the last known ELR that has lost nothing.
 """
 
@@ -30,7 +29,7 @@ RECOVERED, RECOVERING = 0, 1
 
 @dataclass(frozen=True)
 class IsrMembership:
-    """The replicas that may lead a partition, and those that might."""
+    """The replicas that may lead a partition, and those that possibly still hold everything committed."""
 
     isr: tuple[int, ...]
     elr: tuple[int, ...] = ()
@@ -38,14 +37,14 @@ class IsrMembership:
 
 
 def effective_min_insync(partition: PartitionImage, min_insync_replicas: int) -> int:
-    """As Kafka: a partition with fewer replicas than `min.insync.replicas` asks for can still be written."""
+    """As in Kafka: a partition with fewer replicas than `min.insync.replicas` can still be written."""
     return min(min_insync_replicas, len(partition.replicas))
 
 
 def membership_after(
     partition: PartitionImage, isr: Iterable[int], min_insync_replicas: int, unclean: Collection[int] = ()
 ) -> IsrMembership:
-    """The membership once the ISR is `isr`; `unclean` have lost who knows what in an unclean shutdown."""
+    """The membership when the ISR becomes `isr`; `unclean` replicas lost an unknown part in an unclean shutdown."""
     members = tuple(isr)
     if len(members) >= effective_min_insync(partition, min_insync_replicas):
         return IsrMembership(members)
@@ -58,7 +57,7 @@ def membership_after(
 
 
 def first_of(replicas: Iterable[int], members: Collection[int], available: Callable[[int], bool]) -> int:
-    """The first replica of the assignment that is among `members` and available, -1 when there is none."""
+    """The first replica of the assignment that is in `members` and available; -1 without one."""
     return next((replica for replica in replicas if replica in members and available(replica)), NO_LEADER)
 
 
@@ -71,7 +70,8 @@ def change_record(
     leader: int = NO_LEADER_CHANGE,
     recovery: int = NO_RECOVERY_CHANGE,
 ) -> PartitionChangeRecord | None:
-    """The record that brings a partition there, None when it is there already. Naming a leader raises its epoch."""
+    """The record that changes a partition to this state; None if it has it already. Naming a leader raises its
+    epoch."""
     record = PartitionChangeRecord(index, topic_id, leader=leader)
     if members.isr != partition.isr:
         record.isr = list(members.isr)

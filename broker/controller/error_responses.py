@@ -1,4 +1,4 @@
-"""The answers of requests that are refused as a whole, in the shape of each API."""
+"""The answers to requests that are refused as a whole, in the form of each API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from broker.protocol.schema import Message
 
 
 def refused(request: Message, error: ProtocolError) -> Message:
-    """The answer that says `error` of everything that a client's request to the controller asks for."""
+    """The answer that reports `error` for everything that a client's request to the controller asks for."""
     match request:
         case CreateTopicsRequest():
             return CreateTopicsResponse(topics=[topic_refused(topic.name, error) for topic in request.topics])
@@ -70,4 +70,4 @@ def refused(request: Message, error: ProtocolError) -> Message:
             return DeleteAclsResponse(filter_results=each)
         case AlterUserScramCredentialsRequest():
             return credentials_refused(request, error)
-    raise TypeError(f"{type(request).__name__} is no request to the controller")
+    raise TypeError(f"{type(request).__name__} is not a request to the controller")

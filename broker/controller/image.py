@@ -1,7 +1,8 @@
-"""What the committed metadata log says: brokers, topics, partitions, configurations.
+"""The metadata image: the state that the committed metadata log describes (brokers, topics, partitions,
+configurations).
 
 Every node applies the same records in the same order to its own image. Brokers and partitions are immutable and are
-replaced, so that one that somebody holds never changes under them; the maps that hold them are the image's own.
+replaced, so references to them stay valid. Only the image changes its maps.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from broker.topic_settings import CLUSTER_WIDE, MIN_INSYNC_REPLICAS, TopicSettin
 
 
 class MetadataImageError(ValueError):
-    """A committed record that does not fit what came before it: the log or this program is broken."""
+    """A committed record that does not fit the records before it: the log or this program is broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A registered broker. `epoch` is the offset of its registration, `incarnation` the id of its process (H12).
 
-    `endpoints`: where clients and other brokers find it. `lost_at`: the offset of the record by which it last lost its
-    places, its registration or a fencing. `directories`: the ids of its log directories, which tell a process that was
-    restarted from another one that has its number.
+    `endpoints`: its addresses for clients and other brokers. `lost_at`: the offset of the record by which it last lost
+    its leaderships, its registration or a fencing. `directories`: the ids of its log directories; they distinguish a
+    restarted process from another one with the same broker id.
     """
 
     id: int
@@ -65,16 +66,16 @@ class BrokerImage:
     directories: tuple[bytes, ...] = ()
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
-        """Where the listener of this name is; None where the broker has none."""
+        """The address of the listener with this name; None if the broker has no such listener."""
         return next((each for each in self.endpoints if each.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition; `replicas` in the order of the assignment, `leader` -1 when there is none.
+    """One partition; `replicas` in the order of the assignment, `leader` -1 without a leader.
 
-    `elr` and `last_known_elr` are explained in `eligibility`; `recovering`: the leader was elected uncleanly and serves
-    nobody yet (KIP-704).
+    For `elr` and `last_known_elr` see `eligibility`. `recovering`: the leader was elected uncleanly and does not serve
+    yet (KIP-704).
     """
 
     leader: int
@@ -89,7 +90,8 @@ class PartitionImage:
     last_known_elr: tuple[int, ...] = ()
 
     def changed(self, record: PartitionChangeRecord) -> PartitionImage:
-        """This partition after a change: a higher partition epoch, and leader epoch when the record names a leader."""
+        """This partition after a change: the partition epoch rises, and the leader epoch when the record names a
+        leader."""
         names_leader = record.leader != NO_LEADER_CHANGE
         recovery = record.leader_recovery_state
         elr, last_known = record.eligible_leader_replicas, record.last_known_elr
@@ -109,7 +111,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic; `partitions` by their number, `configs` as set for this topic alone, `defaults` for all topics."""
+    """A topic; `partitions` by number, `configs` for this topic alone, `defaults` for all topics."""
 
     name: str
     id: bytes
@@ -118,13 +120,14 @@ class TopicImage:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self, broker: BrokerConfig) -> TopicSettings:
-        """What holds for its partitions: what is set for it, else for all topics, else what a broker's file says."""
+        """The settings of its partitions: the topic's own, else those for all topics, else those of the broker's
+        file."""
         return TopicSettings.of({**self.defaults, **self.configs}, broker)
 
 
 @dataclass(slots=True)
 class Changes:
-    """What some records changed. A partition that is named here and not in the image was deleted."""
+    """What some records changed. A partition that is in here but not in the image was deleted."""
 
     partitions: set[tuple[str, int]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
@@ -137,7 +140,7 @@ class Changes:
 
 
 class MetadataImage:
-    """The state of the metadata log up to and with `offset` (-1: nothing was applied yet)."""
+    """The state of the metadata log up to and including `offset` (-1: nothing was applied yet)."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -145,20 +148,20 @@ class MetadataImage:
         self.brokers: dict[int, BrokerImage] = {}
         self.topics: dict[str, TopicImage] = {}
         self.defaults: dict[str, str] = {}
-        """What holds on all brokers for topics that do not say themselves, of `CLUSTER_WIDE`. What is not here, as in a
-        log of before there was such a record, each broker takes from its own file."""
+        """The `CLUSTER_WIDE` settings for topics without their own. Each broker takes a missing one, as in a log from
+        before such records existed, from its own file."""
         self.session_timeout_ms = 0
-        """No lease of a controller so far lasts longer than this after that last proved that it led. 0: it is not
-        known, as in a log of before there was such a record."""
+        """No lease of any controller so far lasts longer than this after that controller last proved that it led. 0:
+        unknown, as in a log from before such records existed."""
         self.next_producer_id = 0
         self.acls: dict[bytes, Acl] = {}
-        """By their ids."""
+        """By id."""
         self.scram: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._names: dict[bytes, str] = {}
         self.removed_topics: set[bytes] = set()
-        """The ids of topics that were there and were deleted since: only their data may go. (A snapshot has none.)"""
+        """The ids of deleted topics. Only their data may be removed from disks. (A snapshot does not contain them.)"""
 
-    # --- questions
+    # --- queries
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self._names.get(topic_id)
@@ -175,28 +178,29 @@ class MetadataImage:
                 yield topic, index, partition
 
     def is_available(self, broker_id: int) -> bool:
-        """Whether a broker is registered and not fenced: it may lead and be in an ISR (H14)."""
+        """Whether a broker is registered and not fenced, so that it may lead and be in an ISR (H14)."""
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced
 
     def configs(self, topic: str) -> Mapping[str, str]:
-        """What is set for a topic alone; nothing where there is no such topic."""
+        """The settings of a topic alone; empty for an unknown topic."""
         found = self.topics.get(topic)
         return {} if found is None else found.configs
 
     # --- changes
 
     def apply_committed(self, base_offset: int, records: Sequence[bytes]) -> Changes:
-        """Apply one committed batch. Raises `DecodeError` and `MetadataImageError` for a log that cannot be."""
+        """Apply one committed batch. Raises `DecodeError` and `MetadataImageError` for an invalid log."""
         changes = Changes()
         for offset, data in enumerate(records, base_offset):
             changes.add(self.apply(decode_record(data), offset))
         return changes
 
     def restore(self, end_offset: int, records: Sequence[bytes]) -> Changes:
-        """Replace everything by what a snapshot of all records below `end_offset` holds. Raises as `apply_committed`.
+        """Replace everything by the content of a snapshot of all records below `end_offset`. Raises as
+        `apply_committed`.
 
-        Which broker lost its places when is not in a snapshot: that it was at its end errs to the safe side.
+        A snapshot does not contain when a broker lost its leaderships. The snapshot's end is assumed, which is safe.
         """
         changes = Changes({(topic.name, index) for topic, index, _ in self.partitions()}, set(self.brokers), acls=True)
         self.cluster_id = None
@@ -212,7 +216,7 @@ class MetadataImage:
         return changes
 
     def apply(self, record: MetadataRecord, offset: int) -> Changes:
-        """Apply one committed record, whose offset is above all that were applied. Raises `MetadataImageError`."""
+        """Apply one committed record, whose offset is above all applied ones. Raises `MetadataImageError`."""
         if offset <= self.offset:
             raise MetadataImageError(f"offset {offset} was applied before: the image is at {self.offset}")
         changes = self._apply(record, offset)
@@ -252,7 +256,7 @@ class MetadataImage:
                 return Changes(acls=True)
             case RemoveAccessControlEntryRecord():
                 if self.acls.pop(record.id, None) is None:
-                    raise MetadataImageError(f"offset {offset}: there is no access control entry {record.id.hex()}")
+                    raise MetadataImageError(f"offset {offset}: no access control entry {record.id.hex()} exists")
                 return Changes(acls=True)
             case UserScramCredentialRecord():
                 credential = ScramCredential(record.salt, record.stored_key, record.server_key, record.iterations)
@@ -269,7 +273,7 @@ class MetadataImage:
     def _topic(self, topic_id: bytes, offset: int) -> TopicImage:
         topic = self.topic_by_id(topic_id)
         if topic is None:
-            raise MetadataImageError(f"offset {offset}: there is no topic {topic_id.hex()}")
+            raise MetadataImageError(f"offset {offset}: unknown topic {topic_id.hex()}")
         return topic
 
     def _create_partition(self, record: PartitionRecord, offset: int) -> Changes:
@@ -322,23 +326,23 @@ class MetadataImage:
             return self._configure_all(record, offset)
         topic = self.topics.get(record.resource_name)
         if record.resource_type != TOPIC_RESOURCE or topic is None:
-            raise MetadataImageError(f"offset {offset}: there is no topic {record.resource_name!r} to configure")
+            raise MetadataImageError(f"offset {offset}: unknown topic {record.resource_name!r} in a configuration")
         _set(topic.configs, record)
         return _reconfigured(topic, record.name)
 
     def _configure_all(self, record: ConfigRecord, offset: int) -> Changes:
-        """What holds for the whole cluster. Topics that have a setting of their own do not notice."""
+        """Set a cluster-wide default. Topics with their own setting do not change."""
         changes = Changes()
         if record.name == CLUSTER_ID:
             self.cluster_id = record.value
             return changes
         if record.name == SESSION_TIMEOUT:
             if record.value is None or not is_number(record.value, MAX_INT64):
-                raise MetadataImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, no time")
+                raise MetadataImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, not a time")
             self.session_timeout_ms = int(record.value)
             return changes
         if record.name not in CLUSTER_WIDE:
-            raise MetadataImageError(f"offset {offset}: {record.name} is not for all brokers")
+            raise MetadataImageError(f"offset {offset}: {record.name} does not apply to all brokers")
         _set(self.defaults, record)
         for topic in self.topics.values():
             if record.name not in topic.configs:
@@ -354,9 +358,9 @@ def _set(configs: dict[str, str], record: ConfigRecord) -> None:
 
 
 def _reconfigured(topic: TopicImage, name: str) -> Changes:
-    """What another value of a key changes in a topic, whether it is the topic's own or the cluster's."""
+    """The changes in a topic when a key gets another value, its own or the cluster's."""
     if name == MIN_INSYNC_REPLICAS:
-        # With a lower number more may be committed without the replicas outside the ISR (KIP-966).
+        # With a lower number, more may be committed without the replicas outside the ISR (KIP-966).
         for index, partition in topic.partitions.items():
             if partition.isr:
                 topic.partitions[index] = replace(partition, elr=(), last_known_elr=())
@@ -364,7 +368,7 @@ def _reconfigured(topic: TopicImage, name: str) -> Changes:
 
 
 def acl_of(record: AccessControlEntryRecord) -> Acl:
-    """The rule that a record adds. Raises `ValueError` for numbers that mean nothing."""
+    """The rule that a record adds. Raises `ValueError` for undefined numbers."""
     return Acl(
         ResourceType(record.resource_type),
         record.resource_name or "",

@@ -1,4 +1,4 @@
-"""A metadata image as the records that make it: what a snapshot holds. Pure."""
+"""Converts a metadata image to the records that produce it: the content of a snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from broker.protocol.messages.metadata_records import (
 from broker.security.acls import Acl
 
 NOBODY = -1
-"""A snapshot says up to where producer ids were given, not to which broker and in which epoch of its."""
+"""The record of producer ids in a snapshot names no broker and no epoch, only the end of the allocated ids."""
 
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """The records; `MetadataImage.restore` makes the image of them again."""
+    """The records; `MetadataImage.restore` rebuilds the image from them."""
     if image.cluster_id is not None:
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, CLUSTER_ID, image.cluster_id)
     if image.session_timeout_ms:
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(image.session_timeout_ms))
-    for name, value in image.defaults.items():  # in front of all partitions: another one would end their ELRs
+    for name, value in image.defaults.items():  # before all partitions: a later change would empty their ELRs
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value)
     if image.next_producer_id:
         yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)

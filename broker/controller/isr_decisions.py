@@ -1,4 +1,4 @@
-"""AlterPartition: which ISR a leader may have (KIP-497, KIP-841, KIP-903). Pure: an image and a request in."""
+"""AlterPartition: decides which ISR a leader may have (KIP-497, KIP-841, KIP-903). Pure: takes image and request."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FIRST_VERSION_WITH_EPOCHS = 3
 def alter_partitions(
     image: MetadataImage, request: AlterPartitionRequest, version: int, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], AlterPartitionResponse]:
-    """The changes that are granted or that make a refusal final, and the answer that holds once they are committed.
+    """The changes that are granted or that make a refusal final, and the answer after their commit.
 
-    The sender must be registered in the epoch that it claims. The answer carries the resulting state of each partition,
-    or the reason for its refusal.
+    The sender must be registered in the epoch that it claims. The answer has the resulting state of each partition, or
+    the reason for its refusal.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
@@ -62,13 +62,13 @@ def _alter(
     if partition is None:
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if any(record.topic_id == topic_id and record.partition_id == index for record in records):
-        # The second proposal in one request would be checked against a state that the first has changed.
+        # The first proposal of the request has changed the state that a second one would be checked against.
         return PartitionResult(index, ErrorCode.INVALID_REQUEST)
     members = _wanted(data, version)
     error = refusal(image, partition, sender, data, members, elections)
     if error is ErrorCode.INELIGIBLE_REPLICA:
-        # Who was not eligible may soon be, without a change of the partition. The leader counts without it once it has
-        # this answer: a copy of the proposal that is on its way still must find another partition epoch.
+        # A replica may become eligible without a change of the partition. After this answer the leader no longer counts
+        # it, so a delayed copy of the proposal must meet another partition epoch.
         records.append(PartitionChangeRecord(index, topic_id))
     if error is not ErrorCode.NONE:
         return PartitionResult(index, error)
@@ -77,11 +77,11 @@ def _alter(
         isr = partition.isr
     after = elections.membership(topic, partition, isr)
     if partition.recovering and data.leader_recovery_state == RECOVERED:
-        # The leader's log is on disk: from here on it is what the partition holds.
+        # The leader's log is on disk: from now on it defines the content of the partition.
         after = replace(after, last_known_elr=())
     record = change_record(topic_id, index, partition, after, recovery=data.leader_recovery_state)
     if isr != partition.isr and (end := completed(image, topic, index, partition, after, elections)) is not None:
-        record = end  # the last replica that was awaited has come: the move is over
+        record = end  # the last added replica is in sync: the reassignment is complete
     if record is not None:
         records.append(record)
         partition = partition.changed(record)
@@ -96,12 +96,12 @@ def refusal(
     members: list[BrokerState],
     mutated: Elections,
 ) -> ErrorCode:
-    """Why a proposed ISR is not granted; NONE when it is. The order of the checks is that of Apache Kafka.
+    """Why a proposed ISR is refused; NONE if it is granted. The order of the checks is that of Apache Kafka.
 
-    `mutated`: has the mutants of these checks.
+    `mutated`: carries the mutants of these checks.
     """
     if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
-        # The leader has seen more of the log than this controller: another one must be active.
+        # The leader has seen more of the log than this controller: another controller must be active.
         return ErrorCode.NOT_CONTROLLER
     if data.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
@@ -122,7 +122,7 @@ def refusal(
 
 
 def _eligible(image: MetadataImage, member: BrokerState, mutated: Elections) -> bool:
-    """Whether a broker may be in an ISR: available (H14), and still the process whose log the leader has seen (H15)."""
+    """Whether a broker may be in an ISR: available (H14), and the same process whose log the leader has seen (H15)."""
     broker = image.brokers.get(member.broker_id)
     if broker is None:
         return False

@@ -1,4 +1,4 @@
-"""ElectLeaders: elections that a client asks for (KIP-183, KIP-460). Pure: an image and a request in."""
+"""ElectLeaders: elections that a client requests (KIP-183, KIP-460). Pure: takes an image and a request."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChange
 def elect_leaders(
     image: MetadataImage, request: ElectLeadersRequest, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], ElectLeadersResponse]:
-    """The elections that can be held, and an answer for each partition.
+    """The possible elections, and an answer for each partition.
 
-    Of all partitions (`topic_partitions` None) the answer names those that needed an election. Raises `ProtocolError`
-    for a kind of election that there is not.
+    For all partitions (`topic_partitions` None) the answer names those that needed an election. Raises `ProtocolError`
+    for an unknown type of election.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         message = f"election type {request.election_type}; 0 is preferred, 1 is unclean"
@@ -48,7 +48,8 @@ def elect_leaders(
 
 
 def elections_refused(request: ElectLeadersRequest, error: ProtocolError) -> ElectLeadersResponse:
-    """The answer when no election was held; version 0, which has no error for the whole, names each partition."""
+    """The answer when no election was held. Version 0 has no error for the whole request, so it names each
+    partition."""
     results = [
         ReplicaElectionResult(
             asked.topic, [PartitionResult(index, error.code, str(error)) for index in asked.partitions]
@@ -69,16 +70,17 @@ def _asked(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple
 def _elect(image: MetadataImage, name: str, index: int, kind: int, elections: Elections) -> PartitionChangeRecord:
     topic, partition = image.topics.get(name), image.partition(name, index)
     if topic is None or partition is None:
-        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown partition {name}-{index}")
     if kind == PREFERRED:
         return _preferred(image, topic, index, partition, elections)
     if partition.leader != NO_LEADER:
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads {name}-{index}")
     if elections.handovers.holds((name, index)):
         if elections.will_be_led(image, topic, index):
-            raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is about to be led")
-        # "Not needed" would be taken for success: nobody would ask again, and nobody lead.
-        message = f"who led {name}-{index} may act yet; ask again in a moment"
+            raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} will have a leader in a moment")
+        # Clients take "not needed" for success: they would not ask again, and the partition would stay without a
+        # leader.
+        message = f"the former leader of {name}-{index} may still act; ask again in a moment"
         raise ProtocolError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
     record = elections.unclean(image, topic, index)
     if record is None:
@@ -96,6 +98,6 @@ def _preferred(
     if preferred not in partition.isr or not image.is_available(preferred):
         raise ProtocolError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
     if elections.handovers.holds((topic.name, index)):
-        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is about to be led")
+        raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} will have a leader in a moment")
     leader = elections.successor(image, (topic.name, index), partition.leader, preferred)
     return PartitionChangeRecord(index, topic.id, leader=leader)

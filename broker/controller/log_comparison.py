@@ -1,9 +1,9 @@
-"""Looks for the most complete log of partitions that nobody is certain to hold (KIP-966, balanced unclean recovery).
+"""Finds the most complete log of partitions without a certain holder (KIP-966, balanced unclean recovery).
 
-Every member of the last known ELR has shut down uncleanly; some have lost their page cache, others only their process.
-Which, only their logs can tell: the controller waits until all of them are back, asks each where its log ends, and has
-the most complete one elected. The logs do not change meanwhile, for nobody leads; a member that goes and comes back has
-another broker epoch, and counts no more with what its earlier process said.
+Every member of the last known ELR has shut down uncleanly. Some have lost their page cache, others only their process;
+only their logs show which. The controller waits until all of them are back, asks each for the end of its log, and
+elects the most complete one. The logs do not change meanwhile, because the partition has no leader. A member that
+restarts gets another broker epoch, and the answer of its earlier process no longer counts.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from broker.trace import Tracer
 LOG_INFO_VERSION = 0
 REQUEST_TIMEOUT_S = 1.0
 RETRY_S = 0.2
-MAX_AT_ONCE = 500  # partitions; their requests and their records are far from what one may hold
+MAX_AT_ONCE = 500  # partitions; their requests and records are far below the limits
 
 Key = tuple[str, int]
 Submit = Callable[[Callable[[MetadataImage], ControllerDecision[None]]], asyncio.Future[None]]
 
 
 class LogComparison:
-    """Lives as long as one term of the controller. `submit` queues a decision among its operations."""
+    """Lasts one term of the controller. `submit` queues a decision among its operations."""
 
     def __init__(
         self, *, node_id: int, image: MetadataImage, rules: Controller, submit: Submit, peers: Peers, tracer: Tracer
@@ -51,8 +51,8 @@ class LogComparison:
         self._task: asyncio.Task[None] | None = None
 
     def look_at(self, partitions: Iterable[Key]) -> None:
-        """These have changed, or perhaps one of their brokers has."""
-        for key in sorted(partitions):  # the same order in every process: a set of names has none
+        """Check partitions after a change of them or of one of their brokers."""
+        for key in sorted(partitions):  # the same order in every process: a set of names has no stable order
             partition = self._image.partition(*key)
             if partition is not None and waits_for_logs(partition):
                 self._waiting[key] = None
@@ -76,13 +76,13 @@ class LogComparison:
             ready = self._ready()
             if not ready:
                 continue
-            # Who led before may act yet; when that is over is looked at below, again and again.
+            # The former leader may still act. The loop below checks repeatedly whether its lease is over.
             found = await self._compare([key for key in ready if not self._rules.handovers.holds(key)])
             if found:
                 try:
                     await self._submit(partial(self._rules.elect_most_complete, found=found))
                 except ProtocolError:
-                    pass  # the term is over, or the log was too full: what still waits is looked at again
+                    pass  # the term is over, or the log was too full: waiting partitions are checked again
                 else:
                     self._tracer.emit("logs_compared", partitions=len(found))
             if self._ready():
@@ -90,7 +90,7 @@ class LogComparison:
                 self._wake.set()
 
     def _ready(self) -> list[Key]:
-        """Partitions all of whose last known members are there."""
+        """The partitions whose last known members are all available."""
         ready = []
         for key in self._waiting:
             partition = self._image.partition(*key)
@@ -103,7 +103,7 @@ class LogComparison:
         return ready
 
     async def _compare(self, ready: list[Key]) -> list[LogsFound]:
-        """What all members of each partition told; of those that could not tell all there is nothing."""
+        """The answers of all members of each partition; a partition without all answers is left out."""
         asked: dict[int, list[tuple[bytes, int]]] = {}
         states = []
         for name, index in ready:
@@ -126,7 +126,7 @@ class LogComparison:
         return found
 
     async def _ask(self, broker: int, wanted: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Any]:
-        """By partition: the broker's epoch, the leader epoch that its replica is in, and where its log ends."""
+        """By partition: the broker's epoch, its replica's leader epoch, and its log end."""
         topics: dict[bytes, TopicPartitions] = {}
         for topic_id, index in wanted:
             topics.setdefault(topic_id, TopicPartitions(topic_id, [])).partitions.append(index)

@@ -1,7 +1,8 @@
-"""One decision at a time: decide on the committed image, append, wait until it is applied, answer, and only then go on.
+"""Executes one decision at a time: decide on the committed image, append, wait until applied, answer, then the next.
 
-So every decision sees the effects of all before it. When the fate of an append is not known, nothing can be decided any
-more: the log may hold what the image does not show. The operations end there, and begin anew in another term.
+So every decision sees the effects of all earlier ones. If the outcome of an append is unknown, no further decision is
+possible, because the log may hold what the image does not show. The operations end then, and start again in another
+term.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ Decide = Callable[[MetadataImage], ControllerDecision[T]]
 
 
 class QuorumLog(Protocol):
-    """What a controller needs of the metadata quorum."""
+    """The metadata quorum as the controller uses it."""
 
     async def append(self, records: list[bytes]) -> int:
-        """Commit records together; the offset of the last. Raises `AppendRefusedError` for records that no leader
-        could append, `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership went
-        before the commit was known."""
+        """Commit records together; returns the offset of the last. Raises `AppendRefusedError` for records that no
+        leader could append, `NotLeaderError` when certainly nothing was written, `CommitUncertainError` when leadership
+        was lost before the commit was known."""
         ...
 
     async def resign(self, epoch: int) -> None:
-        """Give up the leadership of this epoch, if it is still held."""
+        """Resign from the leadership of this epoch, if this node still holds it."""
         ...
 
 
@@ -43,10 +44,11 @@ class _Operation(NamedTuple):
 
 
 class ControllerOperations:
-    """The queue of one term, from becoming the active controller until it ends.
+    """The queue of one term as the active controller.
 
-    Invariant: whoever leads the quorum decides. Operations that end by a failed append give up `epoch`, the quorum's
-    leadership, too: else nobody would control, and no lease be renewed, for as long as this node goes on leading.
+    Invariant: the leader of the quorum is the controller. When a failed append ends the operations, they also resign
+    from `epoch`, the quorum's leadership. Otherwise the cluster would have no controller, and no lease would be
+    renewed, while this node continues to lead.
     """
 
     def __init__(self, image: MetadataImage, quorum: QuorumLog, epoch: int) -> None:
@@ -59,7 +61,7 @@ class ControllerOperations:
         self._applied = asyncio.Event()
         self._closed = False
         self.proven_at = float("-inf")
-        """A time at which this node certainly led: the begin of the last append that was committed."""
+        """A time at which this node certainly led: the start of the last committed append."""
         self._worker = self._loop.create_task(self._work())
 
     @property
@@ -67,9 +69,10 @@ class ControllerOperations:
         return self._closed
 
     def submit(self, decide: Decide[T], *, bounded: bool = True) -> asyncio.Future[T]:
-        """Queue a decision; its answer, or a `ProtocolError`. One whose future is cancelled in time is not made.
+        """Queue a decision; the future gets its answer or a `ProtocolError`. A decision whose future is cancelled
+        before its turn is not made.
 
-        What a session depends on is not `bounded` by the length of the queue: it may not be dropped.
+        Decisions about sessions are not `bounded` by the length of the queue, because they must not be dropped.
         """
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
@@ -87,7 +90,7 @@ class ControllerOperations:
         self._applied.set()
 
     def close(self) -> None:
-        """End the term: what waits is refused, what is being appended is left to the quorum's own answer."""
+        """End the term: refuse waiting operations. The quorum answers an append in progress."""
         self._closed = True
         while self._queue:
             _fail(self._queue.popleft().future, NotLeaderError("this node is no longer the active controller"))
@@ -95,7 +98,7 @@ class ControllerOperations:
         self._applied.set()
 
     async def stop(self) -> None:
-        """Close, and end the task."""
+        """Close, and wait for the end of the task."""
         self.close()
         self._worker.cancel()
         await asyncio.wait([self._worker])
@@ -115,7 +118,7 @@ class ControllerOperations:
                 _fail(operation.future, CommitUncertainError("the broker is shutting down"))
                 raise
             except Exception as error:
-                # A refusal, or a mistake of a rule: it belongs to whoever asked, the next operation goes on.
+                # A refusal, or a bug of a rule: it concerns only its caller, and the next operation continues.
                 _fail(operation.future, error)
             else:
                 if not operation.future.done():
@@ -129,7 +132,7 @@ class ControllerOperations:
             try:
                 last_offset = await self._quorum.append(data)
             except AppendRefusedError:
-                raise  # what this one asks is impossible; the image still shows the log
+                raise  # this request is impossible; the image still matches the log
             except Exception:
                 self.close()
                 with suppress(ProtocolError):  # the quorum may have ended as well
@@ -142,7 +145,7 @@ class ControllerOperations:
     async def _until_applied(self, offset: int) -> None:
         while self._image.offset < offset:
             if self._closed:
-                raise CommitUncertainError("leadership went before the records were applied here")
+                raise CommitUncertainError("leadership was lost before the records were applied here")
             self._applied.clear()
             await self._applied.wait()
 

@@ -1,14 +1,14 @@
-"""Who leads a partition when brokers come and go, or when somebody asks for it. Pure: an image in, records out.
+"""Elects partition leaders when brokers come and go, or on request. Pure: takes an image, returns records.
 
 Invariants: a leader is available and in the ISR; only available brokers are in the ISR. Elections are tried in this
-order, each from the first of the assignment on that is available:
+order; each takes the first available replica in the order of the assignment:
 
-1. of the ISR; when that is empty, of the eligible leader replicas (KIP-966): clean, nothing that is committed is lost;
-2. where both are empty and every member of the last known ELR has told where its log ends: the most complete of them;
-3. of all replicas, where `unclean.leader.election.enable` or a client's ElectLeaders allows it.
+1. of the ISR, or if it is empty, of the eligible leader replicas (KIP-966): clean, nothing committed is lost;
+2. if both are empty and every member of the last known ELR has reported the end of its log: the most complete of them;
+3. of all replicas, if `unclean.leader.election.enable` or a client's ElectLeaders allows it.
 
-A leadership that moves while its holder lives is given to nobody before that holder's lease is over (`handovers`, H31).
-After 2 and 3 the ISR is the leader alone, which must recover before it serves anyone (KIP-704).
+If a leadership moves while its holder is alive, no replica gets it before the holder's lease is over (`handovers`,
+H31). After 2 and 3 the ISR is the leader alone, which must recover before it serves requests (KIP-704).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from broker.protocol.messages.metadata_records import (
 
 
 class LogEnd(NamedTuple):
-    """Where a replica's log ends. Of two logs the larger one holds all that was committed and is left in either."""
+    """The end of a replica's log. Of two logs the larger one holds everything committed that is left in either."""
 
     last_epoch: int
     end_offset: int
 
 
 class Elected(NamedTuple):
-    """The outcome of an election; `leader` is -1 when nobody can lead."""
+    """The outcome of an election; `leader` is -1 when no replica can lead."""
 
     leader: int
     members: IsrMembership
@@ -53,7 +53,7 @@ class Elected(NamedTuple):
 
 
 class Elections:
-    """The rules, with a broker's defaults for what neither topics nor the whole cluster set."""
+    """The rules, with a broker's defaults for settings that neither the topic nor the cluster has."""
 
     def __init__(self, config: BrokerConfig, mutants: Mutants) -> None:
         self._config = config
@@ -68,7 +68,7 @@ class Elections:
         self._unclean_keeps_isr = mutants.active("unclean_keeps_isr")
 
     def successor(self, image: MetadataImage, key: tuple[str, int], leader: int, successor: int) -> int:
-        """Whom the record names that takes a partition from `leader`: nobody, as long as that one may act."""
+        """The leader in the record that takes a partition from `leader`: none while `leader` may still act."""
         if self.handovers.holds(key):
             return NO_LEADER
         if self._moves_under_lease or successor == leader or leader == NO_LEADER or not image.is_available(leader):
@@ -77,7 +77,7 @@ class Elections:
         return NO_LEADER
 
     def after_handovers(self, image: MetadataImage, keys: Iterable[tuple[str, int]]) -> list[PartitionChangeRecord]:
-        """Elect, for partitions whose leaders' leases are over."""
+        """Elect for partitions whose former leaders' leases are over."""
         records = []
         for name, index in keys:
             topic, partition = image.topics.get(name), image.partition(name, index)
@@ -95,7 +95,7 @@ class Elections:
     def membership(
         self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...], *unclean: int
     ) -> IsrMembership:
-        """The membership of a partition once its ISR is `isr` and `unclean` have shut down uncleanly."""
+        """The membership of a partition when its ISR is `isr` and `unclean` have shut down uncleanly."""
         return membership_after(partition, isr, topic.settings(self._config).min_insync_replicas, unclean)
 
     # --- brokers come and go
@@ -103,10 +103,10 @@ class Elections:
     def broker_leaves(
         self, image: MetadataImage, broker_id: int, *, unclean: bool = False, bump_all: bool = False
     ) -> list[PartitionChangeRecord]:
-        """The changes that take a broker out of every ISR and off every leadership.
+        """The changes that remove a broker from every ISR and every leadership.
 
-        `unclean`: it may have lost what it had not synced, so it is eligible nowhere. `bump_all` raises the leader
-        epoch of every partition that it was in, even where another broker goes on leading.
+        `unclean`: it may have lost what it had not synced, so it is not eligible anywhere. `bump_all` raises the leader
+        epoch of every partition that it was in, even if another broker continues to lead.
         """
 
         def available(replica: int) -> bool:
@@ -120,7 +120,7 @@ class Elections:
                 continue
             isr = tuple(member for member in partition.isr if member != broker_id)
             members = self.membership(topic, partition, isr, *lost)
-            # One whose record was never committed holds nothing.
+            # A handover whose record was never committed holds nothing.
             held = partition.leader == NO_LEADER and self.handovers.holds((topic.name, index))
             is_led = partition.leader not in (broker_id, NO_LEADER) or held
             if not is_led:
@@ -135,7 +135,7 @@ class Elections:
         return records
 
     def broker_returns(self, image: MetadataImage, broker_id: int) -> list[PartitionChangeRecord]:
-        """The changes once a broker has become available: it leads what nobody leads, where it may."""
+        """The changes when a broker becomes available: it leads partitions without a leader, where it may."""
 
         def available(replica: int) -> bool:
             return replica == broker_id or image.is_available(replica)
@@ -153,13 +153,14 @@ class Elections:
                 records.append(record)
         return records
 
-    # --- elections that are asked for
+    # --- requested elections
 
     def most_complete(self, topic: TopicImage, index: int, ends: Mapping[int, LogEnd]) -> list[PartitionChangeRecord]:
-        """Elect the member of the last known ELR whose log holds most; nothing unless all of them are in `ends`.
+        """Elect the member of the last known ELR with the most complete log; no election unless all members are in
+        `ends`.
 
-        The others stay known as long as the leader recovers: should it lose its log before that is flushed, theirs is
-        again the best that is left.
+        The others stay in the last known ELR while the leader recovers: if the leader loses its log before that is
+        flushed, theirs are again the best that is left.
         """
         partition = topic.partitions[index]
         known = partition.last_known_elr
@@ -172,14 +173,14 @@ class Elections:
         return [] if record is None else [record]
 
     def unclean(self, image: MetadataImage, topic: TopicImage, index: int) -> PartitionChangeRecord | None:
-        """Elect whoever is available, for a partition that nobody leads; None when nobody is."""
+        """Elect any available replica for a partition without a leader; None if all are unavailable."""
         partition = topic.partitions[index]
         members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
         elected = self._elect(topic, partition, members, image.is_available, unclean_allowed=True)
         return None if elected.leader == NO_LEADER else _elected(topic, index, partition, elected)
 
     def will_be_led(self, image: MetadataImage, topic: TopicImage, index: int) -> bool:
-        """Whether somebody is going to lead without being asked, of a partition that waits for a lease to end."""
+        """Whether a partition that waits for the end of a lease will get a leader automatically."""
         partition = topic.partitions[index]
         members = IsrMembership(partition.isr, partition.elr, partition.last_known_elr)
         return self._elect(topic, partition, members, image.is_available).leader != NO_LEADER
@@ -208,24 +209,26 @@ class Elections:
             if leader == NO_LEADER:
                 leader = first_of(partition.replicas, partition.replicas, available)
             if leader != NO_LEADER:
-                # The leader's log is what the partition holds from here on: nobody else is eligible (K704-1).
+                # From now on the leader's log defines the content of the partition: no other replica is eligible
+                # (K704-1).
                 kept = tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
                 return Elected(leader, IsrMembership((leader,), kept), RECOVERING)
         return Elected(NO_LEADER, members)
 
     def _settled(self, topic: TopicImage, partition: PartitionImage, members: IsrMembership) -> IsrMembership:
-        """Nobody outside an ISR that is large enough is eligible: more may be committed without them."""
+        """No replica outside a large enough ISR is eligible, because more may be committed without it."""
         minimum = effective_min_insync(partition, topic.settings(self._config).min_insync_replicas)
         return IsrMembership(members.isr) if len(members.isr) >= minimum else members
 
 
 def waits_for_logs(partition: PartitionImage) -> bool:
-    """Whether nobody leads and nobody is certain to hold what was committed: what is left must be looked for."""
+    """Whether the partition has no leader and no certain holder of what was committed, so that logs must be
+    compared."""
     return partition.leader == NO_LEADER and not partition.isr and not partition.elr
 
 
 def same_leader_in_next_epoch(image: MetadataImage, broker_id: int) -> list[PartitionChangeRecord]:
-    """Every partition that a broker leads: it goes on leading, in a new epoch (K101-10)."""
+    """A new epoch for every partition that a broker leads; the broker continues to lead it (K101-10)."""
     return [
         PartitionChangeRecord(index, topic.id, leader=broker_id)
         for topic, index, partition in image.partitions()

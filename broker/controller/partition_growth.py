@@ -1,4 +1,4 @@
-"""CreatePartitions: a topic gets more partitions. Pure: an image and a request in, records and an answer out."""
+"""CreatePartitions: adds partitions to a topic. Pure: from image and request to records and answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from broker.protocol.messages.metadata_records import MetadataRecord
 def create_partitions(
     image: MetadataImage, request: CreatePartitionsRequest, rng: random.Random
 ) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
-    """The records of the partitions that can be created, and an answer for each topic; none for `validate_only`."""
+    """The records of the partitions that can be created, and an answer for each topic; no records for
+    `validate_only`."""
     records: list[MetadataRecord] = []
     response = CreatePartitionsResponse()
     times = Counter(asked.name for asked in request.topics)
@@ -36,11 +37,11 @@ def create_partitions(
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
             topic = image.topics.get(asked.name)
             if topic is None:
-                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {asked.name!r}")
             if asked.name == OFFSETS_TOPIC:
-                # A group's partition is its name's hash modulo their number: what groups have committed would be looked
-                # for elsewhere.
-                message = f"the groups' offsets are in {OFFSETS_TOPIC} by the number of its partitions, which stays"
+                # A group's partition is the hash of its name modulo the number of partitions. With another number, the
+                # committed offsets of groups would not be found.
+                message = f"{OFFSETS_TOPIC} assigns groups by the number of its partitions, which cannot change"
                 raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
             assignment = _assignment(image, topic, asked, rng)
             if len(records) + len(assignment) > MAX_PARTITIONS_PER_REQUEST:
@@ -57,7 +58,7 @@ def create_partitions(
 def _assignment(
     image: MetadataImage, topic: TopicImage, asked: CreatePartitionsTopic, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each new partition: as many as the topic's first one has, without those that a move adds."""
+    """The replicas of each new partition: as many as the first one has without those that a reassignment adds."""
     there = len(topic.partitions)
     more = asked.count - there
     if more < 1:

@@ -1,8 +1,8 @@
 """AlterPartitionReassignments and ListPartitionReassignments (KIP-455). Pure: an image and a request in.
 
-A partition that moves has its old and its new replicas together, `adding` and `removing` named; it is there once every
-replica that is added has come into the ISR. Replicas change only together with the leader epoch, so that the leader
-begins anew with those that it now has.
+During a reassignment a partition has its old and new replicas; `adding` and `removing` name the difference. It is
+complete when every added replica is in the ISR. Replicas change only together with the leader epoch, so that the leader
+starts again with its current followers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChange
 def alter_reassignments(
     image: MetadataImage, request: alter.AlterPartitionReassignmentsRequest, elections: Elections
 ) -> tuple[list[PartitionChangeRecord], alter.AlterPartitionReassignmentsResponse]:
-    """The records that begin, finish or give up reassignments, and an answer for each partition."""
+    """The records that start, complete or cancel reassignments, and an answer for each partition."""
     records: list[PartitionChangeRecord] = []
     response = alter.AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
@@ -51,7 +51,7 @@ def alter_reassignments(
 def list_reassignments(
     image: MetadataImage, request: listing.ListPartitionReassignmentsRequest
 ) -> listing.ListPartitionReassignmentsResponse:
-    """The partitions that move, of those that were asked for (None: of all)."""
+    """The partitions in reassignment, among the requested ones (None: among all)."""
     wanted = None if request.topics is None else {it.name: set(it.partition_indexes) for it in request.topics}
     response = listing.ListPartitionReassignmentsResponse(error_message=None)
     for topic in image.topics.values():
@@ -77,8 +77,8 @@ def completed(
     members: IsrMembership,
     elections: Elections,
 ) -> PartitionChangeRecord | None:
-    """The end of a reassignment, once the ISR of `members` has every replica that is added; None while that is not
-    so. Who is removed is not eligible any more either (KIP-966)."""
+    """The completion of a reassignment when the ISR of `members` has every added replica; None before. A removed
+    replica is no longer eligible either (KIP-966)."""
     if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
         return None
     replicas = [replica for replica in partition.replicas if replica not in partition.removing]
@@ -103,7 +103,7 @@ def _found(image: MetadataImage, name: str, index: int) -> tuple[TopicImage, Par
     topic = image.topics.get(name)
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
-        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown partition {name}-{index}")
     return topic, partition
 
 
@@ -115,11 +115,11 @@ def _reassigned(
     may_change_factor: bool,
     elections: Elections,
 ) -> PartitionChangeRecord | None:
-    """The record that begins or gives up a reassignment; None when everything is as it is asked for."""
+    """The record that starts or cancels a reassignment; None if the partition is as requested."""
     before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     if entry.replicas is None:
         if not (partition.adding or partition.removing):
-            raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition does not move")
+            raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition is not being reassigned")
         target = before
     else:
         target = tuple(entry.replicas)
@@ -135,9 +135,9 @@ def _reassigned(
     if finished is not None:
         return finished
     if not wanted.isr:
-        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "nobody in sync would be left")
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
     leader = wanted.leader
-    if leader not in wanted.isr:  # from here on nothing may be refused: the handover has begun
+    if leader not in wanted.isr:  # refusals are not possible from here on: the handover has started
         successor = first_of(wanted.replicas, wanted.isr, image.is_available)
         leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     return PartitionChangeRecord(
@@ -154,8 +154,8 @@ def _reassigned(
 
 
 def _on_the_way(partition: PartitionImage, before: tuple[int, ...], target: tuple[int, ...]) -> PartitionImage:
-    """The partition with its old and new replicas together. One that an earlier reassignment added, and this one does
-    not want, goes at once."""
+    """The partition with its old and new replicas. Replicas that an earlier reassignment added, and that this one does
+    not want, are removed at once."""
     adding = tuple(replica for replica in target if replica not in before)
     removing = tuple(replica for replica in before if replica not in target)
     replicas = target + removing

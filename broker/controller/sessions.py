@@ -1,15 +1,15 @@
-"""Until when each broker counts as alive, and until when it may answer as a leader. Pure: times are seconds of one
-clock that the caller reads.
+"""Broker sessions and leases: until when each broker counts as alive, and may answer as a leader. Pure: times are
+seconds of one clock that the caller reads.
 
-A session that is closed takes no renewal: its broker is on the way out, and an answer that lets it go on as a leader
-must wait until that is decided. It is opened again when the committed log says that the broker is in.
+A closed session is not renewed: its broker is about to be fenced, and an answer that lets it continue as a leader must
+wait for that decision. The session is opened again when the committed log shows that the broker is unfenced.
 
-Invariant: no session ends before the lease that its broker may hold, so whoever is fenced because a session has ended
-answers nobody any more. What makes a broker look dead shortens its session down to that lease, and no further: a
-firewall refuses connections just as the host of a dead process does.
+Invariant: no session ends before the lease that its broker may hold, so a broker that is fenced after its session no
+longer answers. If a broker looks dead, its session is shortened to the end of that lease, but not further: a firewall
+refuses connections just as the host of a dead process does.
 
-The lease ends by its holder's clock, and is waited for by this one. Assumed is that clocks gain or lose at most 10 %:
-the wait is longer than the lease by what a fast clock and a slow one make of that, but no longer than a session.
+The lease ends by the broker's clock, and this node waits for it by its own. Clocks are assumed to gain or lose at most
+10 %. The wait is longer than the lease by the resulting factor of a fast and a slow clock, but at most a session.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MOST_DRIFT = 0.1
-"""By how much of itself a time may seem longer or shorter to a broker."""
+"""The largest relative error of a broker's clock."""
 PACE = (1 + MOST_DRIFT) / (1 - MOST_DRIFT)
-"""So much longer a time is waited for that the slowest clock measures, on the fastest."""
+"""The factor of a wait by the fastest clock for a time that the slowest clock measures."""
 
 
 class Sessions:
     """The sessions of the brokers that are not fenced; each starts with a full timeout.
 
-    `lease` is for how long a broker acts on an answer, from when it asked. An earlier controller may have given one
-    that lasts for `earlier` seconds from `now` (see `active`), and goes on where a broker asks here and does not get
-    the answer. If `lease` is more than `timeout` / `PACE`, nothing here keeps it from outliving a session on clocks
+    `lease`: how long a broker acts on an answer, from the time of its request. An earlier controller may have given a
+    lease that lasts `earlier` seconds from `now` (see `active`). That lease continues if a broker asks this node and
+    the answer is lost. If `lease` is more than `timeout` / `PACE`, it can outlive a session on drifting clocks.
     that drift.
     """
 
@@ -49,21 +49,21 @@ class Sessions:
         return broker in self._deadlines
 
     def renew(self, broker: int, now: float) -> None:
-        """It asked, before `now`, and is about to be answered; nothing when the session is closed."""
+        """The broker asked before `now` and is about to be answered. No effect on a closed session."""
         if broker in self._deadlines:
             self.open(broker, now)
 
     def lease_ends_at(self, broker: int) -> float | None:
-        """When the last lease has ended that the broker may hold; None once its session is closed."""
+        """When the last lease that the broker may hold has ended; None once its session is closed."""
         return self._lease_ends.get(broker)
 
     def end_with_lease(self, broker: int) -> None:
-        """It looks dead: wait for its lease and no longer, unless it asks again. Nothing when the session is closed."""
+        """The broker looks dead: end its session with its lease unless it asks again. No effect on a closed session."""
         if broker in self._deadlines:
             self._deadlines[broker] = min(self._deadlines[broker], self._lease_ends[broker])
 
     def extend(self, by: float) -> None:
-        """Prolong all: the time has passed here unseen, and with it perhaps signs of life."""
+        """Extend all sessions: this process was blocked meanwhile, and may have missed signs of life."""
         for broker in self._deadlines:
             self._deadlines[broker] += by
 

@@ -1,4 +1,4 @@
-"""CreateTopics and DeleteTopics. Pure: an image and a request in, records and an answer out."""
+"""CreateTopics and DeleteTopics. Pure: from image and request to records and answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass
 class _Plan:
-    """What one request creates: the records so far, and how many partitions it may still ask for."""
+    """The result of one request so far: the records, and the number of partitions that it may still create."""
 
     records: list[MetadataRecord] = field(default_factory=list)
     partitions_left: int = MAX_PARTITIONS_PER_REQUEST
@@ -107,8 +107,8 @@ def _check_name(name: str) -> None:
 
 
 def _colliding(image: MetadataImage, name: str) -> str:
-    """A topic of whose name this one differs in '.' and '_' only, which are the same in names of metrics; or nothing.
-    A name without either collides with none."""
+    """A topic whose name differs only in '.' and '_', which are equal in names of metrics; "" without one. A name
+    without these characters cannot collide."""
     plain = name.replace(".", "_")
     if "_" not in plain:
         return ""
@@ -153,8 +153,8 @@ def _automatic_assignment(
 
 
 def automatic_assignment(image: MetadataImage, count: int, factor: int, rng: random.Random) -> list[tuple[int, ...]]:
-    """The replicas of `count` partitions: leaders round robin from a random broker on, fenced brokers only where there
-    are too few others. Raises `ProtocolError` where there are too few of both."""
+    """The replicas of `count` partitions: leaders round robin from a random broker on; fenced brokers only if the
+    others are too few. Raises `ProtocolError` if all together are too few."""
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise ProtocolError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; at most {MAX_PARTITIONS_PER_REQUEST}")
     available = sorted(broker_id for broker_id in image.brokers if image.is_available(broker_id))
@@ -172,7 +172,7 @@ def automatic_assignment(image: MetadataImage, count: int, factor: int, rng: ran
 
 
 def _new_id(image: MetadataImage, rng: random.Random) -> bytes:
-    """A random id that no topic has."""
+    """A random id that no topic uses."""
     while image.topic_by_id(topic_id := random_id(rng)) is not None:
         pass
     return topic_id
@@ -190,7 +190,7 @@ def _records(
 def partition_records(
     image: MetadataImage, topic_id: bytes, assignment: list[tuple[int, ...]], first: int = 0
 ) -> list[MetadataRecord]:
-    """New partitions, numbered from `first` on; the first ISR is every replica that is available."""
+    """New partitions, numbered from `first`; the first ISR consists of all available replicas."""
     records: list[MetadataRecord] = []
     for index, replicas in enumerate(assignment, first):
         isr = [replica for replica in replicas if image.is_available(replica)]
@@ -256,10 +256,10 @@ def _find(image: MetadataImage, state: DeleteTopicState) -> TopicImage:
     if state.name is None:
         found = image.topic_by_id(state.topic_id)
         if found is None:
-            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with the id {state.topic_id.hex()}")
+            raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {state.topic_id.hex()}")
         return found
     if state.topic_id != NO_ID:
-        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, "a topic is given by its name or by its id, not by both")
     if state.name not in image.topics:
-        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name!r}")
+        raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {state.name!r}")
     return image.topics[state.name]

@@ -211,7 +211,7 @@ class Following:
             # The high watermark of this answer is not for this log: it moves only after the truncation (H7).
             self._truncate(response.diverging)
             return
-        role.told(response.high_watermark)
+        role.learn_high_watermark(response.high_watermark)
         self.advance_high_watermark(role)
         if response.records:
             core.log_in_motion = True

@@ -264,7 +264,7 @@ class Follower(Role):
         if self.fetch_deadline is not None:
             self.fetch_deadline = next_by
 
-    def told(self, high_watermark: int) -> None:
+    def learn_high_watermark(self, high_watermark: int) -> None:
         """The leader reported its high watermark."""
         self.leader_high_watermark = high_watermark
 

@@ -121,7 +121,7 @@ class QuorumRunner:
         self._rng = rng
         self._connector = connector
         self._tracer = tracer
-        self._told = QuorumTrace(tracer)
+        self._quorum_trace = QuorumTrace(tracer)
         self._on_commit = on_commit
         self._on_leadership = on_leadership
         self._on_failure = on_failure
@@ -188,7 +188,7 @@ class QuorumRunner:
     async def start(self) -> None:
         """Read the quorum-state file, make it and the log durable, and take part. Raises `StartupError`, `OSError`."""
         stored = self._file.read(self._settings.voters)
-        self._told.restored(stored, self._settings.directory_id)
+        self._quorum_trace.restored(stored, self._settings.directory_id)
         # A process that was killed may have left records in the page cache. They count from now on, so sync them.
         await self._log.flush()
         loop = asyncio.get_running_loop()
@@ -286,7 +286,7 @@ class QuorumRunner:
         try:
             await self._put(lambda now: node.receive(now, ticket, request))
             response = await answer
-            self._told.vote(request, response)
+            self._quorum_trace.vote(request, response)
             return response
         finally:
             self._calls.forget(ticket)
@@ -392,7 +392,7 @@ class QuorumRunner:
         """Remove the records that the leader does not have. A truncation to the snapshot's end also removes an epoch
         that
         started at this offset, so the snapshot's epoch is registered again as the log's last one."""
-        self._told.truncation(self._log.log_end_offset, offset)
+        self._quorum_trace.truncation(self._log.log_end_offset, offset)
         await self._log.truncate_to(offset)
         await know_epoch(self._log, self._running().snapshot)  # after a crash before this line, `restore` does it
         self._history.truncated(offset)
@@ -401,7 +401,7 @@ class QuorumRunner:
         """Replace log and state by a fetched snapshot. After a crash in between, the old or the new ones are
         complete."""
         await opening(partial(self._snapshots.check, snapshot))
-        self._told.truncation(self._log.log_end_offset, self._log.log_start_offset)
+        self._quorum_trace.truncation(self._log.log_end_offset, self._log.log_start_offset)
         await with_descriptors(partial(self._snapshots.finish, snapshot))
         await self._log.truncate_fully_and_start_at(snapshot.offset)
         await know_epoch(self._log, snapshot)
@@ -452,7 +452,7 @@ class QuorumRunner:
             self._tasks.append(asyncio.get_running_loop().create_task(self._file.write_durably(state)))
             return
         await self._file.write_durably(state)
-        self._told.persisted(state)
+        self._quorum_trace.persisted(state)
 
     def _do_at_once(self, effect: do.Effect) -> None:
         """Execute an effect that needs no wait."""
@@ -511,7 +511,7 @@ class QuorumRunner:
             try:
                 response = self._snapshots.answer(response, effect.read, asyncio.get_running_loop().time())
             except CorruptBatch as error:  # a new snapshot is made from the applied state
-                self._told.snapshot_damaged(effect.read.snapshot, error)
+                self._quorum_trace.snapshot_damaged(effect.read.snapshot, error)
                 self._schedule.demand()
                 response = replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         elif isinstance(effect.read, do.Read) and isinstance(response, FetchResponse):
@@ -523,7 +523,7 @@ class QuorumRunner:
         """Deliver committed records in order, then complete the appends that wait for them."""
         for count, batch in enumerate(committed_batches(self._log, self._applied, high_watermark), 1):
             if batch.leader_change is not None:
-                self._told.leader_change(batch.leader_change, batch.base_offset, batch.epoch)
+                self._quorum_trace.leader_change(batch.leader_change, batch.base_offset, batch.epoch)
             elif batch.records:
                 self._on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset
@@ -577,7 +577,7 @@ class QuorumRunner:
     def _show(self) -> None:
         role = self._running().role
         self.leader_id, self.epoch, self.is_leader = role.leader_id, role.epoch, isinstance(role, Leader)
-        if self._told.role(role):
+        if self._quorum_trace.role(role):
             standing = isinstance(role, Prospective | Candidate)
             now = asyncio.get_running_loop().time()
             self.measures.role_changed(now, standing=standing, leader_known=role.leader_id is not None)

@@ -101,7 +101,7 @@ def test_a_snapshot_holds_the_number_and_ends_nothing_by_it() -> None:
 
 
 def test_what_is_not_for_all_brokers_is_no_record() -> None:
-    with pytest.raises(MetadataImageError, match=r"offset 0: retention\.ms is not for all brokers"):
+    with pytest.raises(MetadataImageError, match=r"offset 0: retention\.ms does not apply to all brokers"):
         MetadataImage().apply(record("1", "retention.ms"), 0)
 
 
@@ -143,7 +143,7 @@ def test_the_number_is_changed_for_all_brokers() -> None:
         ((MINIMUM, SET, "0"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: '0' is not a number from 1"),
         ((MINIMUM, SET, "two"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: 'two' is not a number"),
         ((MINIMUM, SET, None), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: a value is missing"),
-        ((MINIMUM, APPEND, "1"), "", ErrorCode.INVALID_CONFIG, "operation 2 is not for a int"),
+        ((MINIMUM, APPEND, "1"), "", ErrorCode.INVALID_CONFIG, "operation 2 does not apply to a int"),
         (("retention.ms", SET, "1"), "", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
         (("num.partitions", SET, "1"), "1", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
     ],
