@@ -18,7 +18,7 @@ class ConnectionReset(WireKind):
 
     name = "connection-reset"
     deed = "the simulated network resets all connections of the node at both ends, repeatedly"
-    proven_by = "the number of reset connections; at the heal, no connection is older than the reset interval"
+    proven_by = "the number of reset connections; after the heal, no connection is reset for longer than the interval"
     seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
     begun_by = "reset"

@@ -14,8 +14,8 @@ class Stall(SuspensionKind):
     name = "stall"
     deed = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
     proven_by = (
-        "the hypervisor reports it, and the SSH port is silent for three times the duration of an earlier answer; "
-        "afterwards the machine's clocks have continued"
+        "the suspending program confirms it, and the SSH port is silent for three times the duration of an earlier "
+        "answer; afterwards the machine's clocks have continued"
     )
     destroys = frozenset({Damage.PROGRESS})
     needs = frozenset[Need]({"stall"})
