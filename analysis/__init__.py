@@ -1,4 +1,4 @@
-"""Judges the files of a run: checkers, statistics, plots, report.
+"""Analyzes the evidence of a run: checkers, statistics, plots, report.
 
-It imports neither broker nor orchestrator, so it can judge the run of any system.
+It imports neither broker nor orchestrator, so it can analyze a run of any system.
 """

@@ -1,4 +1,4 @@
-"""Which analysis made a verdict: a digest of the code that judges."""
+"""Identifies the version of the analysis: a digest of its source code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def revision() -> str:
-    """The same for the same code, in a checkout and installed. Verdicts of another one are made anew, not believed."""
+    """The digest; equal for a checkout and an installation of the same code. A verdict with another one is
+    recomputed."""
     digest = hashlib.sha256()
     for room in _ROOMS:
         for path in sorted((_ROOT / room).rglob("[!.]*.py")):

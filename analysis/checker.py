@@ -1,4 +1,4 @@
-"""What a checker is, what it is given, and what it says."""
+"""The interface of checkers: their input (`CheckedRun`), their result (`Outcome`) and their declaration (`Checker`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """A run to be judged: its directory, in which `tables/` has been written, and what was read of it.
+    """A run to analyze: its directory, in which `tables/` has been written, and what was read from it.
 
-    `events`: what its nodes told, read once for all who look at it. `spark`: the session to spread work over, None to
-    judge in this process.
+    `events`: the nodes' protocol events, read once for all checkers. `spark`: the session that does the work; None:
+    this process does it.
     """
 
     directory: Path
@@ -42,15 +42,15 @@ class CheckedRun:
 
     @property
     def plan(self) -> Plan:
-        # What brings Arrow is imported when a run is judged: a campaign's file is read with the checkers' names alone.
+        # Imported here because it loads Arrow: the campaign reader imports this module for the checkers' names only.
         from analysis.plan import plan_of
 
         return plan_of(self.description, self.history)
 
     @cached_property
     def changed(self) -> Mapping[str, str]:
-        """What of the evidence is known to have been changed since the run, or a client of it, left it: by name, each
-        with a sentence."""
+        """The evidence files that are known to have changed since the run or a client finished them: a sentence for
+        each name."""
         from history import seal
 
         left = {
@@ -60,8 +60,8 @@ class CheckedRun:
 
     @property
     def forgetting(self) -> tuple[str, ...]:
-        """The settings by which the system may remove what was committed: what it does not show then need not be lost.
-        Those of a system whose files nobody reads are not understood, and excuse nothing."""
+        """The settings that allow the system to remove committed records; a missing record is then not necessarily
+        lost. Empty for a system whose node files have no reader: its settings are not understood and excuse nothing."""
         from analysis.replicafiles.formats import FORMATS
 
         format = FORMATS.get(self.description.replica_format)
@@ -76,17 +76,17 @@ class CheckedRun:
 
     @property
     def may_lack_writes(self) -> bool:
-        """Whether some client may have written what is not on record."""
+        """Whether a client may have written values that are not recorded."""
         return self._lacks_clients or any(not record.announced for record in self.history.records)
 
     def may_have_written(self, value: int) -> bool:
-        """Whether a value of which the record says nothing may have been written all the same, by a client whose record
-        is missing or not whole: then it is no proof of anything that somebody was shown it."""
+        """Whether an unrecorded value may have been written, by a client whose record is missing or incomplete. A read
+        of such a value proves nothing."""
         return self._lacks_clients or self.history.may_have_written(value)
 
     @property
     def _lacks_clients(self) -> bool:
-        """Of clients that are in no journal nothing is known, and not which values were theirs."""
+        """Whether clients are missing from the journal. Their values are unknown."""
         known = {record.client for record in self.history.records}
         return bool(self.history.journal_defects) or not known >= set(self.plan.clients)
 
@@ -94,13 +94,13 @@ class CheckedRun:
 PLAN: Final = r"run\.toml"
 JOURNAL: Final = r"history/journal\.jsonl"
 OPERATIONS: Final = r"history/operations(/.*)?"
-"""What of a run's evidence checkers read, as the seal names it."""
+"""The evidence of a run that checkers read, under the seal's names."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a checker says of a run: a verdict (`pass`, `fail`, `unknown`, `n/a`), a sentence of detail, the anomalies
-    that it found, and whatever else speaks against believing a pass."""
+    """The result of a checker: a verdict (`pass`, `fail`, `unknown`, `n/a`), one sentence of detail, the anomalies that
+    it found, and other reasons why the run cannot be a pass."""
 
     verdict: str
     detail: str
@@ -112,12 +112,12 @@ class Outcome:
 class Checker:
     """One checker.
 
-    `question`: what it answers, for the documentation. `place`: checkers run in ascending order of it. `judge`: it
-    applies to runs whose workload names it so (`[workload] judge` in run.toml) and judges their operations; None: it
-    judges something else, and applies to every run. `check` may raise anything: that makes the run unknown.
-    `may_rest`: whether `n/a` is a lawful answer for a run of this description; everywhere else it is no answer.
-    `certify`: writes a proof of its pass and has it confirmed; called when no checker has found anything. `reasons`:
-    for which it leaves a run unknown; the first is that of every doubt that names none.
+    `question`: what it decides, for the documentation. `place`: checkers run in ascending order of it. `judge`: the
+    checker applies to runs whose workload names it so (`[workload] judge` in run.toml) and checks their operations;
+    None: it checks something else and applies to every run. `check` may raise any exception: the run is then unknown.
+    `may_rest`: whether `n/a` is a valid result for a run of this description; for others it is a doubt. `certify`:
+    writes a proof of its pass and has it verified; called when no checker has found anything. `reasons`: why it can
+    leave a run unknown; the first one applies to every doubt that names none.
     """
 
     name: str
@@ -135,8 +135,8 @@ class Checker:
         return self.judge is None or run.description.judge == self.judge
 
     def judged(self, run: CheckedRun) -> Outcome:
-        """What it says of a run. Evidence that was changed behind the run's back proves nothing, whatever it shows now:
-        what would be an anomaly by it is a doubt. So is what the tester itself may have caused."""
+        """The checker's outcome for a run. An anomaly becomes a doubt when its evidence was modified after the run, or
+        when the tester itself may have caused it."""
         outcome = without_the_testers(self._with_promises(self.check(run)), run)
         if not outcome.anomalies:
             return outcome
@@ -144,19 +144,20 @@ class Checker:
         if not changed:
             return outcome
         doubts = EVIDENCE_CHANGED.say(
-            f"{each.name}, by evidence that was changed: {each.sentence}" for each in outcome.anomalies
+            f"{each.name}, from evidence that was changed: {each.sentence}" for each in outcome.anomalies
         )
         detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
 
     def _with_promises(self, outcome: Outcome) -> Outcome:
-        """The outcome, each anomaly with the code of its promise. Raises KeyError for an undeclared anomaly."""
+        """The outcome, with the code of the broken promise in each anomaly. Raises KeyError for an undeclared
+        anomaly."""
         codes = {kind.name: kind.breaks.code for kind in self.anomalies}
         return replace(outcome, anomalies=tuple(replace(each, promise=codes[each.name]) for each in outcome.anomalies))
 
 
 def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:
-    """Doubts in the place of the anomalies that the tester may have caused when it ran out of something."""
+    """Replaces each anomaly that the tester may have caused, because it ran out of a resource, by a doubt."""
     found = shortages(run.history.journal)
     causes = [(each, cause_of(each, found)) for each in outcome.anomalies]
     doubts = TESTER_SHORT.say(f"{each.name}: {each.sentence}; but {why}" for each, why in causes if why)
@@ -171,8 +172,8 @@ def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:
 def apart_from_forgotten(
     found: Sequence[Anomaly], name: str, forgetting: Sequence[str]
 ) -> tuple[tuple[Anomaly, ...], tuple[str, ...]]:
-    """The anomalies that are proven, and doubts in the place of those called `name`: where a log may lawfully forget,
-    a record that was passed over may have been gone by then. Without such settings all are proven."""
+    """The proven anomalies, and doubts in place of the anomalies called `name`. Where a log may remove records, a
+    record that a read skipped may have been removed before. Without such settings all anomalies are proven."""
     if not forgetting:
         return tuple(found), ()
     why = f"the system may have forgotten it lawfully: {first_of(forgetting, ', ')}"
@@ -184,6 +185,6 @@ MOST_NAMED: Final = 3
 
 
 def first_of(items: Sequence[str], separator: str = "; ") -> str:
-    """The first few of them, and how many more there are, for a sentence."""
+    """The first `MOST_NAMED` items and the number of the others, for a sentence."""
     more = len(items) - MOST_NAMED
     return separator.join(items[:MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")

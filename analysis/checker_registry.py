@@ -1,4 +1,4 @@
-"""The registry of checkers: every module in `analysis/checkers/`, and the anomalies that they can name."""
+"""The registry of checkers (every module in `analysis/checkers/`) and of the anomalies and reasons they declare."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from analysis.doubt import COMMON, Reason
 
 
 def discover() -> tuple[Checker, ...]:
-    """The checkers in the order in which they run. Raises AttributeError for a module without a `CHECKER`."""
+    """The checkers in the order in which they run. Raises AttributeError for a module without `CHECKER`."""
     modules = (f"{checkers.__name__}.{module.name}" for module in pkgutil.iter_modules(checkers.__path__))
     found: list[Checker] = [importlib.import_module(name).CHECKER for name in modules]
     return tuple(sorted(found, key=lambda checker: (checker.place, checker.name)))
 
 
 def classes_of(found: Iterable[Checker]) -> dict[str, str]:
-    """The name of each anomaly and the code of the promise that it breaks.
+    """The code of the broken promise for each anomaly's name.
 
-    Raises ValueError when two checkers mean different things by one name or one code: a report could not be understood.
+    Raises ValueError when two checkers use one name or one code for different things: a report would be ambiguous.
     """
     kinds: dict[str, str] = {}
     promises: dict[str, str] = {}
@@ -37,9 +37,9 @@ def classes_of(found: Iterable[Checker]) -> dict[str, str]:
 
 
 def reasons_of(found: Iterable[Checker]) -> dict[str, Reason]:
-    """By its code, each reason for which a run can be unknown.
+    """Each reason for which a run can be unknown, by its code.
 
-    Raises ValueError when two mean different things by one code: a campaign could not name it.
+    Raises ValueError when two reasons have the same code: a campaign could not name them.
     """
     reasons: dict[str, Reason] = {}
     for reason in (*COMMON, *(each for checker in found for each in checker.reasons)):
@@ -54,4 +54,4 @@ REASONS: Final[Mapping[str, Reason]] = reasons_of(CHECKERS)
 STANDING_ALONE: Final = frozenset(
     kind.breaks.code for checker in CHECKERS for kind in checker.anomalies if kind.breaks.stands_alone
 )
-"""The classes whose breach is no consequence of another breach."""
+"""The classes of anomalies that are no consequence of another anomaly."""

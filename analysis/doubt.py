@@ -1,10 +1,10 @@
-"""Why a run is unknown: reasons with stable codes, as checkers declare them, and the sentences that carry them.
+"""Doubts: sentences that say why a run is unknown, each with a reason that has a stable code.
 
-Theory of operation. A doubt is a sentence, and everything that handles sentences (verdicts, reports, the gate) takes
-doubts as they are. A `Doubt` is such a sentence that also names its reason. A checker marks its sentences with
-`Reason.says`; a sentence that has no mark has the reason that its checker declares first. So each doubt of each verdict
-has a code, and a new sentence in a checker needs none of its own. The codes are what a campaign's cell names in
-`expect`; docs/anomalies.md is made from the declarations.
+Theory of operation. A doubt is a sentence. Everything that handles sentences (verdicts, reports, the gate) accepts
+doubts unchanged. A `Doubt` is a sentence that also carries its reason. A checker attaches a reason with `Reason.says`;
+a sentence without one gets the first reason that its checker declares. Therefore each doubt of each verdict has a code,
+and a new sentence in a checker needs no code of its own. A campaign's cell names these codes in `expect`;
+docs/anomalies.md is generated from the declarations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason for which a run is unknown: its code, and what was missing in a sentence."""
+    """A reason why a run is unknown: its code, and a sentence that says what was missing."""
 
     code: str
     meaning: str
@@ -31,7 +31,7 @@ class Reason:
 
 
 class Doubt(str):
-    """A sentence that speaks against believing a pass; `code`: of its reason."""
+    """A sentence that says why a pass cannot be believed; `code`: its reason's."""
 
     __slots__ = ("code",)
     code: str
@@ -46,7 +46,7 @@ class Doubt(str):
 
 
 def code_of(doubt: str, otherwise: Reason) -> str:
-    """The code of a doubt's reason; that of `otherwise` for a sentence without a mark."""
+    """The code of a doubt's reason, or the code of `otherwise` for a plain sentence."""
     return doubt.code if isinstance(doubt, Doubt) else otherwise.code
 
 
@@ -74,4 +74,4 @@ COMMON: Final = (
     ANALYSIS_NOT_FINISHED,
     UNDECIDED,
 )
-"""Reasons that belong to no checker, or to several."""
+"""Reasons that belong to no single checker."""

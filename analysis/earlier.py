@@ -1,9 +1,9 @@
-"""Which earlier dumps a run must have: what its journal says was dumped, and of whom.
+"""Decides which earlier dumps a run must have: the journal says which nodes were dumped before the heal.
 
-Before a run heals its cluster it dumps the files of each node that has power, in the worlds that reach them while the
-service runs, and its journal names those nodes. D7 compares such a dump with what was collected in the end, so a dump
-that is missing, that is another node's or that was emptied would let a changed prefix pass. What a fault may have
-destroyed on a node before (`history.damage`) is not demanded of its dump.
+Before a run heals its cluster it dumps the files of each node that has power, in the worlds that can read them while
+the service runs. The journal names those nodes. D7 compares such a dump with the files collected at the end. A missing
+or emptied dump, or one of another node, would hide a changed prefix, so it is a doubt. Data that a fault may have
+destroyed before the dump (`history.damage`) need not be in it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from history.journal import ASSIGNMENT, TOPIC_READY
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
 REACHING: Final = ("process", "namespaces", "simulation")
-"""The worlds that reach the files of a node that has power while its service runs."""
+"""The worlds that can read the files of a node that has power while its service runs."""
 LOST: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
-"""After which a node's files need not hold what it had."""
+"""Faults after which a node's files may lack what they held before."""
 SHORTENED: Final = frozenset({Damage.UNSYNCED})
-"""After which a log may end before the high watermark that its node had written down."""
+"""Faults after which a log may end before the high watermark that its node had written."""
 
 SLACK_S: Final = 1.0
-"""How much later than due a node may have written its high watermarks down."""
+"""How much later than its interval a node may write its high watermarks."""
 
 Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Demanded:
-    """What the journal says of the earlier dumps.
+    """The earlier dumps that the journal names.
 
-    `nodes`: those of which there must be one. `at`: when the first of them was begun, CLOCK_MONOTONIC ns; -1 where
-    none were.
-    `lost`: nodes of whose dumps nothing is demanded but that they are there; `shortened`: those whose logs may have
-    lost their ends. `doubts`: why that is not known, as sentences. `failed`: the run could not dump all of them.
-    `marked`: the nodes had written their high watermarks down by then.
+    `nodes`: nodes that must have a dump. `at`: when the first dump was started, CLOCK_MONOTONIC ns; -1 without dumps.
+    `lost`: nodes whose dumps must exist but may be incomplete; `shortened`: nodes whose logs may have lost their ends.
+    `doubts`: why this is not known, as sentences. `failed`: the run could not dump all nodes. `marked`: the nodes had
+    written their high watermarks by then.
     """
 
     nodes: tuple[str, ...] = ()
@@ -51,8 +50,8 @@ class Demanded:
 
 
 def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_interval_s: float = 0.0) -> Demanded:
-    """The earlier dumps that a journal names; `nodes`: those of the plan, `world`: the one that they were in.
-    `mark_interval_s`: how often a node writes its high watermarks down, at the latest."""
+    """The earlier dumps that a journal names. `nodes`: the nodes of the plan. `world`: where they ran.
+    `mark_interval_s`: the longest time between two writes of a node's high watermarks."""
     told = [line for line in journal if DUMPED in line]
     dumped = tuple(dict.fromkeys(node for line in told for node in line[DUMPED]))
     return Demanded(
@@ -70,11 +69,11 @@ def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str],
     if not any(line["event"] == "heal_all" for line in journal):
         return
     if len(told) != 1:
-        yield f"the journal says {len(told)} times, not once, of which nodes there is an earlier dump"
+        yield f"the journal says {len(told)} times, not once, which nodes have an earlier dump"
         return
     dumped = told[0][DUMPED]
     for node in sorted(set(dumped) - set(nodes)):
-        yield f"the journal has an earlier dump of {node}, which is no node of the plan"
+        yield f"the journal has an earlier dump of {node}, which is not in the plan"
     if world in REACHING and UNDUMPED not in told[0]:
         off = _without_power(journal, told[0]["t"])
         for node in nodes:
@@ -83,8 +82,8 @@ def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str],
 
 
 def _made_at(journal: Sequence[Line]) -> int:
-    """When the topic had been created, as far as the journal says: not before its assignment, and with a load that was
-    under way, not before the note that it is ready."""
+    """When the topic had been created, according to the journal: after its assignment, and with a load in progress,
+    after the note that it is ready."""
     return max((int(line["t"]) for line in journal if line["event"] == ASSIGNMENT or _says_ready(line)), default=0)
 
 
@@ -93,14 +92,14 @@ def _says_ready(line: Line) -> bool:
 
 
 def _begun_at(journal: Sequence[Line], told_at: int) -> int:
-    """When the dumps were begun. The load goes on while they are made, and the journal names them when all are there:
-    what was acknowledged in between need not be in them."""
+    """When the dumps were started. The load continues while they are made, and the journal names them when all are
+    complete. What was acknowledged in between need not be in them."""
     begun = (int(line["t"]) for line in journal if line["event"] == "phase" and line.get("name") == "heal")
     return max((at for at in begun if at <= told_at), default=told_at)
 
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:
-    """The nodes that may have been off: a fault that takes what is not synced had begun, and was not healed."""
+    """The nodes that may have been off: a fault that destroys unsynced data had started and was not healed."""
     open_faults: dict[str, Sequence[str]] = {}
     for line in journal:
         if line["t"] > at:

@@ -1,18 +1,18 @@
-"""Whether a run came to what its campaign's cell expects.
+"""Decides whether a run meets the expectation of its campaign's cell.
 
-Theory of operation. A cell expects a verdict. For *unknown* it names the reasons that it accepts: the run must have one
-of them and no other. For *fail* it names an anomaly, and what must hold besides, so that a second bug cannot hide
-behind the first one:
+Theory of operation. A cell expects a verdict. For *unknown* it names the accepted reasons: the run must have at least
+one of them and no other. For *fail* it names an anomaly, and what must hold in addition, so that the expected bug
+cannot hide a second one:
 
-- `before-faults`: what was acknowledged before the first fault is in the log in the end;
+- `before-faults`: what was acknowledged before the first fault is in the final log;
 - `no-other-anomaly`: no anomaly of another name;
 - `no-` and an anomaly's name: not this anomaly;
 - a class of docs/anomalies.md: no anomaly of this class.
 
-A cell tolerates no other anomaly whose promise stands alone (`Promise.stands_alone`), for that is no consequence of
-a loss, unless it names the anomaly in `may_show`, such as the exit of a broker that finds its metadata wrong. It
-tolerates all others: replicas, oracles and readers may show the same loss. Invariant: what must hold and was not
-judged does not hold. All is decided from what the verdict says.
+A cell does not tolerate another anomaly whose promise stands alone (`Promise.stands_alone`), because such an anomaly is
+no consequence of a loss. The cell can name it in `may_show`, such as the exit of a broker that finds its metadata
+wrong. Other anomalies are tolerated: replicas, oracles and readers may show the same loss. Invariant: a demand that was
+not checked does not hold. The decision uses nothing but the verdict.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ BEFORE_FAULTS: Final = "before-faults"
 NO_OTHER: Final = "no-other-anomaly"
 NO: Final = "no-"
 LOST_BEFORE_FAULTS: Final = "lost_before_faults"
-"""The statistic of a verdict from which `before-faults` is decided; see `analysis.losses_before_faults`."""
+"""The statistic that decides `before-faults`; see `analysis.losses_before_faults`."""
 DEMANDS: Final = (BEFORE_FAULTS, NO_OTHER, *(f"{NO}{name}" for name in CLASSES), *sorted(set(CLASSES.values())))
-"""What a cell can say that must hold."""
+"""The demands that a cell can state in `must_hold`, besides anomalies and their classes."""
 
 
 def contradicts(demand: str, anomaly: str | None) -> bool:
-    """Whether the anomaly that a cell expects breaks what it demands."""
+    """Whether the expected anomaly itself violates this demand."""
     return anomaly is not None and demand in (f"{NO}{anomaly}", CLASSES.get(anomaly))
 
 
 def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
-    """What the run did not come to, or did not keep, as sentences; empty where the expectation is met."""
+    """The parts of the expectation that the run did not meet, as sentences; empty if it is met."""
     if verdict.verdict != expected.verdict:
-        return (f"the verdict is {verdict.verdict}, and {expected} was expected",)
+        return (f"the verdict is {verdict.verdict}, but {expected} was expected",)
     if verdict.verdict == UNKNOWN:
         return tuple(_other_reasons(expected, verdict))
     if verdict.verdict != FAIL:
@@ -57,11 +57,11 @@ def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
 
 def _other_reasons(expected: Expectation, verdict: Verdict) -> Iterator[str]:
     if not expected.reasons:
-        yield "the run is unknown, and its expectation names no reason for that"
+        yield "the run is unknown, and its expectation names no accepted reason"
     elif not set(verdict.codes) & set(expected.reasons):
-        yield f"the run is unknown for none of the expected reasons, but for {', '.join(verdict.codes) or 'no reason'}"
+        yield f"the run has none of the expected reasons; its reasons are {', '.join(verdict.codes) or 'not named'}"
     elif others := [code for code in verdict.codes if code not in expected.reasons]:
-        yield f"the run is unknown for other reasons besides: {', '.join(others)}"
+        yield f"the run is also unknown for other reasons: {', '.join(others)}"
 
 
 def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
@@ -70,11 +70,11 @@ def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
     for name in sorted(names - set(expected.may_show)):
         klass = CLASSES[name]
         if klass in STANDING_ALONE and klass != CLASSES[expected.anomaly]:
-            yield f"{name} was found, which is no consequence of {expected.anomaly}"
+            yield f"{name} was found, which is not a consequence of {expected.anomaly}"
 
 
 def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[str]:
-    """Why what was demanded does not hold."""
+    """Why a demand does not hold, as sentences."""
     if demand == BEFORE_FAULTS:
         yield from _lost_before_faults(verdict)
         return
@@ -83,16 +83,16 @@ def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[st
     else:
         forbidden = {name for name, klass in CLASSES.items() if demand in (f"{NO}{name}", klass)}
     if not forbidden:
-        yield f"{demand} is not known, so whether it holds is not either"
+        yield f"{demand} is not a known demand, so it cannot be checked"
     found = sorted(forbidden & {anomaly.name for anomaly in verdict.anomalies})
     if found:
-        yield f"{demand} must hold, and {', '.join(found)} was found"
+        yield f"{demand} must hold, but {', '.join(found)} was found"
     elif open_checks := _undecided(forbidden, verdict):
-        yield f"{demand} must hold, and that is not known: {', '.join(open_checks)} could not decide"
+        yield f"{demand} must hold, but {', '.join(open_checks)} could not decide it"
 
 
 def _undecided(names: set[str], verdict: Verdict) -> list[str]:
-    """The checkers of this run that look for one of these anomalies and came to no decision."""
+    """The checkers of this run that look for one of these anomalies and could not decide."""
     said = {check.name: check.verdict for check in verdict.checks}
     looking = [checker.name for checker in CHECKERS if names & {kind.name for kind in checker.anomalies}]
     return [name for name in looking if said.get(name, NOT_APPLICABLE) not in (PASS, FAIL, NOT_APPLICABLE)]
@@ -103,6 +103,6 @@ def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
     lost = verdict.stats.get(LOST_BEFORE_FAULTS)
     is_read = said.get(PARTITION_LOGS.name) in (PASS, FAIL) and NOT_READ.code not in verdict.codes
     if not is_read or type(lost) is not int or CHECKER_CRASHED.code in verdict.codes:
-        yield f"{BEFORE_FAULTS} must hold, and that is not known: the log was not read whole in the end"
+        yield f"{BEFORE_FAULTS} must hold, but the final reads of the log are incomplete"
     elif lost:
-        yield f"{BEFORE_FAULTS} must hold, and {lost:,} records acknowledged before the first fault are not in the log"
+        yield f"{BEFORE_FAULTS} must hold, but {lost:,} records acknowledged before the first fault are not in the log"

@@ -1,8 +1,9 @@
-"""Whether the evidence of a fault shows what the fault itself said that it must: `must_show` in the journal.
+"""Checks the evidence of a fault against the conditions that the fault declared: `must_show` in the journal.
 
-Each entry names a fact by its `key` (dots lead into what is inside of it) in what is told `of` each target or of the
-whole fault. It must be there; `values`: be one of these; `unlike`: be none of these; `least`: be this or more, or be a
-mapping to such numbers and not empty; `differs_from`: differ from the fact of this other key, which must be there too.
+Each entry names a fact by its `key` (dots separate nested keys) in the evidence for each target or for the whole fault
+(`of`). The fact must be present. Further conditions: `values`: it is one of these; `unlike`: it is not one of these;
+`least`: it is at least this, or is a non-empty mapping to such numbers; `differs_from`: it differs from the fact of
+this other key, which must be present too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ABSENT = object()
 def contradictions(
     must_show: Sequence[Mapping[str, Any]], evidence: Mapping[str, Any], targets: Sequence[str]
 ) -> list[str]:
-    """What the evidence lacks, or says otherwise, each in words; none: it can be believed."""
+    """The conditions that the evidence does not meet, as sentences; empty: the evidence is sufficient."""
     if not evidence:
         return ["it is empty"]
     found: list[str] = []
@@ -44,11 +45,11 @@ def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], where: str) -> Ite
     if "unlike" in must and value in must["unlike"]:
         yield f"{where}{key} is {value!r}"
     if "least" in must and not _reaches(value, must["least"]):
-        yield f"{where}{key} is {value!r}, and {must['least']:g} is the least that shows something"
+        yield f"{where}{key} is {value!r}, at least {must['least']:g} is needed"
     if "differs_from" in must:
         other = _at(facts, must["differs_from"])
         if other is _ABSENT or other is None:
-            yield f"{where}{must['differs_from']} is missing, from which {key} must differ"
+            yield f"{where}{must['differs_from']} is missing, and {key} must differ from it"
         elif value == other:
             yield f"{where}{key} is {value!r}, as {must['differs_from']} is"
 

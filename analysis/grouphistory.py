@@ -1,8 +1,8 @@
-"""Holds what members of a consumer group say of it against what the same members recorded as clients.
+"""Compares what consumer group members recorded about their group with their records as clients.
 
-A member writes two records: its operations, as every client, and what concerns its group. A delivery is a read, a
-commit does not go beyond what its member was given, and both happen while the member holds the partition. What one of
-the records says alone proves nothing.
+A member writes two records: its operations, as every client does, and the events of its group. A delivery must be a
+read, a commit must not exceed what the member was given, and both must happen while the member holds the partition. A
+record that contradicts the other one proves nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from history.groups import Commit, Delivered, GroupRecords, HeldPartition
 from history.schemas import OK, READ
 
 Read = tuple[str, int, int, int, int]
-"""By whom, of which partition, the first and the last offset, and when it had returned."""
+"""Member, partition, first and last offset, and completion time."""
 
 
 def contradictions(
     groups: GroupRecords, operations: pa.Table, topic: str, members: frozenset[str], *, all_kept: bool
 ) -> Iterator[str]:
-    """What of the group's record the clients' operations do not bear out, as sentences. `members`: the clients that
-    read as members; `all_kept`: nothing removes records, so that offsets have no gaps."""
+    """The contradictions between the group's record and the clients' operations, as sentences. `members`: the clients
+    that read as members; `all_kept`: no setting removes records, so offsets have no gaps."""
     mine = operations.filter(pc.and_(pc.equal(operations["topic"].cast(pa.string()), topic), _ok(operations)))
     given, read = Counter(map(_as_read, groups.deliveries)), Counter(_reads_of(mine, members))
     yield from _more("the record of {0} has {1} deliveries that it did not read, such as {2}", given - read)
-    yield from _more("{0} read {1} times what its record of the group does not have, such as {2}", read - given)
+    yield from _more("{0} read {1} times what its record of the group lacks, such as {2}", read - given)
     yield from _not_held(groups)
     if all_kept:
         yield from _beyond_deliveries(groups.commits, groups.deliveries)
@@ -43,7 +43,7 @@ def _as_read(delivery: Delivered) -> Read:
 
 
 def _reads_of(operations: pa.Table, members: frozenset[str]) -> Iterator[Read]:
-    """The reads of members that showed records."""
+    """The reads of members that returned records."""
     client = operations["client"].cast(pa.string())
     named = pa.array(sorted(members), pa.string())
     is_read = pc.and_(pc.equal(operations["f"], READ), pc.is_in(client, value_set=named))
@@ -54,7 +54,7 @@ def _reads_of(operations: pa.Table, members: frozenset[str]) -> Iterator[Read]:
 
 
 def _more(sentence: str, which: Mapping[Read, int]) -> Iterator[str]:
-    """For each member, how many of these there are, and the first."""
+    """For each member the number of such deliveries, and the first one."""
     for member in sorted({read[0] for read in which}):
         mine = sorted(read for read in which if read[0] == member)
         _, partition, first, last, _ = mine[0]
@@ -63,7 +63,7 @@ def _more(sentence: str, which: Mapping[Read, int]) -> Iterator[str]:
 
 
 def _not_held(groups: GroupRecords) -> Iterator[str]:
-    """Deliveries and commits of partitions that their member did not hold then."""
+    """Deliveries and commits of partitions that their member did not hold at that time."""
     held: dict[tuple[str, int], list[HeldPartition]] = {}
     for each in groups.held:
         held.setdefault((each.member, each.partition), []).append(each)
@@ -79,7 +79,7 @@ def _not_held(groups: GroupRecords) -> Iterator[str]:
 
 
 def _beyond_deliveries(commits: Sequence[Commit], deliveries: Sequence[Delivered]) -> Iterator[str]:
-    """Commits of offsets up to which their own member had not been given records."""
+    """Commits of offsets beyond the records that their member had been given."""
     given: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for each in deliveries:
         given.setdefault((each.member, each.partition), []).append((each.at, each.last + 1))
@@ -87,5 +87,5 @@ def _beyond_deliveries(commits: Sequence[Commit], deliveries: Sequence[Delivered
         ends = [end for at, end in given.get((commit.member, commit.partition), ()) if at <= commit.inv]
         if commit.offset > max(ends, default=0):
             where = f"offset {commit.offset} of partition {commit.partition}"
-            yield f"{commit.member} committed {where}, and had been given records up to {max(ends, default=0)}"
+            yield f"{commit.member} committed {where}, but had been given records up to {max(ends, default=0)} only"
             return

@@ -1,7 +1,7 @@
-"""Whether what a run's journal tells came when a run does it, and what clients did came while they lived.
+"""Checks the order of journal events, and that operations fall within their client's lifetime.
 
-Each thing has its phases, its order and its number; the final reads come after the last heal, or they show nothing of
-it. A record that tells otherwise is not of a run that went as planned, whatever each of its lines says.
+Each event has its phases, its order and its count. The final reads must come after the last heal; otherwise they do not
+show the healed state. A record in another order is not of a run that went as planned.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _WHEN: Final[Mapping[str, tuple[str, ...]]] = {
     RUNNING: ("collect",),
     STOPPED: ("collect",),
 }
-"""The phases in which a run that comes to its end does what its journal tells: of nodes by what is told, of all else by
-the event. Faults meet the load, whoever is stopped was running, and what is healed stays so."""
+"""The phases in which a complete run records each event; node events by their kind, others by name. Faults fall into
+the load, a stopped process was running before, and a heal is final."""
 _ONCE: Final = (ASSIGNMENT, "heal_all", STARTED, RUNNING, STOPPED)
 _BEFORE: Final = (
     ("fault_injected", "fault_healed"),
@@ -42,14 +42,14 @@ _BEFORE: Final = (
     (RUNNING, STOPPED),
     (CLIENT, CLIENT_ENDED),
 )
-"""What may not stand behind what: the first behind the second."""
+"""Pairs of events: the first must not follow the second."""
 LAG_S: Final = 5.0
-"""By how much longer the way back to service may have taken by the journal's times than by what it says of it, for the
-machine may be busy between the two."""
+"""The allowed difference between the recovery time by the journal's timestamps and the recovery time that it states:
+the machine may be busy between the two."""
 
 
 def out_of_order(journal: Sequence[Line]) -> Iterator[str]:
-    """What of a journal came at another time than a run does it, each in a sentence. It has all phases, in order."""
+    """The journal's events that are out of order, each in a sentence. The journal must have all phases, in order."""
     phase = ""
     seen: Counter[tuple[str, str]] = Counter()
     for line in journal:
@@ -75,19 +75,19 @@ def _what(line: Line) -> str:
 
 
 def _who(line: Line) -> str:
-    """Of what a line tells: a node, a fault, a client; empty where it is of the run."""
+    """The node, fault or client that a line is about; empty for the run itself."""
     return str(line.get("node") or line.get("id") or line.get("client") or "")
 
 
 def _steps(journal: Sequence[Line]) -> Iterator[str]:
-    """A script's steps were done one after the other."""
+    """Checks that a script's steps were done in sequence."""
     done = [line["step"] for line in journal if line["event"] == "step_done"]
     if done != list(range(1, len(done) + 1)):
         yield f"the steps of the script were not done in their order: {', '.join(map(str, done))}"
 
 
 def _recovery(journal: Sequence[Line]) -> Iterator[str]:
-    """The cluster's way back began with its phase, and ended when the journal says so, once."""
+    """Checks that the cluster's recovery started with its phase, and ended once, when the journal says so."""
     told = [line for line in journal if line["event"] in (CONVERGED, NOT_CONVERGED)]
     if len(told) > 1:
         yield f"the journal says {len(told)} times whether the cluster had recovered"
@@ -99,33 +99,33 @@ def _recovery(journal: Sequence[Line]) -> Iterator[str]:
 
 
 def out_of_life(run: CheckedRun) -> Iterator[str]:
-    """Operations that cannot have been when their client lived, and reads that are called final and had ended before
-    the final reads began. Of a clock that is not the run's own, intervals are as wide as it may be wrong."""
+    """Operations outside of their client's lifetime, and final reads that ended before the phase of final reads
+    started. Times of a clock that is not the run's own are intervals, as wide as that clock may be wrong."""
     began = began_at(run.history.journal, "final")
     lives = lives_of(run.history.journal)
     for table in (run.history.operations, run.history.registers):
         if not table.num_rows:
             continue
         for client, count in _strangers(table, lives):
-            yield f"{count} operations of client {client} were before it began or after it had ended, by their times"
+            yield f"{count} operations of client {client} were before it started or after it had ended, by their times"
         if began is not None and (early := _early(table, began)):
-            yield f"{early} operations of the final reads were over before these began, by their times"
+            yield f"{early} operations of the final reads ended before the final reads started, by their times"
 
 
 def began_at(journal: Sequence[Line], phase: str) -> int | None:
-    """When a phase began, None where the journal does not have it."""
+    """When a phase started; None if the journal does not have it."""
     return next((line["t"] for line in journal if line["event"] == "phase" and line["name"] == phase), None)
 
 
 def lives_of(journal: Sequence[Line]) -> dict[str, tuple[int, int]]:
-    """From when until when each client was there, of those of which the journal says both."""
+    """Start and end of each client for which the journal has both."""
     began = {line["client"]: line["t"] for line in journal if line["event"] == CLIENT}
     ended = {line["client"]: line["t"] for line in journal if line["event"] == CLIENT_ENDED}
     return {client: (began[client], ended[client]) for client in began.keys() & ended.keys()}
 
 
 def _strangers(table: pa.Table, lives: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int]]:
-    """How many operations of each client were wholly outside of its life."""
+    """For each client the number of its operations that are entirely outside of its lifetime."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,6 +1,6 @@
-"""A campaign as `junit.xml`, for the build servers that gate a release on it.
+"""Writes a campaign as `junit.xml`, for build servers that gate a release on it.
 
-In the form that the common schemas of JUnit share: all attributes that one of them needs, children in their order.
+The form satisfies all common JUnit schemas: every attribute that one of them needs, children in their order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAGS: Final = {PASS: "", UNKNOWN: "error"}  # anything else is a failure
 
 @dataclass(frozen=True)
 class _Case:
-    """`tag`: failure, error, or empty for what is as it should be. `text`: in full, for people."""
+    """`tag`: failure, error, or empty for a success. `text`: the whole reason, for people."""
 
     classname: str
     name: str
@@ -36,9 +36,9 @@ class _Case:
 
 
 def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
-    """One test case for each planned run, whether it was made or not, each demand of the policy, and each thing that is
-    not known of the plan: what was not met is a failure, what could not be judged an error. So the suite is without
-    either when the gate lets the change through. `summary` is what summary.json holds."""
+    """Write one test case for each planned run (executed or not), each demand of the policy, and each unknown of the
+    plan. An unmet expectation is a failure; what could not be decided is an error. The suite has neither exactly when
+    the gate passes. `summary`: the content of summary.json."""
     cases = list(_cases(summary))
     tags = [case.tag for case in cases]
     suite = ElementTree.Element(
@@ -69,7 +69,7 @@ def _cases(summary: Mapping[str, Any]) -> Iterator[_Case]:
     for run in summary["runs"]:
         text = "\n".join(run["reasons"])
         is_excused = run["run"] in excused
-        # An excused failure speaks for nothing that is missing besides it.
+        # An excused failure does not excuse other missing results.
         judged = UNKNOWN if is_excused and besides(run["reasons"]) else run["verdict"]
         is_fine = run["met"] or (is_excused and judged != UNKNOWN)
         yield _Case(
@@ -99,7 +99,7 @@ def _add(suite: ElementTree.Element, case: _Case) -> None:
 
 
 def _began(summary: Mapping[str, Any]) -> str:
-    """When the first run did, in UTC and without its zone, as the schema wants it."""
+    """When the first run started, in UTC and without a zone, as the schema requires."""
     for started in sorted(run.get("started", "") for run in summary["runs"]):
         try:
             return datetime.fromisoformat(started).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,9 +1,9 @@
-"""What a run put at stake: acknowledged changes that the system promises to keep, and queries answered under load.
+"""Counts a run's load: acknowledged changes that the system promises to keep, and queries answered under load.
 
-Invariant: only a change whose loss a checker would call an anomaly counts. Of a log these are the appends that all
-in-sync replicas acknowledged (acks = -1, as every system records that promises to keep what it acknowledges); of
-registers all acknowledged writes. Appends that asked for less are *weak*: they are counted apart. So are the commits of
-consumer groups, which `checkers/consumer_groups.py` demands of each partition.
+Invariant: a change counts only if a checker would report its loss as an anomaly. For logs these are the appends that
+all in-sync replicas acknowledged (acks = -1; every system that promises to keep what it acknowledges records this); for
+registers all acknowledged writes. Appends with a lower acks are *weak* and counted separately. Commits of consumer
+groups are counted separately too; `checkers/consumer_groups.py` demands some for each partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AFTER_LOAD = "quiesce"
 @dataclass(frozen=True)
 class MeasuredLoad:
     """`changes`, `weak`: acknowledged changes that the system promises to keep, and acknowledged weak appends, in the
-    whole run; `changes_under_load`, `weak_under_load`, `queries_under_load`: invoked until the load ended.
+    whole run. `changes_under_load`, `weak_under_load`, `queries_under_load`: those invoked before the load ended.
     """
 
     changes: int
@@ -45,11 +45,11 @@ class MeasuredLoad:
 
 
 def _weak_words(count: int) -> str:
-    return f"; {count:,} more asked for less than acks = -1, which no rule protects" if count else ""
+    return f"; {count:,} more had a lower acks than -1, which no rule protects" if count else ""
 
 
 def load_of(history: History) -> MeasuredLoad:
-    """Count a history. Reads of logs are no queries here: they come in bulk, and do not bound a log from above."""
+    """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     operations, registers = history.operations, history.registers
     log_load, register_load = _under_load(history, operations), _under_load(history, registers)
     kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(log_load), (APPEND,))
@@ -63,8 +63,8 @@ def load_of(history: History) -> MeasuredLoad:
 
 
 def goes_on(history: History, moment: int) -> bool:
-    """Whether an operation that is at stake was under way under load at a moment, or was invoked later. An operation
-    that never returned was; a weak append is not at stake."""
+    """Whether an operation that counts was in progress at `moment`, or was invoked later, under load. An operation that
+    never returned counts as in progress; a weak append does not count."""
     for table in (_kept(history.operations), history.registers):
         load = _under_load(history, table)
         ends = pc.fill_null(load["ret"], INF)
@@ -74,7 +74,7 @@ def goes_on(history: History, moment: int) -> bool:
 
 
 def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str, Any]:
-    """What a verdict's statistics say of planned and achieved load; shares are None where nothing was planned."""
+    """The statistics of a verdict about planned and achieved load; shares are None if nothing was planned."""
     planned = description.planned_changes
     return {
         "acknowledged": load.changes,
@@ -87,15 +87,15 @@ def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str
 
 
 def _under_load(history: History, table: pa.Table) -> pa.Table:
-    """The operations of the main phase that were invoked before the load had ended: what probes write afterwards shows
-    that the cluster has recovered, and belongs to that phase as well."""
+    """The operations of the main phase that were invoked before the load ended. Later writes of probes show that the
+    cluster has recovered; they have the same phase but are not load."""
     ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
     in_time = pc.less(table["inv"], min(ended, default=INF))
     return table.filter(pc.and_(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN), in_time))
 
 
 def _kept(operations: pa.Table) -> pa.Table:
-    """The operations on logs but for weak appends."""
+    """The operations on logs without weak appends."""
     return operations.filter(pc.or_(pc.not_equal(operations["f"], APPEND), pc.equal(operations["acks"], ACKS_ALL)))
 
 

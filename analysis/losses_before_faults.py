@@ -1,7 +1,7 @@
-"""How many records were lost though no fault had come yet when they were acknowledged.
+"""Counts the lost records that were acknowledged before the first fault.
 
-A run whose verdict is *fail* by an expected loss is asked this (`analysis.expectation`): what a fault under test may
-destroy was acknowledged under it, and what was acknowledged before it must survive.
+A run that fails by an expected loss is checked with it (`analysis.expectation`). The fault under test may destroy what
+was acknowledged under it; what was acknowledged before it must survive.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
 
 
 def lost_before_faults(history: History) -> int:
-    """Records that all in-sync replicas had acknowledged before the first fault was begun, and that no final read
-    shows in their partition. Without a fault: records acknowledged at any time. Final reads that are not complete make
-    the number too large; a value at another offset than acknowledged is not lost."""
+    """Records that all in-sync replicas acknowledged before the first fault started and that no final read returns in
+    their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
+    value at another offset than acknowledged is not lost."""
     first = min((each["invoked"] for each in history.faults.to_pylist() if each["invoked"] is not None), default=INF)
     operations = history.operations
     answered = operations.filter(pc.equal(operations["type"], OK))

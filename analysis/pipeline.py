@@ -1,7 +1,7 @@
 """From a run's directory to its verdict: tables, checks, statistics, certificate, plots.
 
-Each stage writes into the run's directory and reads only what earlier ones left, so `analyze` can be repeated on any
-stored run, also one that was interrupted. A checker that crashes makes the run unknown, never pass.
+Each stage writes into the run's directory and reads only what earlier stages wrote. So `analyze` can be repeated on any
+stored run, interrupted runs included. A checker that crashes makes the run unknown, never pass.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ENGINES: Final = ("spark", "in-process")
 
 @dataclass
 class RunFindings:
-    """What the checkers have said so far."""
+    """The results of the checkers so far."""
 
     checks: list[Check] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -55,7 +55,7 @@ class RunFindings:
     codes: set[str] = field(default_factory=set)
 
     def run(self, name: str, checker: Callable[[CheckedRun], Outcome], run: CheckedRun, otherwise: Reason) -> Outcome:
-        """Run one checker: its verdict and detail become a check; an exception makes it unknown. `otherwise`: the
+        """Run one checker. Its verdict and detail become a check; an exception makes it unknown. `otherwise`: the
         reason of doubts that name none."""
         began = time.monotonic()
         try:
@@ -76,21 +76,21 @@ class RunFindings:
 def analyze(
     run_dir: Path, *, session: SparkHandle | None = None, engine: str = "spark", pictures: bool = True
 ) -> Verdict:
-    """Judge a run and write `tables/`, `certificate/`, `plots/` and `verdict.json` into its directory.
+    """Analyze a run and write `tables/`, `certificate/`, `plots/` and `verdict.json` into its directory.
 
-    `engine="in-process"` needs no session and gives the identical verdict; without `pictures` nothing is drawn.
-    From the first moment on the verdict is unknown, and stays so should the analysis be killed: an older one is never
-    left. Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its
-    record is, `ValueError` for an unknown engine.
+    `engine="in-process"` needs no session and gives the identical verdict. Without `pictures` no plots are made. The
+    stored verdict is unknown from the start, and stays so if the analysis is killed: an older verdict never remains.
+    Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its history
+    is damaged, `ValueError` for an unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
     begin(run_dir)
-    evidence = seal.digest(run_dir)  # first: what changes while it is being judged makes the verdict stale
+    evidence = seal.digest(run_dir)  # first: a file that changes during the analysis makes the verdict stale
     description = describe(run_dir)
     history = read_run(run_dir)
     if engine == "spark" and session is None:
-        remove(run_dir / "spark")  # what is there is of an analysis that was ended, or was put there
+        remove(run_dir / "spark")  # left by an interrupted analysis
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
             return _judge(run_dir, description, history, evidence, session, pictures)
@@ -148,22 +148,22 @@ def _judge(
     why = unmet(description.expected, judged)
     judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
-    if pictures:  # last: one that cannot be drawn takes nothing back of what was proven
-        from analysis.plots.render import draw  # matplotlib takes half a second, and most runs are not drawn
+    if pictures:  # last: a plot that fails cannot change the verdict
+        from analysis.plots.render import draw  # matplotlib takes 0.5 s to load, and most runs are not plotted
 
         draw(run_dir, view, judged)
     return judged
 
 
 def _losses(run: CheckedRun) -> dict[str, int]:
-    """What a log lost of that which no fault can have destroyed; nothing of a log that may forget lawfully."""
+    """Lost records that were acknowledged before the first fault; empty for a log that may remove records."""
     if run.description.judge != "log" or run.forgetting:
         return {}
     return {LOST_BEFORE_FAULTS: lost_before_faults(run.history)}
 
 
 def _check(run: CheckedRun, findings: RunFindings) -> None:
-    """Run the checkers that apply, in the registry's order; where none finds anything, have passes proven."""
+    """Run the checkers that apply, in the registry's order. If none finds anything, certify the passes."""
     checkers = [checker for checker in CHECKERS if checker.applies(run)]
     if all(checker.judge is None for checker in checkers):
         findings.doubts.append(f"no checker judges what clients did: the workload asks for {run.description.judge!r}")

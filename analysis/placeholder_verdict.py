@@ -1,4 +1,4 @@
-"""The verdict of a run whose analysis has not come to its end: unknown, with the reason."""
+"""Writes the verdict of a run whose analysis has not finished: unknown, with the reason."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ NOT_FINISHED: Final = "the analysis has not finished"
 
 
 def begin(run_dir: Path) -> None:
-    """Put *unknown* in the place of whatever was said of the run before. Raises `RunDirectoryError` when it is no run.
+    """Replace any stored verdict by *unknown*. Raises `RunDirectoryError` when `run_dir` is no run.
 
-    When even that cannot be written, such as on a full disk, the older verdict is gone all the same."""
+    If even that cannot be written, such as on a full disk, the older verdict is removed all the same."""
     if not (run_dir / "run.toml").exists():
-        if (run_dir / "history").is_dir():  # it was one
+        if (run_dir / "history").is_dir():  # it was a run
             remove(run_dir / VERDICT_FILE)
-        raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>")
+        raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>")
     again = command("analyze", str(run_dir))
     for name in (VERDICT_FILE, "verdict.tmp"):
-        if (run_dir / name).is_dir():  # no file can take its place
+        if (run_dir / name).is_dir():  # a file cannot replace it
             remove(run_dir / name)
-    for name in ("tables", "certificate"):  # made anew, whatever is there
+    for name in ("tables", "certificate"):  # written again by this analysis
         remove(run_dir / name)
     if not (run_dir / "plots").is_dir():
         remove(run_dir / "plots")
     try:
-        undecided(run_dir, f"{NOT_FINISHED}: it is under way, or was ended before; judge again with: {again}")
+        undecided(run_dir, f"{NOT_FINISHED}: it is running, or was interrupted; analyze again with: {again}")
     except OSError:
         remove(run_dir / VERDICT_FILE)
         raise
-    remove(run_dir / "report.html")  # of the older verdict
+    remove(run_dir / "report.html")  # it shows the older verdict
 
 
 def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) -> Verdict:
-    """Write and return a verdict that says only why there is none. `kind`: which of docs/anomalies.md it is."""
+    """Write and return an unknown verdict with this reason. `kind`: the reason in docs/anomalies.md."""
     said = _said(run_dir)
     verdict = Verdict(
         run=run_dir.name,
@@ -69,7 +69,7 @@ def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) 
 
 
 def _said(run_dir: Path) -> dict[str, Any]:
-    """What run.toml says, nothing where it is damaged."""
+    """The content of run.toml; empty if it is damaged."""
     try:
         return tomllib.loads(read_text(run_dir / "run.toml"))
     except (OSError, ValueError, RecursionError):

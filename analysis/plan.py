@@ -1,4 +1,4 @@
-"""What a run was to be: the parts of its plan for each of which its record must hold evidence."""
+"""The plan of a run: nodes, replicas, clients and phases. Its record must hold evidence of each."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from history.reader import History
 
 Replicas = Mapping[tuple[str, int], tuple[str, ...]]
 
-_UNSETTLED: Final = "the journal does not say where the partitions' replicas were put"
+_UNSETTLED: Final = "the journal does not say which nodes hold the partitions' replicas"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`nodes`: by name, in the order of their numbers. `replicas`: of each (topic, partition) the nodes that have one,
-    the preferred leader first. `clients`: those of every run of this plan; scripts start more. `phases`: in order.
+    """`nodes`: names, in the order of their numbers. `replicas`: for each (topic, partition) its nodes, the preferred
+    leader first. `clients`: the clients that every run of this plan starts; scripts start more. `phases`: in order.
 
-    `doubts`: why the plan is not known in full, as sentences; a run whose plan is not known proves nothing.
+    `doubts`: why the plan is not fully known, as sentences; such a run proves nothing.
     """
 
     nodes: tuple[str, ...]
@@ -31,7 +31,7 @@ class Plan:
 
 
 def plan_of(description: RunDescription, history: History) -> Plan:
-    """The plan of a run: run.toml's, with the replicas' places from the journal where only the run settled them."""
+    """The plan of a run from run.toml; replica placement comes from the journal if only the run decided it."""
     replicas, doubts = _replicas(description, history)
     return Plan(
         nodes=description.node_names,
@@ -48,7 +48,7 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
         return {}, []
     doubts = [_UNSETTLED] if settled is None else []
     if planned is not None and settled is not None and planned != settled:
-        doubts.append("the journal says that the partitions' replicas were put elsewhere than run.toml names")
+        doubts.append("the journal's placement of the partitions' replicas differs from run.toml's")
     rows = settled if planned is None else planned
     if rows is None:
         return {}, doubts
@@ -57,7 +57,7 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
     names = dict(enumerate(description.node_names, 1))
     unknown = sorted({str(number) for ids in rows for number in ids if number not in names})
     if unknown:
-        doubts.append(f"replicas are on nodes that the plan does not know: {', '.join(unknown)}")
+        doubts.append(f"replicas are on nodes that are not in the plan: {', '.join(unknown)}")
     placed = {
         (description.topic, partition): tuple(names[number] for number in ids if number in names)
         for partition, ids in enumerate(rows)

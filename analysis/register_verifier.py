@@ -1,8 +1,8 @@
-"""Confirms a certificate of registers: its order explains the recorded history. Shares no code with the checker.
+"""Verifies a certificate of registers: its order explains the recorded history. Shares no code with the checker.
 
-An order explains a history if, per key, each entry is an operation of that key, at most once, at a moment within its
-interval, the moments never go back, each is legal where it stands - starting from an absent key - and nothing that
-happened, nor any mismatch that was told, is left out. What was refused must not be in it.
+An order explains a history under these conditions. For each key, each entry is an operation of that key, at most once,
+at a moment within its interval. Moments never decrease. Each entry is legal in its place, starting from an absent key.
+Every operation that happened, and every reported mismatch, is in the order. A refused operation is not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def verify_registers(directory: Path | str, registers: pa.Table) -> str:
     for entry in entries.to_pylist():
         key, at = entry["key"], entry["at"]
         row = left.pop(entry["id"], None)
-        _demand(row is not None and row["key"] == key, f"{key}: operation {entry['id']} is not there, or twice")
+        _demand(row is not None and row["key"] == key, f"{key}: operation {entry['id']} is missing, or there twice")
         before, held = states.get(key, (-1, None))
         _demand(before <= at, f"{key}: its moments go back at operation {entry['id']}")
         states[key] = at, _state_after(held, row or {}, at)
@@ -45,7 +45,7 @@ def verify_registers(directory: Path | str, registers: pa.Table) -> str:
 
 
 def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
-    """The claim and the entries, in a form in which nothing can hide."""
+    """The claim and the entries, in a strict form that leaves no room for hidden content."""
     data = directory / "registers.parquet"
     try:
         claim = strict_json.decode(read_bytes(directory / "registers.json"))
@@ -67,7 +67,7 @@ def _must_be_there(row: dict[str, Any]) -> bool:
 
 
 def _state_after(held: int | None, row: dict[str, Any], at: int) -> int | None:
-    """What the key holds once the operation took effect at that moment."""
+    """The value of the key after the operation took effect at that moment."""
     where = f"{row['key']}: operation {row['id']}"
     _demand(row["inv"] <= at <= row["ret"], f"{where} takes effect outside its interval")
     _demand(row["type"] != FAIL or _must_be_there(row), f"{where} was refused, yet takes effect")

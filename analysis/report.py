@@ -1,4 +1,4 @@
-"""The pages that people read: one per run and one per campaign, self-contained, with the verdict first."""
+"""Renders the HTML reports of runs, campaigns and explorations: self-contained, with the verdict first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from history.schemas import INF
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
-# The columns of a witness that come first, in their order, and those that are only in verdict.json.
+# The columns of a witness that come first, in this order, and the columns that only verdict.json shows.
 WITNESS_COLUMNS = (
     "node", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset", "records", "epoch", "source",
     "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
@@ -34,7 +34,7 @@ UNSHOWN_COLUMNS = frozenset({"topic", "partition", "process", "acks", "record_co
 
 @dataclass(frozen=True)
 class AnomalyCard:
-    """An anomaly as it is shown: its picture (a data URL or empty) and the rows of its witness."""
+    """An anomaly as the report shows it: its plot (a data URL or empty) and the rows of its witness."""
 
     anomaly: Anomaly
     image: str
@@ -43,8 +43,8 @@ class AnomalyCard:
 
 
 def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
-    """Write `report.html` beside the `verdict.json` and `plots/` of a run; its path. `standing`: what is known of a
-    verdict that was not made just now."""
+    """Write `report.html` next to the `verdict.json` and `plots/` of a run; returns its path. `standing`: what is known
+    about a stored verdict."""
     stored = Verdict.read(run_dir / "verdict.json")
     verdict = stored if standing is None else standing.believed(stored)
     pictures = [path for path in sorted((run_dir / "plots").glob("*.png")) if path.is_file()]
@@ -76,7 +76,7 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
 
 
 def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
-    """Write `report.html` of a campaign from its summary (as summary.json has it); its path."""
+    """Write `report.html` of a campaign from its summary (the content of summary.json); returns its path."""
     page = (
         _environment()
         .get_template("campaign.html")
@@ -86,14 +86,14 @@ def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
 
 
 def render_exploration(directory: Path, told: Mapping[str, Any], picture: bytes) -> Path:
-    """Write `report.html` of an exploration into its directory; its path. `picture`: how many states it saw, as PNG."""
+    """Write `report.html` of an exploration into its directory; returns its path. `picture`: its coverage plot, PNG."""
     image = "data:image/png;base64," + base64.b64encode(picture).decode()
     page = _environment().get_template("exploration.html").render(e=told, css=_css(), image=image)
     return _write(directory / "report.html", page)
 
 
 def worth_of_run(verdict: Verdict) -> str:
-    """What the evidence of one run is worth, in a sentence."""
+    """What the evidence of one run shows, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
     confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
     seen = f"{acknowledged:,} acknowledged writes under {confirmed} confirmed faults"
@@ -101,33 +101,33 @@ def worth_of_run(verdict: Verdict) -> str:
         return f"{seen}: no violation in this schedule. One seed is one sample: run more seeds to say more."
     if verdict.verdict == "fail":
         return f"{seen}: the contradiction below is a proof, whatever else happened in this run."
-    return f"{seen}: not enough to judge; the reasons say what was missing."
+    return f"{seen}: not enough for a verdict; the reasons say what was missing."
 
 
 def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
     """The rule of three over the runs that were expected to pass: an upper bound of the failure rate at 95 %."""
     candidates = [run for run in runs if run["expected"].startswith("pass") and run["verdict"] != "unknown"]
     if not candidates:
-        return "No run that was expected to pass could be judged."
+        return "No run that was expected to pass could be decided."
     judged = len(set(map(sample_of, candidates)))
     failed = len({sample_of(run) for run in candidates if run["verdict"] == "fail"})
-    seen = f"{failed} violations in {judged} judged runs that were expected to pass"
+    seen = f"{failed} violations in {judged} decided runs that were expected to pass"
     again = len(candidates) - judged
-    seen += f", without {again} that made a simulated seed once more" if again else ""
+    seen += f", without {again} that repeated a simulated seed" if again else ""
     if failed:
         return f"{seen}."
     bound = 1 - math.pow(0.05, 1 / judged)
     return f"{seen}: failure rate below {bound:.1%} at 95 %."
 
 
-def data_url(picture: Path) -> str:
-    """A picture as a `data:` URL, so that the page needs no other file."""
-    return "data:image/png;base64," + base64.b64encode(read_bytes(picture)).decode()
+def data_url(plot: Path) -> str:
+    """A plot as a `data:` URL, so that the page needs no other file."""
+    return "data:image/png;base64," + base64.b64encode(read_bytes(plot)).decode()
 
 
 @cache
 def _environment() -> Environment:
-    """One for all pages of a process: compiling the templates takes as long as to judge a small run."""
+    """One for all pages of a process: compiling the templates takes as long as analyzing a small run."""
     return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
@@ -143,7 +143,7 @@ def _write(path: Path, page: str) -> Path:
 def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = (
         ("acknowledged", "acknowledged writes"),
-        ("acknowledged_weak", "acknowledged by less than all in sync, which no rule protects"),
+        ("acknowledged_weak", "acknowledged by less than all in-sync replicas, which no rule protects"),
         ("failed", "failed"),
         ("indeterminate", "indeterminate"),
         ("records_read", "records read"),
@@ -194,7 +194,7 @@ def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], origin: int) 
 
 
 def _cell(column: str, value: Any, origin: int) -> str:
-    """A field of a witness for people: values by their producer's count, times in seconds since the start."""
+    """A witness's field for people: values by their producer's count, times in seconds since the start."""
     if value in ("", None, -1):
         return ""
     if column == "value":

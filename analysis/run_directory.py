@@ -1,4 +1,4 @@
-"""A run's directory as the analysis reads it: what was planned, what the nodes left behind."""
+"""Reads a run's directory: its description (`run.toml`) and the nodes' protocol events."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from history.topic_folders import is_topic
 from history.values import RECORD_FORMS
 
 LEAST_SHARE: Final = 0.5
-"""Of the planned changes, that must be acknowledged under load where the campaign does not say how many."""
+"""The share of planned changes that must be acknowledged under load if the campaign does not state one."""
 SHARE_DIGITS: Final = 3
-"""Digits behind the point of the achieved share in a verdict's statistics."""
+"""Decimal places of the achieved share in a verdict's statistics."""
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
 """How strictly queries bound a log's length from above, the strictest first."""
 
 
 class RunDirectoryError(Exception):
-    """A directory that is no run, or whose description cannot be read; the message names the file and the remedy."""
+    """A directory that is not a run, or whose description cannot be read; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What must have happened for a pass to mean something.
+    """What must have happened for a pass to be meaningful.
 
-    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`.
-    `min_ok`: acknowledged changes that the system promises to keep, see `analysis.load`. `min_queries`: answered
-    queries under load (of logs' ends, or reads of registers). `min_share`: of the planned changes, that must be
-    acknowledged under load; less than `LEAST_SHARE` is what a campaign says that throttles its load on purpose.
-    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: within which the cluster must be
-    whole after the heal, where a bound is stated. `progress_s`: within which what no fault touches goes on while faults
-    last; None: what the settings allow.
+    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`: acknowledged
+    changes that the system promises to keep, see `analysis.load`. `min_queries`: answered queries under load (of logs'
+    ends, or reads of registers). `min_share`: the share of planned changes that must be acknowledged under load; a
+    campaign that throttles its load on purpose states less than `LEAST_SHARE`. `required_faults`: kinds that must have
+    been confirmed at least once. `converge_s`: the bound for the cluster's recovery after the heal, if one is stated.
+    `progress_s`: the bound within which partitions that no fault affects make progress during faults; None: the
+    settings decide.
     """
 
     upper_bound: str = "strict"
@@ -51,23 +51,21 @@ class Requirements:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What `run.toml` says of one cell of the matrix.
+    """What `run.toml` says about the run: one cell with one seed.
 
-    `run`: the name of the run's directory; `id`: what it was when the run was made.
-    `kind`: the workload's, empty if that is not known. `judge`: what the clients' operations are on, and so which
-    checker judges them. `time_scale`: how much slower than others the world was, by which every bound on time is
-    stretched. `replica_format`: of the nodes' files, a name in `replicafiles.formats` or `none`. `records`: what
-    records are made of, one of `history.RECORD_FORMS`, empty if that is not known; `record_bytes`: the size of each, 0
-    if they have none.
-    `settings`: those that services have, a table for each role, and for each node that has settings of its own.
-    `node_names`: in the order of their numbers, which count
-    from 1; `roles`: by node name. `topic`: empty where the data lies in none. `partitions`: how many it has. `keys`:
-    how many registers are worked, 0 where there are none. `assignment`: each partition's replicas by node number, the
-    preferred leader first; None when that was settled only when the topic was created (the journal has it then), or
-    when there are no partitions. `clients`: those that take part in every run of the plan. `planned_changes`,
-    `planned_queries`: what its load comes to when nothing slows it down. `planned_faults`: the kinds of a random
-    schedule, each of which comes; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as
-    sentences; a run with defects proves nothing.
+    `run`: the name of the run's directory; `id`: its name when the run was made. `kind`: the workload's, empty if
+    unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
+    others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
+    `replicafiles.formats` or `none`. `records`: the form of records, one of `history.RECORD_FORMS`, empty if unknown;
+    `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, and one
+    for each node with settings of its own. `node_names`: in the order of their numbers, which start at 1; `roles`: by
+    node name. `topic`: empty if the data is in no topic. `partitions`: the topic's number of partitions. `keys`: the
+    number of registers, 0 without registers. `assignment`: each partition's replicas by node number, the preferred
+    leader first; None if it was decided only when the topic was created (then the journal has it), or without
+    partitions. `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of
+    operations that the load issues at full rate. `planned_faults`: the kinds of a random schedule, each of which
+    occurs; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects
+    proves nothing.
     """
 
     run: str
@@ -107,14 +105,14 @@ class RunDescription:
 
 
 def describe(run_dir: Path) -> RunDescription:
-    """Read `run.toml`. Raises `RunDirectoryError` when there is none or it is no TOML; anything else that is wrong with
-    it is among the description's `defects`."""
+    """Read `run.toml`. Raises `RunDirectoryError` when it is missing or is not TOML; all other errors in it are in the
+    description's `defects`."""
     path = run_dir / "run.toml"
     try:
         said = Described(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         raise RunDirectoryError(
-            f"{run_dir} is not a run: it has no run.toml; runs lie in store/<campaign>/<run>"
+            f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>"
         ) from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
@@ -169,8 +167,8 @@ def describe(run_dir: Path) -> RunDescription:
 
 
 def _requirements(said: Described) -> Requirements:
-    """Bounds that cannot be read are the weakest: what is found then is an anomaly whatever they were. A key that is
-    not known may ask for something, or say that less is asked for: nobody can tell."""
+    """Bounds that cannot be read become the weakest ones: what is found then is an anomaly for any bound. An unknown
+    key may strengthen or weaken a requirement, so it is a defect."""
     said.only(
         "checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s", "progress_s"
     )
@@ -186,14 +184,14 @@ def _requirements(said: Described) -> Requirements:
 
 
 def _contradictions(description: RunDescription) -> Iterator[str]:
-    """What the description says that cannot all be so."""
+    """Contradictions within the description."""
     known = description.node_names
     if known and description.nodes != len(known):
         yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(known)}"
     if description.judge == "log" and not description.partitions:
-        yield "run.toml: a log is to be judged, but [workload] names no partitions"
+        yield "run.toml: the workload is on a log, but [workload] names no partitions"
     if description.topic and not is_topic(description.topic):
-        yield f"run.toml: [workload] topic is {description.topic!r}, which no topic can be called"
+        yield f"run.toml: [workload] topic is {description.topic!r}, which is not a valid name of a topic"
     for name in known:
         if "/" in name or name in ("", ".", ".."):
             yield f"run.toml: [system.roles] has {name!r}: a node's name is that of its directory in nodes/"
@@ -216,13 +214,13 @@ def node_names(run_dir: Path) -> list[str]:
 
 
 def moment(event: Mapping[str, Any]) -> int:
-    """When an event was, in nanoseconds: by the clock of who saw it come, where that was noted, for a node's own clock
-    may have been set wrong on purpose."""
+    """When an event happened, ns. An event that an observer stamped has the observer's time, because a node's clock may
+    have been set wrong by a fault."""
     return int(event.get("seen", event["wall"]))
 
 
 NodeEvents = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By node, what `node_events` gives."""
+"""The result of `node_events` by node."""
 
 
 def events_by_node(run_dir: Path) -> NodeEvents:
@@ -231,9 +229,8 @@ def events_by_node(run_dir: Path) -> NodeEvents:
 
 
 def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
-    """A node's protocol events in order; a torn last line (the node was killed while writing it) is left out, and so is
-    a file that cannot be read, and a line that no table could hold: what is shown of a run takes no proof from it.
-    Where they are evidence, `traces` tells what is missing."""
+    """A node's protocol events in order. A torn last line (the node was killed while writing), an unreadable file and a
+    line that fits no table are left out: these events are for display only. `traces` checks them as evidence."""
     try:
         data = read_bytes(run_dir / "nodes" / node / "events.jsonl")
     except OSError:
@@ -250,7 +247,7 @@ def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
 
 
 def _can_be_shown(event: Mapping[str, Any]) -> bool:
-    """Whether what all events share is of its type, and fits into the columns of a table."""
+    """Whether the fields that all events share have the right types and fit into the columns of a table."""
     return (
         _is_text(event.get("event"))
         and fits(event.get("wall"))
@@ -261,9 +258,9 @@ def _can_be_shown(event: Mapping[str, Any]) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value.isprintable()  # half a surrogate pair is text for JSON, and for nobody else
+    return isinstance(value, str) and value.isprintable()  # JSON accepts half a surrogate pair, UTF-8 does not
 
 
 def fits(value: Any, *, bits: int = 64) -> bool:
-    """Whether a value is a number that so many bits can hold."""
+    """Whether a value is a number that fits into this number of bits."""
     return type(value) is int and abs(value) < 1 << (bits - 1)

@@ -1,4 +1,4 @@
-"""Reading a run's description key by key: what is missing or of another type is told, and something harmless used."""
+"""Typed access to the keys of run.toml: a missing or wrong value is recorded as a defect and replaced by a default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING: Final = object()
 
 
 class Described:
-    """The keys of `run.toml`. `defects` collects, as sentences, what is not there or cannot be understood.
+    """The keys of `run.toml`. `defects` collects what is missing or invalid, as sentences.
 
     A key is given by its path, such as `("checks", "min_ok")`. Every method returns `otherwise` for a defect.
     """
@@ -38,16 +38,16 @@ class Described:
         return value
 
     def number(self, *path: str, otherwise: int = 0, minimum: int = 0) -> int:
-        """A whole number, at least `minimum`."""
+        """An integer, at least `minimum`."""
         value = self._typed(path, int, otherwise, "a whole number")
         return value if value >= minimum else self._refuse(path, value, f"at least {minimum}", otherwise)
 
     def boolean(self, *path: str, otherwise: bool) -> bool:
-        """A boolean; not to be there is no defect."""
+        """A boolean. A missing key is no defect."""
         return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
 
     def factor(self, *path: str) -> float:
-        """A number above 0; not to be there is no defect, and 1."""
+        """A number above 0. A missing key is no defect and means 1."""
         value = self._find(path)
         if value is _NOTHING:
             return 1.0
@@ -55,7 +55,7 @@ class Described:
         return float(value) if is_number and 0 < value < math.inf else self._refuse(path, value, "a factor", 1.0)
 
     def share(self, *path: str, otherwise: float) -> float:
-        """A number from 0 to 1; not to be there is no defect."""
+        """A number from 0 to 1. A missing key is no defect."""
         value = self._find(path)
         if value is _NOTHING:
             return otherwise
@@ -77,8 +77,8 @@ class Described:
         return dict(value)
 
     def layers(self, *path: str) -> tuple[Mapping[str, str], ...]:
-        """The values of a table as texts, and those of each table in it laid over them; tables in which nothing stands
-        are left out, and there need be no such table."""
+        """The values of a table as texts, and for each table in it those values overlaid with its own. Empty tables are
+        left out. A missing table is no defect."""
         value = self._find(path)
         content = value if isinstance(value, dict) else {}
         common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
@@ -86,7 +86,7 @@ class Described:
         return (*([common] if common else []), *({**common, **layer} for layer in inside))
 
     def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
-        """A list of lists of whole numbers."""
+        """A list of lists of integers."""
         value = self._typed(path, list, [], "a list of lists of numbers")
         if not all(isinstance(row, list) and all(type(each) is int for each in row) for row in value):
             return self._refuse(path, value, "a list of lists of numbers", ())

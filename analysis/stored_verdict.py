@@ -1,5 +1,5 @@
-"""Whether the verdict that lies in a run's directory may be believed: it must be whole, of an analysis that came to its
-end, consistent with itself, about this run, and about the files that are there now."""
+"""Decides whether the stored verdict of a run can be believed: it must be complete, of a finished analysis, consistent,
+about this run, and about the files that are in the directory now."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
 
 @dataclass(frozen=True)
 class StoredVerdict:
-    """What a run's directory says of it.
+    """A run's directory and its verdict.
 
-    `verdict`, `description`: None when there is none that can be read. `doubts`: why the verdict cannot be believed, as
-    sentences. `is_own`: it is a finished verdict about this very run. `system`: the name of what was tested, `started`:
-    when, in ISO 8601; both empty where run.toml does not say.
+    `verdict`, `description`: None if there is none that can be read. `doubts`: why the verdict cannot be believed, as
+    sentences. `is_own`: it is a finished verdict about this run. `system`: the name of the system under test,
+    `started`: when the run started, in ISO 8601; both empty if run.toml does not say.
     """
 
     verdict: Verdict | None
@@ -49,7 +49,8 @@ class StoredVerdict:
 
     @property
     def proves_failure(self) -> bool:
-        """A proven anomaly stays one, also when the files have changed since or another analysis would judge now."""
+        """A proven anomaly remains proven when files have changed since, or another version of the analysis is
+        installed."""
         verdict = self.verdict
         return (
             verdict is not None
@@ -59,8 +60,8 @@ class StoredVerdict:
         )
 
     def believed(self, verdict: Verdict) -> Verdict:
-        """A verdict that lies there as it is to be shown: unknown where it cannot be believed, and a proven failure
-        with what speaks against its record besides."""
+        """The stored verdict as reports show it: unknown if it cannot be believed; a proven failure stays a failure and
+        also shows the doubts about its record."""
         if not self.doubts:
             return verdict
         if self.proves_failure:
@@ -70,13 +71,13 @@ class StoredVerdict:
 
 
 def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
-    """Read and examine; never raises for what is in the directory. `any_analysis`: a verdict that another version of
-    the analysis made is as good."""
+    """Read and examine a run's directory; no content of it raises. `any_analysis`: accept a verdict of another version
+    of the analysis."""
     try:
         content = tomllib.loads(read_text(run_dir / "run.toml"))
         description = describe(run_dir)
     except FileNotFoundError:
-        return StoredVerdict(None, None, ("there is no run.toml: the run was begun and never described",))
+        return StoredVerdict(None, None, ("there is no run.toml: the run was started and never described",))
     except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return StoredVerdict(None, None, (f"run.toml cannot be understood: {error}",))
     tested = content.get("system")
@@ -87,7 +88,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
         system=_text(tested, "name") if isinstance(tested, dict) else "",
         started=_text(content, "started"),
     )
-    again = f"judge it with: {command('analyze', str(run_dir))}"
+    again = f"analyze it with: {command('analyze', str(run_dir))}"
     try:
         verdict = Verdict.read(run_dir / VERDICT_FILE, any_form=any_analysis)
     except FileNotFoundError:
@@ -104,9 +105,9 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
 
 
 def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """Where verdict, run.toml and the directory do not speak of the same run."""
+    """Where verdict, run.toml and directory are about different runs."""
     if description.id != run_dir.name:
-        yield f"run.toml is that of another run, {description.id!r}"
+        yield f"run.toml is of another run, {description.id!r}"
     for what, said, true in (
         ("run", verdict.run, run_dir.name),
         ("campaign", verdict.campaign, description.campaign),
@@ -114,22 +115,22 @@ def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription)
         ("seed", verdict.seed, description.seed),
     ):
         if said != true:
-            yield f"the verdict is that of another run: its {what} is {said!r}, not {true!r}"
+            yield f"the verdict is of another run: its {what} is {said!r}, not {true!r}"
 
 
 def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """Where the verdict does not follow from what it says itself, or from what run.toml asks for."""
+    """Where the verdict contradicts itself or the requirements of run.toml."""
     said = verdict.verdict
     failed = [check.name for check in verdict.checks if check.verdict == FAIL]
     if said not in _VERDICTS:
-        yield f"the verdict says {said!r}, which is none of {', '.join(_VERDICTS)}"
+        yield f"the verdict is {said!r}, which is not one of {', '.join(_VERDICTS)}"
     if said == FAIL and not verdict.anomalies and not failed:
-        yield "the verdict says fail and names nothing that failed"
+        yield "the verdict is fail, but it names no failure"
     if said == UNKNOWN and not verdict.reasons:
-        yield "the verdict says unknown and gives no reason"
+        yield "the verdict is unknown, but it names no reason"
     if said != FAIL and (verdict.anomalies or failed):
         named = [*(anomaly.name for anomaly in verdict.anomalies), *failed]
-        yield f"the verdict says {said} and has {', '.join(named)}"
+        yield f"the verdict is {said}, but it has {', '.join(named)}"
     if said == PASS:
         yield from _unearned(verdict, description)
     for what, told, true in (
@@ -140,18 +141,18 @@ def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[s
         ("versions", dict(verdict.versions), dict(description.versions)),
     ):
         if told != true:
-            yield f"the verdict says {told!r} of the run's {what}, run.toml says {true!r}"
+            yield f"the verdict has {told!r} as the run's {what}, run.toml has {true!r}"
     if verdict.expected != description.expected:
-        yield f"the verdict was held to {verdict.expected}, run.toml expects {description.expected}"
+        yield f"the verdict was compared with {verdict.expected}, but run.toml expects {description.expected}"
     if verdict.met != (not unmet(verdict.expected, verdict)):
-        yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, and that is not so"
+        yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, which is wrong"
 
 
 def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """What a pass lacks."""
     spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
     if spite:
-        yield f"the verdict says pass in spite of: {'; '.join(spite)}"
+        yield f"the verdict is pass in spite of: {'; '.join(spite)}"
     resting = _may_rest(description)
     open_checks = [
         check.name
@@ -159,60 +160,60 @@ def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
         if check.verdict not in (PASS, FAIL) and not (check.verdict == NOT_APPLICABLE and check.name in resting)
     ]
     if open_checks:
-        yield f"the verdict says pass, and not so its checks {', '.join(open_checks)}"
+        yield f"the verdict is pass, but its checks {', '.join(open_checks)} are not"
     if not any(check.verdict == PASS for check in verdict.checks):
-        yield "the verdict says pass, and no check passed"
+        yield "the verdict is pass, but no check passed"
     skipped = _applicable(description) - {check.name for check in verdict.checks}
     if skipped:
-        yield f"the verdict says pass without the checks {', '.join(sorted(skipped))}"
+        yield f"the verdict is pass without the checks {', '.join(sorted(skipped))}"
     unproven = [str(fault.get("id")) for fault in verdict.faults if fault.get("status") != "confirmed"]
     if unproven:
-        yield f"the verdict says pass, and these faults are not confirmed: {', '.join(unproven)}"
+        yield f"the verdict is pass, but these faults are not confirmed: {', '.join(unproven)}"
     confirmed = {fault.get("kind") for fault in verdict.faults if fault.get("status") == "confirmed"}
     absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
     if absent:
-        yield f"the verdict says pass without the required faults {', '.join(absent)}"
+        yield f"the verdict is pass without the required faults {', '.join(absent)}"
     yield from _too_little(verdict, description)
     yield from _little_of_the_plan(verdict, description)
 
 
 def _too_little(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """Where the figures of a pass are missing, or are less than what the run needs."""
+    """Figures of a pass that are missing or below the run's requirements."""
     for key, true in (
         ("planned_changes", description.planned_changes),
         ("planned_queries", description.planned_queries),
     ):
         if verdict.stats.get(key) != true:
-            yield f"the verdict says pass, and {key} of {verdict.stats.get(key)!r}, where run.toml says {true}"
+            yield f"the verdict is pass with {key} {verdict.stats.get(key)!r}, but run.toml says {true}"
     for key, what, least in (
         ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
         ("queries_under_load", "queries were answered under load", description.requirements.min_queries),
     ):
         counted = verdict.stats.get(key)
         if type(counted) is not int:
-            yield f"the verdict says pass, and not how many {what}"
+            yield f"the verdict is pass, but it does not say how many {what}"
         elif counted < least:
-            yield f"the verdict says pass, and that {counted} {what}, where {least} are needed"
+            yield f"the verdict is pass, but {counted} {what}, where {least} are needed"
 
 
 def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """A pass whose load was a smaller share of the plan than the run needs. Verdicts round shares."""
+    """A pass whose load was a smaller share of the plan than required. Verdicts round shares."""
     if not description.planned_changes:
         return
     share, needed = verdict.stats.get("achieved_share"), description.requirements.min_share
     if not isinstance(share, int | float):
-        yield "the verdict says pass, and not which share of the planned changes was acknowledged"
+        yield "the verdict is pass, but it does not say which share of the planned changes was acknowledged"
     elif share + 10**-SHARE_DIGITS / 2 < needed:
-        yield f"the verdict says pass, and that {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
+        yield f"the verdict is pass, but {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
 
 
 def _may_rest(description: RunDescription) -> set[str]:
-    """The names of the checks that have nothing to look at in such a run."""
+    """The names of the checks that may be n/a for such a run."""
     return {checker.name for checker in CHECKERS if checker.may_rest(description)}
 
 
 def _certified(description: RunDescription) -> bool:
-    """Whether a pass of such a run has a certificate."""
+    """Whether a pass of such a run must have a certificate."""
     return any(checker.certify is not None for checker in _checkers(description))
 
 
@@ -221,32 +222,32 @@ def _checkers(description: RunDescription) -> list[Checker]:
 
 
 def _applicable(description: RunDescription) -> set[str]:
-    """The names of the checks that a pass of such a run has."""
+    """The names of the checks that a pass of such a run must have."""
     certificate = {CERTIFICATE} if _certified(description) else set()
     return {checker.name for checker in _checkers(description)} | certificate
 
 
 def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:
-    """What has changed since the verdict was made."""
+    """What has changed since the verdict was computed."""
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
     try:
         (there, unsealed), certificate = seal.examined(run_dir), digest_of_certificate(run_dir)
     except OSError as error:
-        yield f"what the verdict was made of cannot be read: {error}"
+        yield f"the evidence of the verdict cannot be read: {error}"
         return
     if verdict.evidence != there:
         yield "the verdict is stale: the run's files have changed since it was made"
     if verdict.verdict != PASS:
         return
-    if verdict.evidence == there:  # the seal is no part of what it seals, and a pass was given by it
+    if verdict.evidence == there:  # the certificate is not in this digest, so it is compared separately
         yield from unsealed
-    # A verdict of an older analysis may not say which certificate it had.
+    # A verdict of an older analysis may not name its certificate.
     is_said = bool(verdict.certificate) or not any_analysis
     if is_said and verdict.certificate != certificate:
-        yield "the certificate of its pass is missing, or another one than was confirmed"
+        yield "the certificate of its pass is missing, or is not the verified one"
     elif is_said and not certificate and _certified(description):
-        yield "the certificate of its pass is missing, and the verdict does not name one"
+        yield "the certificate of its pass is missing, and the verdict names none"
 
 
 def _text(table: dict[str, Any], key: str) -> str:

@@ -1,4 +1,4 @@
-"""A run as one line of its campaign's documents."""
+"""The summary of a run: one entry of its campaign's summary.json."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation
 
 _FAULTS: Final = "faults"
-"""The check that holds a run's faults against their evidence."""
-_MOST: Final = 1e300  # what is larger is no measurement, and would not be a number where it is written
+"""The check that compares a run's faults with their evidence."""
+_MOST: Final = 1e300  # a larger figure is no measurement, and JSON readers may turn it into infinity
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What is believed of one planned run; summary.json has the fields' names as keys.
+    """What is believed about one planned run; summary.json has the fields' names as keys.
 
-    `verdict`: unknown unless the one that is stored can be believed; a proven failure that was not expected stays one.
-    `met`: it is what was `expected`. `doubts`: what speaks against believing what is stored; they are among the
-    `reasons` too. `faults_confirmed`: how many faults are called so; `confirmed`: of each kind, where the run's own
-    check of its faults believes them all. `stats`: those of the verdict's figures that are numbers, under its names.
+    `verdict`: unknown unless the stored one can be believed; a proven, unexpected failure remains a failure. `met`: it
+    is what was `expected`. `doubts`: why the stored verdict cannot be believed; they are also in the `reasons`.
+    `faults_confirmed`: the number of faults marked as confirmed; `confirmed`: the number for each kind, if the run's
+    own check of its faults believes them all. `stats`: the verdict's numeric figures, under its names.
     """
 
     run: str
@@ -53,7 +53,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Planned:
-    """What was to be: the run's name, its cell and seed, what was expected, and the mutants of the cell."""
+    """A planned run: its name, its cell and seed, the expectation, and the mutants of the cell."""
 
     run: str
     cell: str
@@ -63,7 +63,7 @@ class Planned:
 
 
 def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ()) -> RunSummary:
-    """What is to be believed of a run; `doubts`: what else than its directory speaks against its verdict."""
+    """The summary of a run. `doubts`: reasons from outside of its directory why its verdict cannot be believed."""
     verdict, expected, all_doubts = standing.verdict, planned.expected, (*doubts, *standing.doubts)
     blank = RunSummary(
         planned.run,
@@ -113,15 +113,15 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
 
 
 def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a run, as summary.json lists it, is a sample of wherever runs are counted: of itself, but in the simulation
-    of its seed. There the same seed of the same code is the same run, however often it is made."""
+    """The sample that a run (an entry of summary.json) is counted as: the run itself, or in the simulation its seed.
+    There the same seed of the same code is the same run, however often it is repeated."""
     if run["world"] != SIMULATION:
         return (run["run"],)
     return run["cell"], run["seed"], run["versions"].get("brownout", "")
 
 
 def samples(entries: Iterable[RunSummary]) -> list[RunSummary]:
-    """Of several runs that are one sample the first."""
+    """The first of the runs that are the same sample."""
     found: dict[tuple[object, ...], RunSummary] = {}
     for each in entries:
         found.setdefault(sample_of(vars(each)), each)
@@ -129,5 +129,5 @@ def samples(entries: Iterable[RunSummary]) -> list[RunSummary]:
 
 
 def to_json(entries: Sequence[RunSummary]) -> list[dict[str, Any]]:
-    """As summary.json lists them."""
+    """The entries of summary.json."""
     return [asdict(each) for each in entries]

@@ -27,7 +27,7 @@ EVENTS: Final = pa.schema(
 
 
 def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
-    """Write `tables/` anew from the run's record and the nodes' events."""
+    """Write `tables/` from the run's history and the nodes' events, replacing an older one."""
     compact(history, run_dir)
     compact_registers(history, run_dir)
     tables = run_dir / "tables"

@@ -1,8 +1,8 @@
-"""A node's trace, `events.jsonl`, as evidence: what it says, process by process, and whether all of it is there.
+"""Reads a node's trace (`events.jsonl`) as evidence: its events process by process, and whether it is complete.
 
-A process numbers its events from 0 (`seq`), so a gap is seen. A line that cannot be read is explained only by the death
-of the process that wrote it, and so only as the last line of a process. A process says first that it started; a node
-that was stopped in order says so last.
+A process numbers its events from 0 (`seq`), so a gap is visible. An unreadable line is acceptable only as the last line
+of a process that was killed while writing it. A process first reports that it started. A node that was stopped cleanly
+reports that last.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _INTEGERS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_leader_change": ("offset", "epoch", "leader"),
     "quorum_snapshot": ("offset", "epoch"),
 }
-"""The fields without which an event of the quorum says nothing."""
+"""The required fields of the quorum's events."""
 _NULLABLE: Final[Mapping[str, tuple[str, ...]]] = {"quorum_high_watermark": ("digest",)}
-"""Fields that must be there too, and may be null: who begins with a snapshot knows no digest of what lies below it."""
+"""Required fields that may be null: a process that starts from a snapshot knows no digest of what precedes it."""
 _LISTS: Final[Mapping[str, tuple[str, ...]]] = {"quorum_leader_change": ("voters", "granting")}
-"""Lists of numbers, which may be missing: a node that does not tell of them says less."""
+"""Fields with lists of numbers, which may be missing."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """`processes`: the events of each process of the node, in order; each event has its `line` in the file too.
-    `doubts`: what of it is missing or cannot be read, as sentences."""
+    """`processes`: the events of each process of the node, in order; each event also has its `line` in the file.
+    `doubts`: what is missing or cannot be read, as sentences."""
 
     node: str
     processes: tuple[tuple[Event, ...], ...]
@@ -49,12 +49,12 @@ class Trace:
 
     @property
     def ends_in_order(self) -> bool:
-        """Whether the last process told that it was stopped."""
+        """Whether the last process reported that it was stopped."""
         return bool(self.processes) and self.processes[-1][-1]["event"] == LAST_WORD
 
 
 def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
-    """The trace of a node; `stopped`: the journal says that it was stopped in order."""
+    """Read the trace of a node; `stopped`: the journal says that it was stopped cleanly."""
     try:
         lines = read_bytes(path).split(b"\n")
     except OSError:
@@ -84,7 +84,7 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
     if not processes:
         doubts.append(f"the trace of {node} is empty")
     processes, again = _each_once(processes)
-    doubts += [f"the trace of {node} has a process twice, again from line {line} on" for line in again]
+    doubts += [f"the trace of {node} has the same process twice, again from line {line} on" for line in again]
     trace = Trace(node, tuple(map(tuple, processes)))
     for events in trace.processes:
         if events[0]["event"] != FIRST_WORD and events[0]["seq"] == 0:
@@ -93,13 +93,13 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
     if processes and stopped:
         doubts += _unexplained(node, torn)
         if not trace.ends_in_order:
-            doubts.append(f"the trace of {node} ends early: the node was stopped, and it does not say so")
+            doubts.append(f"the trace of {node} ends early: the node was stopped, but its trace does not say so")
     return replace(trace, doubts=tuple(doubts))
 
 
 def _each_once(processes: list[list[Event]]) -> tuple[list[list[Event]], list[int]]:
-    """The processes without those that begin as an earlier one did, and the lines from which on these are there: a
-    process starts once, and what is told again accuses nobody of having forgotten what came meanwhile."""
+    """The processes without repetitions, and the first line of each repetition. A process starts once; a repeated
+    process must not count as evidence that the node forgot what happened between."""
     found: list[list[Event]] = []
     again: list[int] = []
     begun: set[str] = set()
@@ -118,7 +118,7 @@ def _unexplained(node: str, torn: int) -> list[str]:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line, None when it is none, or lacks what events of its name must say."""
+    """The event of a line; None if it is not an event or lacks a required field."""
     try:
         event = strict_json.decode(line)
     except ValueError:

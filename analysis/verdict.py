@@ -1,8 +1,8 @@
 """The verdict over one run: pass, fail or unknown, and why.
 
-Fail is sticky: a proven anomaly is never masked by something that could not be judged, and does not mask it either: the
-reasons of a failed run name both. Whatever is missing (too few operations, an unconfirmed fault, an unfinished final
-read, a checker that crashed) makes a run unknown, never pass.
+A fail is final: a proven anomaly remains a fail whatever else could not be decided, and the reasons of a failed run
+name both. Anything that is missing (too few operations, an unconfirmed fault, an unfinished final read, a checker that
+crashed) makes a run unknown, never pass.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from installation.commands import command
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 VERDICT_FILE = "verdict.json"
 CERTIFICATE: Final = "certificate"
-"""The directory of the proof of a pass, and the name of the check that it was confirmed."""
+"""The directory of the proof of a pass, and the name of the check that verified it."""
 NOT_APPLICABLE = "n/a"
-"""The verdict of a checker that has nothing to look at: it speaks neither for nor against a run."""
+"""The verdict of a checker that has nothing to check in this run; it does not affect the run's verdict."""
 BESIDES: Final = "besides, undecided: "
-"""How the reasons of a failed run begin that are no proof of its failure."""
+"""The prefix of a failed run's reasons that are not proofs of its failure."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one checker found: its verdict, a sentence of detail, and the seconds it took."""
+    """The result of one checker: its verdict, a sentence of detail, and the seconds it took."""
 
     name: str
     verdict: str
@@ -43,11 +43,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a cell of a campaign must come to; `analysis.expectation` decides whether a run did.
+    """The result that a campaign's cell expects; `analysis.expectation` decides whether a run meets it.
 
-    `verdict`; for *fail* the `anomaly` that must be named, and in `must_hold` what must hold in spite of it, in
-    `may_show` anomalies that come with it though their promise stands alone; for
-    *unknown* the codes of the `reasons`, one at least of which the run must have, and no other.
+    `verdict`. For *fail*: the `anomaly` that must be found, in `must_hold` what must hold in spite of it, in `may_show`
+    anomalies that may accompany it though their promise stands alone. For *unknown*: the codes of the accepted
+    `reasons`; the run must have at least one of them and no other.
     """
 
     verdict: str = PASS
@@ -71,15 +71,14 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that is said of one run; `verdict.json` is this, with the names of the fields as keys, and a checksum.
+    """The result of a run's analysis; `verdict.json` has the fields' names as keys, and a checksum.
 
-    `reasons`: why it is what it is; of a failed run the proofs, and behind them whatever is undecided, marked by
-    `BESIDES`. `doubts`: what is undecided alone, unmarked; empty for a pass.
-    `codes`: of the doubts' reasons, sorted (docs/anomalies.md has them). `unmet`: why the expectation is not met, as
-    sentences; empty where it is `met`.
-    `finished`: the analysis came to its end; until then `verdict` is unknown, and after a crash it stays so.
-    `evidence`: the digest of the files that were judged, `analysis`: of the code that judged them, `certificate`: of
-    the proof of a pass, empty where there is none. `engine`: what the analysis ran on, which decides nothing.
+    `reasons`: why the verdict is what it is. A failed run lists its proofs, then everything undecided with the prefix
+    `BESIDES`. `doubts`: only what is undecided, without the prefix; empty for a pass. `codes`: of the doubts' reasons,
+    sorted (docs/anomalies.md has them). `unmet`: why the expectation is not met, as sentences; empty if it is `met`.
+    `finished`: the analysis is complete. Until then, and after a crash, `verdict` is unknown. `evidence`: the digest of
+    the analyzed files, `analysis`: of the code of the analysis, `certificate`: of the proof of a pass, empty without
+    one. `engine`: what the analysis ran on; it does not influence the result.
     """
 
     run: str
@@ -119,8 +118,8 @@ class Verdict:
     @classmethod
     def read(cls, path: Path, *, any_form: bool = False) -> Verdict:
         """Read what `write` wrote. Raises `ValueError` naming the file when it is something else, lacks a field, or was
-        changed since, and `OSError` when it cannot be read. `any_form`: one that another version wrote may lack fields
-        and have others."""
+        changed since, and `OSError` when it cannot be read. `any_form`: accept the missing and additional fields of
+        another version's verdict."""
         try:
             content = strict_json.decode(read_bytes(path))
             verdict = msgspec.convert(content, type=cls)
@@ -128,7 +127,7 @@ class Verdict:
         except (msgspec.MsgspecError, ValueError) as error:
             raise ValueError(f"{path}: is not a verdict ({error}); {_again(path)}") from error
         if not said:
-            raise ValueError(f"{path}: has no checksum, as those of older versions; {_again(path)}")
+            raise ValueError(f"{path}: has no checksum; an older version wrote it; {_again(path)}")
         if said != _checksum(content):
             raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
         if not any_form and (strange := _differing(content, verdict._content())):
@@ -139,19 +138,19 @@ class Verdict:
         """As JSON has it, without the checksum."""
         content = asdict(self)
         text = json.dumps(content, default=str, ensure_ascii=False)
-        # What nodes printed may hold bytes that are not UTF-8; as halves of surrogate pairs they cannot be read back.
+        # A node's output may hold bytes that are not UTF-8; as lone surrogates they could not be read back.
         written: dict[str, Any] = json.loads(text.encode("utf-8", errors="replace"))
         return written
 
 
 def _differing(said: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
-    """The fields that a file has otherwise than `write` writes them. A field that the file lacks must not count as the
-    default of that field: an absent list of doubts is not a statement that there are none."""
+    """The fields in which a file differs from the output of `write`. A missing field must not count as its default: an
+    absent list of doubts does not state that there are no doubts."""
     return [name for name in sorted(said.keys() | meant.keys()) if name not in said or said[name] != meant.get(name)]
 
 
 def digest_of_certificate(run_dir: Path) -> str:
-    """Of the files of a run's certificate as they lie there now; empty where there are none. Raises OSError."""
+    """The digest of the files of a run's certificate as they are now; empty without files. Raises OSError."""
     folder = run_dir / CERTIFICATE
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     digest = hashlib.sha256()
@@ -161,13 +160,13 @@ def digest_of_certificate(run_dir: Path) -> str:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """Of all but the time that checks took: the same findings have the same checksum."""
+    """The digest of all fields but the checks' durations: the same findings have the same checksum."""
     checks = [{**check, "seconds": 0} for check in content["checks"]]
     return hashlib.sha256(json.dumps({**content, "checks": checks}, sort_keys=True).encode()).hexdigest()
 
 
 def _again(path: Path) -> str:
-    return f"make it anew with: {command('analyze', str(path.parent))}"
+    return f"make it again with: {command('analyze', str(path.parent))}"
 
 
 class Decision(NamedTuple):
@@ -179,8 +178,8 @@ class Decision(NamedTuple):
 
 
 def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequence[str]) -> Decision:
-    """The verdict and its reasons, from what the checkers found and from what speaks against believing a pass."""
-    # What went wrong with the run comes first: most of what could not be checked follows from it.
+    """The verdict and its reasons, from the checkers' results and the doubts."""
+    # Doubts about the run come first: they cause most of the failed checks.
     unchecked = [f"{check.name}: {check.detail}" for check in checks if check.verdict == UNKNOWN]
     undecided = tuple(dict.fromkeys((*doubts, *unchecked)))
     if anomalies or any(check.verdict == FAIL for check in checks):
@@ -191,12 +190,12 @@ def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequen
 
 
 def besides(reasons: Sequence[str]) -> list[str]:
-    """What is undecided of a failed run besides its proofs, without the mark."""
+    """The undecided reasons of a failed run, without the prefix."""
     return [reason.removeprefix(BESIDES) for reason in reasons if reason.startswith(BESIDES)]
 
 
 def first_reasons(reasons: Sequence[str], most: int) -> list[str]:
-    """The first few reasons of a verdict: as many proofs, and as many doubts, each with how many more there are."""
+    """At most `most` proofs and `most` doubts among the reasons, each with the number of the others."""
     lines: list[str] = []
     for is_beside, what in ((False, ""), (True, BESIDES)):
         mine = [reason for reason in reasons if reason.startswith(BESIDES) == is_beside]

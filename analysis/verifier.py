@@ -1,10 +1,10 @@
-"""Confirms a certificate: the linearization it holds explains the recorded history. Shares no code with the checker.
+"""Verifies a certificate: its linearization explains the recorded history. Shares no code with the checker.
 
-A linearization gives each append that happened an offset and a moment `at`. It explains a history if, per partition,
-the offsets are 0, 1, 2, ... with `at` never decreasing; each entry is an append of the history that was not refused,
-at a moment within its interval; each durable acknowledged append is there, at its offset; each read shows just what is
-there; and each query has a moment in its own interval at which the log was as long as it said: between `at` of the last
-record it showed and `at` of the first record it showed not to be there.
+A linearization gives each append that happened an offset and a time `at`. It explains a history under these conditions.
+Per partition, the offsets are 0, 1, 2, ... and `at` never decreases. Each entry is an append of the history that was
+not refused, at a time within its interval. Each durable acknowledged append is in it, at its offset. Each read returned
+exactly the entries at its offsets. Each query has a time in its own interval at which the log had the length that the
+query reported: between `at` of the last record it showed and `at` of the first record it showed to be absent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Columns = dict[str, Any]
 
 
 class CertificateError(Exception):
-    """The certificate does not prove what it says; the message names the first thing that is wrong."""
+    """The certificate does not prove its claim; the message names the first error."""
 
 
 STRENGTH: Final = ("lower-bound-only", "session", "strict")
-"""What a certificate may prove, each more than the one before."""
+"""What a certificate may prove, from the weakest to the strongest."""
 
 FIELDS: Final = frozenset({"format", "upper_bound", "operations", "history", "lengths", "sha256"})
 ENTRIES: Final = pa.schema(
@@ -47,9 +47,9 @@ KEY: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
 
 
 def verify(directory: Path | str, operations: pa.Table, *, upper_bound: str = "strict") -> str:
-    """Returns what `directory` proves of `operations` in a sentence, or raises CertificateError.
+    """Returns a sentence with what `directory` proves about `operations`, or raises CertificateError.
 
-    `upper_bound`: what must be proven at the least.
+    `upper_bound`: the weakest acceptable claim.
     """
     claim, entries = _read(Path(directory))
     _demand(claim["operations"] == operations.num_rows, "it was made for a history with another number of operations")
@@ -72,7 +72,7 @@ def verify(directory: Path | str, operations: pa.Table, *, upper_bound: str = "s
 
 
 def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
-    """The claim and the entries, in a form in which nothing can hide."""
+    """The claim and the entries, in a strict form that leaves no room for hidden content."""
     data = directory / "linearization.parquet"
     try:
         claim = strict_json.decode(read_bytes(directory / "certificate.json"))
@@ -100,7 +100,7 @@ def _columns(table: pa.Table) -> Columns:
 
 def _verify_partition(where: str, log: Columns, operations: pa.Table, upper_bound: str) -> None:
     _demand(log["offset"] == np.arange(len(log["offset"])), f"{where}: its offsets are not 0, 1, 2, ...")
-    _demand(np.diff(log["at"]) >= 0, f"{where}: its moments go back")
+    _demand(np.diff(log["at"]) >= 0, f"{where}: its times decrease")
     _demand(len(np.unique(log["value"])) == len(log["value"]), f"{where}: it holds a value twice")
     _verify_appends(where, log, _columns(operations.filter(pc.field("f") == APPEND)))
     answered = operations.filter((pc.field("f") != APPEND) & (pc.field("type") == OK))
@@ -155,7 +155,8 @@ def _verify_bounds(where: str, log: Columns, queries: Columns, capped: Any) -> N
 
 
 def _verify_sessions(where: str, written: Columns, queries: Columns, final: Any) -> None:
-    """No client may be shown, in one session, a log shorter than it was shown or was told that it wrote before.
+    """A client must not be shown, within one session, a log shorter than it was shown or than its own acknowledged
+    writes.
 
     `queries`: their `lo` is raised to what their records show; `written`: acknowledged appends.
     """

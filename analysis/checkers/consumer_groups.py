@@ -107,7 +107,7 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     for member in groups.members:
         began, ended = lives.get(member, (0, INF))
         if count := sum(who == member and not began <= inv <= ret <= ended for who, inv, ret in spans):
-            yield f"the record of {member} has {count} times before it began or after it had ended"
+            yield f"the record of {member} has {count} times before it started or after it had ended"
 
 
 def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:

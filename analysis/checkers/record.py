@@ -110,7 +110,7 @@ def _nodes(run: CheckedRun) -> Iterator[str]:
         told = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
         yield from (f"the journal does not say that {node} was {what}" for node in nodes if node not in told)
         yield from (
-            f"the journal says that {node} was {what}, which is no node of the plan"
+            f"the journal says that {node} was {what}, which is not in the plan"
             for node in sorted(set(told) - set(nodes))
         )
     root = run.directory / "nodes"

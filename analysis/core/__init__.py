@@ -1,1 +1,1 @@
-"""The columnar checkers. They see tables and files only, and give findings with witnesses."""
+"""The columnar checkers: they read tables and files only, and return findings with witnesses."""

@@ -1,4 +1,4 @@
-"""What a partition's operations say that has no place in the order of its log.
+"""Facts about a partition's operations that do not depend on the order of its log.
 
 Facts of disjoint sets of operations merge in any order: loose appends, the extent of the final reads, operations that
 contradict themselves, and counts.
@@ -18,7 +18,8 @@ from history.schemas import FAIL, INFO, OK
 
 @dataclass(frozen=True)
 class Offenders:
-    """Queries that contradict themselves: how many, and the one invoked first (`offset`: where it goes wrong)."""
+    """Queries that contradict themselves: how many, and the one invoked first (`offset`: where it contradicts
+    itself)."""
 
     count: int = 0
     inv: int = -1
@@ -33,7 +34,7 @@ class Offenders:
 
 
 class FinalEnd(NamedTuple):
-    """The length of a log that a complete final read showed, and when its end was asked."""
+    """The length of a log according to a complete final read, and when the end query was invoked."""
 
     length: int
     inv: int
@@ -62,9 +63,9 @@ class LooseAppends:
 
 @dataclass(frozen=True)
 class FinalReads:
-    """How far the final reads went: `start` .. `stop` are disjoint ascending ranges of offsets they went through.
+    """The extent of the final reads: `start` .. `stop` are disjoint ascending ranges of offsets that they covered.
 
-    `end`, `end_inv`: the answers of the final end queries and when those were invoked.
+    `end`, `end_inv`: the answers of the final end queries and the times of their invocation.
     """
 
     start: I64
@@ -85,10 +86,10 @@ _EMPTY = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one partition.
+    """The facts about one partition.
 
     `last_ack`: when the last acknowledgement of a durable append returned, -1 if none. `skips`: reads that left out an
-    offset, counted from the one they asked for; `regressions`: reads that showed an offset below the one that was due;
+    offset, from the requested one on; `regressions`: reads that returned an offset below the next expected one;
     `overruns`: queries that show more than their own upper bound allows.
     """
 
@@ -115,8 +116,8 @@ class Facts:
     def final_end(self) -> FinalEnd | None:
         """The length that a complete final read shows, or None when there was none.
 
-        Complete: an end query was invoked after the last acknowledgement, and final reads went through every offset
-        from 0 to its answer.
+        Complete: an end query was invoked after the last acknowledgement, and final reads covered every offset from 0
+        to its answer.
         """
         finals = self.finals
         late = np.flatnonzero(finals.end_inv > self.last_ack)
@@ -187,9 +188,9 @@ def _counts(rows: Rows) -> dict[str, I64]:
 
 
 def _astray(rows: Rows) -> tuple[dict[int, Offenders], dict[int, Offenders]]:
-    """Reads whose records are not start, start + 1, start + 2, ...: those that go on too far, and those that go back.
+    """Reads whose records are not start, start + 1, start + 2, ...: those that skip offsets, and those that go back.
 
-    The first record that is not the one due tells which. `offset` is what was left out, or what was shown again.
+    The first unexpected record decides which. `offset` is the first skipped offset, or the repeated one.
     """
     queries = rows.queries
     first = np.cumsum(queries.count) - queries.count
@@ -222,7 +223,7 @@ def _first_by_part(rows: Rows, row: Ints, offset: I64) -> dict[int, Offenders]:
 
 
 def finals_of(rows: Rows) -> dict[int, FinalReads]:
-    """The extent of the final reads, by index into `rows.keys`; partitions without any are left out."""
+    """The extent of the final reads, by index into `rows.keys`; partitions without final reads are left out."""
     queries = rows.queries
     final = np.flatnonzero(queries.final)
     final = final[np.argsort(queries.part[final], kind="stable")]
@@ -245,7 +246,7 @@ def _is_end(rows: Rows, at: Ints) -> Bools:
 
 
 def _runs(offset: I64) -> tuple[I64, I64]:
-    """The ranges of offsets that were shown, from the offsets in the order in which they were."""
+    """The ranges of the offsets that reads returned, from the offsets in the order of the reads."""
     first = np.flatnonzero(np.diff(offset, prepend=np.int64(-2)) != 1)
     last = np.append(first[1:], len(offset))[: len(first)] - 1
     return _union(offset[first], offset[last] + 1)

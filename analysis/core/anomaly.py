@@ -1,4 +1,4 @@
-"""What can go wrong with a system, as checkers declare it, and the finding that carries one of these names."""
+"""Anomalies: their kinds and broken promises, as checkers declare them, and the finding of one in a run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Promise:
-    """A class of promise that a system can break: its code, as reports show it, and the promise in a few words.
+    """A promise that a system can break: its code in reports, and the promise in a few words.
 
-    `stands_alone`: no breach of another promise brings about a breach of this one. A cell that expects an anomaly of
-    another class does not tolerate one of this class beside it.
+    `stands_alone`: breaking another promise never causes this one to break. A cell that expects an anomaly of another
+    class does not tolerate one of this class.
     """
 
     code: str
@@ -21,8 +21,8 @@ class Promise:
 
 @dataclass(frozen=True)
 class AnomalyKind:
-    """A name for what a checker can find, the promise that it breaks, and what it means in a sentence. `guards`: the
-    rules of docs/conformance.md of whose breach it may tell, where that is more than the clients' contract."""
+    """The name of an anomaly, the promise that it breaks, and its meaning in a sentence. `guards`: the rules of
+    docs/conformance.md whose violation it may reveal, if that is more than the clients' contract."""
 
     name: str
     breaks: Promise
@@ -32,8 +32,8 @@ class AnomalyKind:
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One proven contradiction, in one partition or in one register (`topic` is its key then, `partition` -1), if it
-    has to do with one; else `topic` is empty, `partition` -1.
+    """One proven contradiction, in one partition or in one register (then `topic` is its key and `partition` -1). If it
+    concerns neither, `topic` is empty and `partition` -1.
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
     `count`: how many such contradictions the partition has (of real-time anomalies only the worst is named). `promise`:
@@ -50,7 +50,7 @@ class Anomaly:
 
     @property
     def where(self) -> str:
-        """The partition or register, as people name it; empty where it has to do with neither."""
+        """The partition or register, for people; empty if it concerns neither."""
         if self.partition >= 0:
             return f"{self.topic}-{self.partition}"
         return f"register {self.topic}" if self.topic else ""

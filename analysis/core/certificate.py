@@ -1,7 +1,7 @@
-"""The linearization of a history that passed: for each partition every offset with its value and its moment.
+"""The linearization of a history that passed: for each partition every offset with its value and its time.
 
-`at` is the theorem's t_g = max r[j], j <= g. Queries need no entry: that each has a moment of its own is checked from
-the appends alone. `verifier` does that.
+`at` is the theorem's t_g = max r[j], j <= g. Queries need no entry: `verifier` confirms from the appends alone that
+each query has a valid time.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _table(key: tuple[str, int], offset: I64, value: I64, at: I64) -> pa.Table:
 def write(directory: Path | str, table: pa.Table, *, upper_bound: str, operations: pa.Table) -> Path:
     """Writes `linearization.parquet` and `certificate.json` and returns the latter's path.
 
-    The JSON says what was proven (`upper_bound`), of which history (`operations`: how many, `history`: their digest),
-    how long each partition's log is, and the digest of the Parquet file.
+    The JSON has the claim (`upper_bound`), the history that it is about (`operations`: how many, `history`: their
+    digest), the length of each partition's log, and the digest of the Parquet file.
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,19 @@
-"""Does what the quorum committed stay, and did every node act on it and on nothing else?
+"""Checks that metadata committed by the quorum stays, and that every node applied it and nothing else.
 
-A *mark* is a high watermark that a node told of: everything below it is committed, as learned in the mark's epoch.
+A *mark* is a high watermark that a node reported: everything below it is committed, as of the mark's epoch.
 
 - M1 a process's high watermark does not fall;
-- M2 what is committed in an epoch is in the log of each later leader: no later epoch begins below the mark;
+- M2 what is committed in an epoch is in the log of each later leader: no later epoch starts below the mark;
 - M3 what is committed is on the disks of a majority of the voters from then on;
-- M4 what a node has applied, by its digest, is what the logs hold, and what all others have applied (a process that
-  began with a snapshot knows none); the log of a node that was stopped in order holds all that its last process has
-  applied;
-- M5 what was committed before the cluster was left alone, every node has applied in the end;
-- D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. Where
-  nodes tell nothing, a snapshot's end is as good: only what is committed is in it.
+- M4 what a node has applied, by its digest, is what the logs hold and what all others have applied (a process that
+  started from a snapshot knows no digest); the log of a node that was stopped cleanly holds all that its last process
+  has applied;
+- M5 every node finally has applied what was committed before the cluster was left alone;
+- D1 to D4 as for any log (`analysis.core.replicas`), with the highest mark of each node as its high watermark. For
+  nodes without trace events, a snapshot's end is equivalent: a snapshot holds only committed records.
 
-M1 to M4 follow from the protocol alone, whatever fails and however wrong the nodes' clocks are. M5 needs to know what
-came before what, and is asked only where no clock was set back meanwhile.
+M1 to M4 follow from the protocol alone, for any failures and any clock errors. M5 needs the order of events, and is
+checked only if no clock was set back meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SNAPSHOT = "quorum_snapshot"
 
 
 def high_watermark_of(member: QuorumMember) -> int:
-    """The highest offset up to which a node has shown that the log is committed; -1 when it has shown none."""
+    """The highest offset below which a node has shown the log to be committed; -1 if it has shown none."""
     return max((event["offset"] for event in member.told(HIGH_WATERMARK)), default=member.replica.committed)
 
 
@@ -46,14 +46,14 @@ def check_logs(members: Sequence[QuorumMember]) -> ReplicaReport:
         for member in members
         if member.replica.log is not None
     ]
-    # A log may begin later where a snapshot has what was before; whether one has, its reader says.
+    # A log may start later if a snapshot holds what was before; the log's reader reports whether one does.
     around = Circumstances(deletes=True, records="")
     return check_partition(logs, around=around) if logs else ReplicaReport()
 
 
 def check_committed(members: Sequence[QuorumMember], quiet_from: int | None) -> list[Anomaly]:
-    """M1 to M5; one anomaly for each rule, or rule and node. `quiet_from`: the time (ns, as of the events) from which
-    on nothing was done to the cluster any more until it was stopped in order; None if there was none."""
+    """M1 to M5; one anomaly for each rule, or rule and node. `quiet_from`: the time (ns, as of the events) after which
+    nothing was done to the cluster until it was stopped cleanly; None if there was no such time."""
     return [
         *(fall for member in members for fall in _falling(member)),
         *_missing_from_later_leaders(members),
@@ -97,7 +97,7 @@ def _openings(members: Sequence[QuorumMember]) -> Iterator[_Opening]:
 
 
 def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
-    """M2: a leader was elected by a majority, of which one had the committed records and would not vote for less."""
+    """M2: a leader needs a majority, and a voter of it held the committed records and rejects shorter logs."""
     marks = sorted(
         (
             (event["epoch"], event["offset"], member, event)
@@ -125,7 +125,7 @@ def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Ano
 
 
 def _lost(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
-    """M3, of the logs of nodes that are at rest and are whole as far as they go."""
+    """M3, for the logs of stopped nodes that could be read up to their end."""
     voters = voters_of(members)
     marks = [(event["offset"], member, event) for member in members for event in member.told(HIGH_WATERMARK)]
     if not marks or not voters:
@@ -144,13 +144,13 @@ def _lost(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
 
 
 def _ends_below(member: QuorumMember, offset: int) -> bool:
-    """Whether a node's log, whole as far as it goes, ends before; one that is damaged or empty proves nothing."""
+    """Whether a node's log ends before `offset`; a damaged or empty log proves nothing."""
     log = member.replica.log
     return log is not None and log.is_whole and len(log.offset) > 0 and log.end < offset
 
 
 def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
-    """M4: against the logs, each as far as it is committed, and against what others have applied."""
+    """M4: against the committed part of each log, and against what others have applied."""
     known: dict[int, tuple[int, Row]] = {}
     for member in members:
         for offset, digest in _digests_in_log(member).items():
@@ -165,20 +165,20 @@ def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
                 continue
             told.add(member.node)
             sentence = (
-                f"the metadata below offset {mark['offset']} that {member.node} has acted on is not what "
+                f"the metadata below offset {mark['offset']} that {member.node} has applied differs from what "
                 f"{'the log' if row['op'] == 'log end' else 'a process'} of {row['node']} has there"
             )
             yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
 
 
 def _digests_in_log(member: QuorumMember) -> Mapping[int, int]:
-    """Those of a node's log, as far as it is committed."""
+    """The digests of the committed part of a node's log."""
     limit = high_watermark_of(member)
     return {offset: digest for offset, digest in member.replica.digests.items() if offset <= limit}
 
 
 def digests_compared(members: Sequence[QuorumMember]) -> int:
-    """Of how many nodes M4 held a digest against that of a log or of another node."""
+    """The number of nodes whose digest M4 compared with that of a log or of another node."""
     told = [
         {event["offset"] for event in member.told(HIGH_WATERMARK) if event["digest"] is not None} for member in members
     ]
@@ -188,9 +188,9 @@ def digests_compared(members: Sequence[QuorumMember]) -> int:
 
 
 def undigested(member: QuorumMember) -> Iterator[str]:
-    """Where M4 cannot be decided: a process told of committed metadata without its digest, and had not taken over
-    before, from somebody or from its disk, a snapshot of more than it had applied. One that it made itself leaves it
-    the digest."""
+    """Where M4 cannot be decided: a process reported committed metadata without its digest, though it had not installed
+    a snapshot of more than it had applied, from another node or from its disk. A snapshot that the process itself made
+    keeps the digest."""
     for process in member.trace.processes:
         applied, knows = -1, True
         for event in process:
@@ -201,21 +201,21 @@ def undigested(member: QuorumMember) -> Iterator[str]:
             applied = event["offset"]
             if event["digest"] is None and knows:
                 yield (
-                    f"{member.node} told that the metadata below offset {applied} is committed, without the digest of "
-                    f"it, and no snapshot explains that (line {event['line']} of its trace)"
+                    f"{member.node} reported that the metadata below offset {applied} is committed, without its "
+                    f"digest, and no snapshot explains that (line {event['line']} of its trace)"
                 )
                 return
 
 
 def _not_in_own_log(member: QuorumMember) -> Iterator[Anomaly]:
-    """M4: a leader may have applied what only others had on disk yet, but not after it was stopped in order."""
+    """M4: a leader may have applied what only others had on disk then, but not after it was stopped cleanly."""
     last = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
     marks = [event for event in last if event["event"] == HIGH_WATERMARK]
     if not marks or not _ends_below(member, marks[-1]["offset"]):
         return
     row = member.end_row()
     sentence = (
-        f"{member.node} has acted on the metadata below {marks[-1]['offset']}, and its log ends at {row['offset']}"
+        f"{member.node} has applied the metadata below {marks[-1]['offset']}, but its log ends at {row['offset']}"
     )
     yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(marks[-1]), row])
 
@@ -242,6 +242,6 @@ def _behind(members: Sequence[QuorumMember], quiet_from: int) -> Iterator[Anomal
         who = ", ".join(f"{member.node} has applied it up to {reached}" for member, reached, _ in behind)
         sentence = (
             f"the metadata below offset {committed} was committed on {witness.node} before the cluster was left alone, "
-            f"and in the end {who}"
+            f"but in the end {who}"
         )
         yield anomaly("not-converged", sentence, [witness.event_row(event), *(row for _, _, row in behind)])

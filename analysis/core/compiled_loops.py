@@ -1,4 +1,4 @@
-"""The loops of `large`, compiled. Importing this module loads the compiler: only large histories are worth that."""
+"""The loops of `fast_path`, compiled. Importing this module loads the compiler, which pays for large histories only."""
 
 from __future__ import annotations
 

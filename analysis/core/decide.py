@@ -1,8 +1,8 @@
-"""From a partition's summary and facts to what is wrong with it: the theorem's last step.
+"""Decides what is wrong with a partition, from its summary and facts: the theorem's last step.
 
-Here the values that only reads showed meet the appends they may be, and the gaps meet the appends that may fill them.
-Every finding names offsets, values and times, which single out the operations that contradict each other; `explain`
-fetches those and tells the story.
+Here values that only reads returned are matched with the appends that may have written them, and gaps with the appends
+that may fill them. Every finding names offsets, values and times that identify the contradicting operations; `explain`
+fetches those and writes the sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from history.schemas import FAIL, INF, INFO, OK
 
 @dataclass(frozen=True)
 class Placement:
-    """Where loose appends ended up: `offset`, `value`, release and deadline. Ordered by offset."""
+    """The offsets assigned to loose appends: `offset`, `value`, release and deadline. Ordered by offset."""
 
     offset: I64
     value: I64
@@ -37,7 +37,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The state of one partition: linearizable iff `findings` is empty."""
+    """The result for one partition: linearizable iff `findings` is empty."""
 
     findings: tuple[LogFinding, ...]
     placed: Placement
@@ -64,7 +64,7 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
 
 
 def _look_up(located: Located, facts: Facts) -> I64:
-    """The index of the loose append that each located value is, or -1."""
+    """The index of each located value's loose append, or -1."""
     if not len(located.value) or not len(facts.loose.value):
         return np.full(len(located.value), -1, np.int64)
     order = np.argsort(facts.loose.value, kind="stable")
@@ -78,7 +78,7 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFindin
     located = summary.located
     unknown = np.flatnonzero(hits < 0)
     if len(unknown):
-        # Not a loose append: either nobody's, or a bound append's that was acknowledged elsewhere.
+        # Not a loose append: either unknown, or of a bound append that was acknowledged elsewhere.
         last = min(len(unknown), LISTED) - 1
         for place, at in enumerate(unknown[: last + 1].tolist()):
             count = len(unknown) - last if place == last else 1
@@ -140,10 +140,10 @@ def _pair(rule: str, offset: int, inv: int, ret: int, release_kind: int, deadlin
 
 
 def _fill(summary: Summary, facts: Facts, free: I64, placed: Placement) -> tuple[list[LogFinding], Placement]:
-    """Gaps in ascending order take the unused loose appends in order of invocation.
+    """Assigns the unused loose appends to gaps: gaps in ascending order, appends in order of invocation.
 
-    Since no gap's `latest` is before an earlier gap's, an append too late for one gap may fit the next, and an append
-    that fits is never needed more by a later gap: this fills as many gaps as can be filled.
+    No gap's `latest` is before an earlier gap's, so an append that is too late for one gap may fit the next, and an
+    append that fits is never needed more by a later gap. Therefore this fills as many gaps as possible.
     """
     gaps = summary.gaps
     if not gaps.count:
@@ -192,7 +192,7 @@ NAMES = {
 
 
 def _realtime(summary: Summary, first_damage: int) -> Iterator[LogFinding]:
-    """The theorem's condition, by kind of release and deadline."""
+    """The theorem's condition, for each kind of release and deadline."""
     for index, pair in enumerate(summary.realtime.worst):
         kinds = (index // 2, index % 2)
         if pair is None or (pair.later >= first_damage and kinds != (QUERIES, QUERIES)):
@@ -211,11 +211,11 @@ def _sessions(summary: Summary) -> Iterator[LogFinding]:
 
 
 def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
-    """Acknowledged appends of one producer, pipelined, keep the order of their sequences: those that were told their
-    offset among each other, and those of which reads alone tell it."""
+    """Acknowledged, pipelined appends of one producer keep the order of their sequences: those acknowledged with an
+    offset among each other, and those whose offset only reads show."""
     located, known = summary.located, np.flatnonzero(hits >= 0)
     sure = known[facts.loose.type[hits[known]] == OK]
-    sure = sure[np.unique(hits[sure], return_index=True)[1]]  # one that was shown twice is a duplicate
+    sure = sure[np.unique(hits[sure], return_index=True)[1]]  # a value that was returned twice is a duplicate
     sure.sort()
     value = located.value[sure]
     shown = KeyedScan.of_sequences(value >> PRODUCER_SHIFT, value & SEQUENCE_MASK, located.offset[sure])
@@ -238,7 +238,8 @@ def _offences(facts: Facts) -> Iterator[LogFinding]:
 
 
 def _joined(findings: list[LogFinding]) -> Iterator[LogFinding]:
-    """One finding per name and rule, the first stands for all; unknown values may yet turn out to differ in kind."""
+    """One finding per name and rule; the first represents all. Unknown values stay separate: they may differ in
+    kind."""
     joined: dict[tuple[object, ...], LogFinding] = {}
     for each in findings:
         key = (each.name, each.rule, each.offsets if each.rule == "unknown-value" else ())

@@ -1,15 +1,17 @@
-"""Was each epoch of the quorum led by one node, elected by a majority that votes once and remembers?
+"""Checks the quorum's elections: one leader per epoch, elected by a majority whose votes are single and persistent.
 
-Judged from all that says who led and who voted: the control records that open epochs, in the logs and, where snapshots
-have replaced them, as the nodes told of them; the quorum-state files; and what else the nodes told. No clock is used.
+The evidence is everything that names leaders and votes: the control records that open epochs, in the logs and, where
+snapshots have replaced them, in the nodes' traces; the quorum-state files; and other trace events. No clock is used.
 
 - E1 an epoch has at most one leader, whoever names it;
-- E2 a voter votes for at most one candidate in an epoch, restarts included (who leads has voted for itself);
-- E3 a leader was elected by a majority of the voters;
+- E1 an epoch has at most one leader in all sources;
+- E2 a voter votes for at most one candidate in an epoch, across restarts (a leader has voted for itself);
 - E4 a vote leaves a voter only when its disk holds it;
 - E5 what a voter has told of epochs and votes is never newer than what its disk holds later, and its epoch never falls.
-  A vote may be forgotten once the leader of its epoch is known: nobody else can be voted for then. A fault that
-  replaces the node's disk excuses one start that knows less; what the node itself says of its disk excuses nothing.
+  - E5 what a voter has reported of epochs and votes is never newer than what its disk holds later, and its epoch never
+    decreases. A voter may forget a vote once it knows the epoch's leader, because it can then vote for no other. A
+    fault that replaces the node's disk excuses one start with older state; the node's own statement about its disk
+    excuses nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ READ_FROM_DISK: Final = ("quorum_restored", STATE_FILE)
 
 
 class Claim(NamedTuple):
-    """Something says that in `epoch` node `chosen` led (`who` is `NOBODY` then) or had the vote of node `who`."""
+    """A source says that in `epoch` node `chosen` led (then `who` is `NOBODY`) or had the vote of node `who`."""
 
     epoch: int
     who: int
@@ -74,7 +76,7 @@ def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
 
 
 def _vote_of(event: Event) -> int:
-    """For whom its node had voted in the epoch of an event, as far as the event says; `NOBODY` where it does not."""
+    """The candidate that the node had voted for in the epoch of an event; `NOBODY` if the event does not say."""
     if event["event"] == "quorum_role":
         return int(event["node"]) if event.get("role") in STANDS else NOBODY
     return int(event["candidate"] if event["event"] == "quorum_vote" else event["voted"])
@@ -133,7 +135,7 @@ def _elected_by_minority(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
 
 
 def _votes_not_on_disk(member: QuorumMember) -> Iterator[Anomaly]:
-    """E4: within a process, which writes again what it found at its start."""
+    """E4: within a process, which at its start writes again what it found."""
     for process in member.trace.processes:
         on_disk: set[tuple[int, int]] = set()
         written: list[Row] = []
@@ -145,13 +147,13 @@ def _votes_not_on_disk(member: QuorumMember) -> Iterator[Anomaly]:
                 epoch, vote = event["epoch"], _vote_of(event)
                 if vote == NOBODY or (epoch, vote) in on_disk:
                     continue
-                sentence = f"{member.node} voted in epoch {epoch} for node {vote}, and its disk did not hold that"
+                sentence = f"{member.node} voted in epoch {epoch} for node {vote}, but its disk did not hold that vote"
                 yield anomaly("vote-not-on-disk", sentence, [*written, member.event_row(event)])
                 return
 
 
 class _Known(NamedTuple):
-    """The newest epoch that a node has told, and its vote in it, `NOBODY` while it has told of none."""
+    """The newest epoch that a node has reported, and its vote in it; `NOBODY` if it has reported none."""
 
     epoch: int
     vote: int
@@ -169,7 +171,7 @@ def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
                 yield fall
                 return
             known, replaced = None, replaced - 1
-        # A vote that is not mentioned is not taken back: whether the disk forgot it is seen when the disk is read.
+        # An event without a vote does not revoke it: reading the disk shows whether the disk forgot the vote.
         if known is None or event["epoch"] > known.epoch or vote != NOBODY:
             known = _Known(event["epoch"], vote, row)
     state = member.replica.state
@@ -180,14 +182,14 @@ def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
 
 
 def _fall(node: str, known: _Known, row: Row) -> Anomaly | None:
-    """Whether something that a node told, or that its disk held, is older than what it had told before."""
+    """The anomaly of a node that reported, or had on disk, something older than it had reported before."""
     if row["epoch"] < known.epoch:
-        sentence = f"{node} knew of epoch {known.epoch}, and later ({row['op']}) only of epoch {row['epoch']}"
+        sentence = f"{node} knew epoch {known.epoch}, but later ({row['op']}) only epoch {row['epoch']}"
     elif row["op"] in READ_FROM_DISK and row["epoch"] == known.epoch and known.vote != NOBODY == row["voted"]:
         if row["leader"] != NOBODY:
             return None
         sentence = (
-            f"{node} had voted in epoch {known.epoch} for node {known.vote}, and later its disk ({row['op']}) knew of "
+            f"{node} had voted in epoch {known.epoch} for node {known.vote}, but later its disk ({row['op']}) held "
             "no vote in it"
         )
     else:

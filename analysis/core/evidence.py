@@ -1,4 +1,4 @@
-"""What operations say about each offset of a piece of the log: dense, mergeable, order of arrival irrelevant.
+"""The evidence that operations give for each offset of a piece of the log: dense and mergeable in any order.
 
 A piece ("span") is a whole partition in process, or one block of a partition's offsets when a giant partition is
 spread over workers; the code is the same. Any subset of a partition's operations gives evidence for the spans it
@@ -94,7 +94,7 @@ class ReaderSessions:
 
 @dataclass
 class OffsetEvidence:
-    """What is known of the offsets start, start + 1, ... of one partition.
+    """The evidence for the offsets start, start + 1, ... of one partition.
 
     `value`, `flags` (ACK, SEEN, FINAL) and `append_*` belong to the canonical value of each offset; `extras` are the
     other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g. `query_deadline[g]`:
@@ -112,7 +112,7 @@ class OffsetEvidence:
     sessions: ReaderSessions = field(default_factory=ReaderSessions.nothing)
 
     def merge(self, other: OffsetEvidence) -> OffsetEvidence:
-        """OffsetEvidence for the same span from two disjoint sets of operations."""
+        """The evidence for the same span from two disjoint sets of operations."""
         if (self.start, len(self.value)) != (other.start, len(other.value)):
             raise ValueError(f"evidence for offset {other.start} does not belong to the block at {self.start}")
         suspects = (self.value != other.value) & (self.value != NONE) & (other.value != NONE)
@@ -136,7 +136,8 @@ class OffsetEvidence:
         return merged
 
     def settle(self, claims: OffsetClaims) -> None:
-        """Takes all claims for the offsets on which values differ: the canonical one stays, the others are extras."""
+        """Takes all claims for the offsets on which values differ: the canonical one stays, the others become
+        extras."""
         if not len(claims):
             return
         claims = claims.merged()
@@ -196,7 +197,7 @@ class Spans:
     block: int
 
     def locate(self, part: Ints, offset: I64) -> I64:
-        """The dense index of each (partition, offset); offsets must lie in a span."""
+        """The dense index of each (partition, offset); each offset must be in a span."""
         index = self.whole[part] + offset
         if len(self.blocks):
             blocked = np.flatnonzero(self.whole[part] < 0)
@@ -218,8 +219,9 @@ class Spans:
 def lay_out(rows: Rows, block: int | None) -> Spans:
     """Spans for all offsets that `rows` give evidence for.
 
-    Blocks of size `block`, or whole partitions when it is None - except those in which some operation claims an offset
-    far beyond what could have been appended: a corrupt offset must end in an anomaly, not in a lack of memory.
+    Blocks of size `block`, or whole partitions when it is None. Exception: a partition in which an operation claims an
+    offset far beyond what could have been appended gets blocks, because a corrupt offset must result in an anomaly, not
+    in a lack of memory.
     """
     parts = len(rows.keys)
     bound, queries = rows.bound, rows.queries
@@ -249,7 +251,7 @@ def lay_out(rows: Rows, block: int | None) -> Spans:
 
 
 def is_sparse(length: I64, claims: I64) -> Bools:
-    """Whether a log's length is out of all proportion to the number of offsets that operations speak of."""
+    """Whether a log's length is far out of proportion to the number of offsets that operations mention."""
     return np.asarray(length > 4 * claims + (1 << 20))
 
 
@@ -302,7 +304,7 @@ def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[OffsetEvidence]:
 
 
 def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64, read: I64, value: I64) -> None:
-    """Finds the offsets for which more than one value is claimed, and settles each."""
+    """Finds the offsets for which more than one value is claimed, and settles each of them."""
     bound, queries = rows.bound, rows.queries
     differ = np.concatenate((acked[value[acked] != bound.value], read[value[read] != queries.item_value]))
     if not len(differ):
@@ -324,7 +326,7 @@ def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64
 
 
 def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> None:
-    """What each client saw of the log's length, for clients that were shown an upper bound."""
+    """Adds what each client was shown of the log's length, for clients that were shown an upper bound."""
     bound, queries = rows.bound, rows.queries
     capped = np.flatnonzero((queries.hi >= 0) & ~queries.final)
     capped = capped[spans.holds(queries.part[capped], queries.hi[capped])]

@@ -1,7 +1,7 @@
-"""From findings to anomalies: fetches the operations that contradict each other and says why, in a sentence.
+"""Turns findings into anomalies: fetches the contradicting operations and writes the sentence.
 
-`select` picks from any set of operations those that the findings single out, so that a history spread over workers
-gives up only a handful of rows; `explain` turns them into witnesses.
+`select` picks the operations that the findings identify from any subset of the history, so that a history spread over
+workers transfers only a handful of rows. `explain` turns these rows into witnesses.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NAMED: Final = 8
 
 
 def select(table: pa.Table, findings: Mapping[Key, Sequence[LogFinding]]) -> pa.Table:
-    """The rows of `table` that a finding singles out by offset, value or time."""
+    """The rows of `table` that a finding identifies by offset, value or time."""
     pieces = [OPERATIONS.empty_table()]
     keys, part = partitions_of(table)
     is_wanted = np.array([bool(findings.get(key)) for key in keys], np.bool_)[part]
     part = part[is_wanted]
-    # Sorted once, each partition is a slice: to filter the whole table for each takes too long where there are many.
+    # Sorted once, each partition is a slice; filtering the table for each of many partitions would take too long.
     by_partition = table.filter(pa.array(is_wanted)).take(pa.array(np.argsort(part, kind="stable")))
     start = 0
     for key, count in zip(keys, np.bincount(part, minlength=len(keys)).tolist(), strict=True):
@@ -74,16 +74,16 @@ def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is proven, one anomaly per partition and name, and what may be lawful, since a client's record has gaps."""
+    """The proven anomalies, one per partition and name, and the doubts: what a gap in a client's record may explain."""
 
     anomalies: list[Anomaly]
     doubts: tuple[str, ...] = ()
 
 
 def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners: Owners) -> Explanation:
-    """`rows`: what `select` gave, from all parts of the history together."""
+    """`rows`: the results of `select` from all parts of the history together."""
     scenes: dict[Key, list[Operation]] = {}
-    # In an order of their own, so that the story does not depend on how the history was spread.
+    # Sorted, so that the sentence does not depend on how the history was spread.
     for row in sorted(rows.to_pylist(), key=lambda row: (row["inv"], row["process"], row["f"], row["value"])):
         scenes.setdefault((row["topic"], row["partition"]), []).append(row)
     anomalies: list[Anomaly] = []
@@ -104,13 +104,13 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners
 
 
 def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: Scene) -> Anomaly:
-    """All findings of one name: the first is told, and of what was lost every value is named."""
+    """One anomaly for all findings of one name: the sentence is about the first and names every lost value."""
     finding, (_, sentence, operations) = stories[0]
     witness = [shorten(each, finding) for each in operations]
     count = sum(each.count for each, _ in stories)
     if name in LOSSES and count > 1:
         also = [*finding.also, *(value for each, _ in stories[1:] for value in (*each.values[:1], *each.also))]
-        sentence += f"; lost as well: {_names(also, count - 1)}"
+        sentence += f"; also lost: {_names(also, count - 1)}"
         mine = {id(each) for each in operations}
         appends = filter(None, map(scene.append, also[: LISTED - 1]))
         witness += [shorten(each, finding) for each in appends if id(each) not in mine]
@@ -118,21 +118,21 @@ def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], s
 
 
 def _names(values: Sequence[int], count: int) -> str:
-    """The first of `count` values by name, and how many there are beyond."""
+    """The first values by name, and how many of the `count` values are not listed."""
     named = [name_of(value) for value in values[:NAMED]]
     more = count - len(named)
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
 def _few(stories: Sequence[str]) -> list[str]:
-    """The first of what may be lawful, each with why."""
+    """The first of the findings that may be lawful, each with the reason."""
     more = len(stories) - NAMED
     told = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
     return [*told, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else told
 
 
 def shorten(row: Operation, finding: LogFinding) -> Operation:
-    """An operation as a witness shows it: names for codes, and of a read's records only the ones that matter."""
+    """An operation as a witness shows it: names for codes, and only the relevant records of a read."""
     records = list(zip(row["offsets"], row["values"], strict=True))
     mattering = [each for each in records if each[0] in finding.offsets or each[1] in finding.values]
     return {
@@ -159,7 +159,7 @@ class Scene:
         return min(mine, key=lambda row: (row["type"], row["inv"]), default=None)
 
     def showing(self, offset: int, wanted: Callable[[int], bool]) -> Operation | None:
-        """A read that showed a wanted value at an offset: a final one if there is, else the last."""
+        """A read that returned a wanted value at an offset: a final one if there is one, else the last."""
         mine = [
             row
             for row in self.rows
@@ -170,7 +170,7 @@ class Scene:
         return max(mine, key=lambda row: (row["phase"] == PHASE_FINAL, row["inv"], -row["process"]), default=None)
 
     def final_evidence(self, offset: int) -> Operation | None:
-        """The final query that shows the lack of an offset: the read that went past it, else the end before it."""
+        """The final query that shows an offset to be absent: the read that went past it, else the end before it."""
         final = [row for row in self.rows if row["phase"] == PHASE_FINAL and row["f"] != APPEND and row["type"] == OK]
         past = [row for row in final if row["f"] == READ and 0 <= row["offset"] <= offset < row["lo"]]
         ends = [row for row in final if row["f"] == END]
@@ -200,7 +200,7 @@ class Scene:
 
 
 def session_of(row: Operation) -> int:
-    """The client's incarnation that an operation belongs to."""
+    """The client's session that an operation belongs to."""
     return int(row["process"]) << SESSION_BITS | int(row["session"])
 
 
@@ -332,17 +332,17 @@ def _value_twice(finding: LogFinding, scene: Scene) -> Story:
 def _unfilled_offset(finding: LogFinding, scene: Scene) -> Story:
     offset, candidate = finding.offsets[0], finding.values[0]
     later, append = scene.due_by(finding), scene.append(candidate) if candidate >= 0 else None
-    sentence = f"the log was shown to reach beyond offset {offset}, where no record is known"
+    sentence = f"the log was shown to extend beyond offset {offset}, where no record is known"
     if append is None:
-        sentence += ", and no append that may have happened is left to be it"
+        sentence += ", and no remaining append can be the missing record"
     else:
         after = _length_of_time(append["inv"] - finding.ret)
-        sentence += f"; the earliest append left to be it was invoked {after} later"
+        sentence += f"; the earliest append that can be it was invoked {after} later"
     return finding.name, sentence, _some(later, append)
 
 
 def _located(finding: LogFinding, scene: Scene) -> Story:
-    """A loose append's place contradicts time; which name fits depends on the two operations."""
+    """A loose append's place contradicts the times; the two operations decide which name fits."""
     release, due = scene.released_by(finding), scene.due_by(finding)
     if release is not None and release["f"] != APPEND:
         return _told("stale-read", finding, release, due)
@@ -392,20 +392,20 @@ def _not_contiguous(finding: LogFinding, scene: Scene) -> Story:
         (row for row in scene.rows if row["f"] == APPEND and row["type"] == OK and row["offset"] == offset), None
     )
     sentence = f"a read of {_client(read)} from offset {read['offset'] if read else -1} did not return offset {offset}"
-    return finding.name, f"{sentence} where it should have come", _some(read, skipped)
+    return finding.name, f"{sentence} where it was due", _some(read, skipped)
 
 
 def _goes_back(finding: LogFinding, scene: Scene) -> Story:
     read, offset = scene.offender(finding), finding.offsets[0]
     start = read["offset"] if read else -1
-    sentence = f"a read of {_client(read)} from offset {start} returned offset {offset}, which it had behind it"
+    sentence = f"a read of {_client(read)} from offset {start} returned offset {offset}, which was before its position"
     return finding.name, sentence, _some(read)
 
 
 def _past_own_bound(finding: LogFinding, scene: Scene) -> Story:
     query = scene.offender(finding)
     shown = query["lo"] if query else -1
-    sentence = f"{_client(query)} was shown {shown} records by an answer that puts the end at {finding.offsets[0]}"
+    sentence = f"{_client(query)} was shown {shown} records by an answer that reports the end {finding.offsets[0]}"
     return finding.name, sentence, _some(query)
 
 

@@ -1,8 +1,8 @@
-"""Evidence and facts of a large history in two passes over its columns, when nothing in it is out of the ordinary.
+"""Evidence and facts of a large history in two passes over its columns, if the history is regular.
 
-It gives exactly what `gather` and `facts_of` give (tests hold it to that), or None: when offsets have several values, a
-read is not contiguous, a query contradicts itself or offsets lie absurdly far apart, those find out what is wrong.
-Loading the compiled loops takes about half a second, so small histories never come here.
+The result equals that of `gather` and `facts_of` (tests compare them), or is None if offsets have several values, a
+read is not contiguous, a query contradicts itself or offsets are absurdly far apart. Then those functions find out what
+is wrong. Loading the compiled loops takes about half a second, so small histories do not use this path.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Judges a consumer group: its committed offsets as registers, and what its members were given.
+"""Checks a consumer group: its committed offsets as registers, and the records that its members were given.
 
 A committed offset is a register: commits write it, fetches read it. A fetch is explained by a commit of its value (or
-by none, for "no offset") unless it is known that another value was held between the two: after the one had returned and
-before the fetch was asked. Known of that is what was acknowledged, and what another fetch has shown. A commit that was
-never answered may take effect at any later time; it explains more and, until it is shown, contradicts nothing.
-Rebalances need no rule of their own: whoever commits less than another did before has committed last, and that is what
-a fetch shows.
+by no commit, for "no offset"), unless another value is known to have been held in between: after that commit had
+returned and before the fetch was invoked. A value is known to have been held if its commit was acknowledged or if
+another fetch returned it. An unanswered commit may take effect at any later time; it explains more and, until a fetch
+returns it, contradicts nothing. Rebalances need no rule of their own: a member that commits less than another did
+before is the last to commit, and fetches return that.
 
-At-least-once: all records below an offset were handed to some member before the commit of that offset returned. Of
-partitions without transactions and compaction each offset from the first is a record.
+At-least-once: all records below an offset were handed to a member before the commit of that offset returned. In
+partitions without transactions and compaction, each offset from the first on is a record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Op = TypeVar("Op", Commit, Fetched, Delivered)
 def judge(
     topic: str, commits: Sequence[Commit], fetches: Sequence[Fetched], deliveries: Sequence[Delivered]
 ) -> list[Anomaly]:
-    """What contradicts the promises to a group, for each partition and kind the first."""
+    """The violations of the promises to a group, for each partition and kind the first."""
     found: list[Anomaly] = []
     committed, fetched, delivered = _by_partition(commits), _by_partition(fetches), _by_partition(deliveries)
     for partition in sorted(committed.keys() | fetched.keys()):
@@ -63,8 +63,8 @@ class _Held(NamedTuple):
 
 
 def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
-    """What is known: an acknowledged commit took effect within its time; what was shown was held when it was looked up,
-    which was not before any commit of it had begun."""
+    """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
+    offset was held during the fetch, which was not before any commit of it had started."""
     found = [_Held(commit.offset, commit.inv, commit.ret, commit) for commit in commits if commit.acknowledged]
     for fetch in fetches:
         begun = [commit.inv for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
@@ -98,7 +98,7 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             topic,
             partition,
             f"offset {held.offset} was committed for {topic}-{partition} and {how}, and a later fetch shows "
-            f"{_named(fetch.offset)}, which nobody committed since",
+            f"{_named(fetch.offset)}, which was not committed since",
             (_shown(held.evidence), _shown(fetch)),
             len(lost),
         )
@@ -107,7 +107,7 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             PHANTOM_COMMIT,
             topic,
             partition,
-            f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which nobody had committed",
+            f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which was never committed",
             (_shown(phantom[0]),),
             len(phantom),
         )
@@ -133,7 +133,7 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
             SKIPPED,
             topic,
             partition,
-            f"offset {first.offset} of {topic}-{partition} was committed, and record {record} below it had been given "
+            f"offset {first.offset} of {topic}-{partition} was committed, but record {record} below it had been given "
             "to no member",
             (_shown(first), {"kind": "record", "partition": partition, "offset": record}),
             len(skipping),
@@ -141,7 +141,7 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
 
 
 class _HandedOut:
-    """When records were handed out, by runs of offsets within which nothing changes: a log may be of any length."""
+    """When records were handed out, by runs of equal offsets: memory does not grow with the log's length."""
 
     def __init__(self, deliveries: Sequence[Delivered], ends: Sequence[int]) -> None:
         borders = {0, *ends, *(each.first for each in deliveries), *(each.last + 1 for each in deliveries)}
@@ -151,14 +151,14 @@ class _HandedOut:
             first, behind = np.searchsorted(self._borders, (each.first, each.last + 1))
             np.minimum(earliest[first:behind], each.at, out=earliest[first:behind])
         self._all_before = np.maximum.accumulate(earliest)
-        """For each run when it and all before it had been handed out; INF: never."""
+        """For each run the time when it and all before it had been handed out; INF: never."""
 
     def below(self, end: int) -> int:
-        """When all records below `end`, one of `ends`, had been handed out; INF: never."""
+        """When all records below `end` (one of `ends`) had been handed out; INF: never."""
         return int(self._all_before[np.searchsorted(self._borders, end) - 1])
 
     def first_missing(self, at: int) -> int:
-        """The first record that had not been handed out by then."""
+        """The first record that had not been handed out at `at`."""
         return int(self._borders[np.argmax(self._all_before > at)])
 
 

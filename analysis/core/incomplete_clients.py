@@ -1,4 +1,4 @@
-"""What the lost part of a client's record may explain: that is no proof of anything."""
+"""Clients with incomplete records: findings that the lost part may explain prove nothing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def _nobody(_value: int) -> bool:
 
 @dataclass(frozen=True)
 class Owners:
-    """The clients that appended. `may_have_sent`: whether a value of which no record speaks may have been sent all the
-    same, by a client whose record is not whole; `incomplete`: there is such a client."""
+    """The clients that appended. `may_have_sent`: whether a client with an incomplete record may have sent a value that
+    is not recorded; `incomplete`: there is such a client."""
 
     may_have_sent: Callable[[int], bool] = _nobody
     incomplete: bool = False
 
     def may_explain(self, name: str, values: tuple[int, ...]) -> bool:
-        """Whether an anomaly may be lawful: a value that nobody is known to have sent was sent, or an offset at which
-        no record is known holds one."""
+        """Whether an anomaly may be lawful: an unrecorded value may have been sent, or an offset without a known record
+        may hold one."""
         if name == GAP:
             return self.incomplete
         return name == PHANTOM and values[0] >= 0 and self.may_have_sent(values[0])
 
 
-DOUBT: Final = "the record of a client that may have sent it is not whole"
+DOUBT: Final = "the record of a client that may have sent it is incomplete"
 ALL_WHOLE: Final = Owners()

@@ -1,4 +1,4 @@
-"""What is wrong with a partition, in numbers: `conclude` finds it, `explain` tells it."""
+"""A contradiction in a partition, in numbers: `decide` finds it, `explain` puts it into words."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LogFinding:
-    """One kind of contradiction in a partition and what singles out its witness.
+    """One kind of contradiction in a partition, with what identifies its witness.
 
-    `offsets`, `values`: where and which; `inv`, `ret`: the release and deadline that contradict each other, each with
-    the kind of operation (APPENDS or QUERIES) it belongs to, or -1 when either may be; `process`: of a query that
-    contradicts itself; `session`: the client's (process << 32 | session). `also`: further values of which the same is
-    true, at most LISTED.
+    `offsets`, `values`: where and which; `inv`, `ret`: the release and deadline that contradict each other; `kinds`:
+    the kind of operation (APPENDS or QUERIES) of each, or -1 for either; `process`: of a query that contradicts itself;
+    `session`: the client's (process << 32 | session). `also`: further values for which the same is true, at most
+    LISTED.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The log checker: is a recorded history one that a single, linearizable log per partition could have produced?
+"""The log checker: decides whether a single, linearizable log per partition could have produced a recorded history.
 
 Offsets give the total order of a partition's appends, so nothing is searched. Given the structural conditions - each
 offset has one value and each value one offset (C1), every value seen was sent to this partition and not refused (C2),
@@ -11,13 +11,13 @@ that showed a length > g. Then the history is linearizable iff r[j] <= d[m] for 
 own interval and between two consecutive t's, and these intervals meet pairwise, so they share a point (Helly, in one
 dimension).
 
-Three readings of the upper bounds that queries show, because a system may promise less: `strict`, every bound binds;
-`session`, a bound binds against what the same session of the client saw before; `lower-bound-only`, none does. Bounds
-shown by the final queries, asked after healing, bind always.
+A system may promise less, so there are three levels for the upper bounds that queries show: `strict`, every bound
+counts; `session`, a bound counts against what the same session of the client saw before; `lower-bound-only`, no bound
+counts. Bounds from the final queries, invoked after healing, always count.
 
-The same code runs in process (`check`), and over a partition spread in blocks of offsets: `examine_chunk` any subset of
-its operations, merge the evidence of each block, `summarise` it, merge the summaries in order, `conclude`, and `select`
-from each subset what `explain` needs. Partitions are independent.
+The same code runs in one process (`check`) and over a partition spread in blocks of offsets: `examine_chunk` any subset
+of its operations, merge the evidence of each block, `summarise` it, merge the summaries in order, `conclude`, and
+`select` from each subset what `explain` needs. Partitions are independent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from analysis.core.summary import Summary, nothing, summarise, whole
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What was found out about one partition. `final_end`: its length by a complete final read, None without one."""
+    """The result for one partition. `final_end`: its length by a complete final read, None without one."""
 
     length: int
     final_end: int | None
@@ -51,10 +51,10 @@ class PartitionReport:
 
 @dataclass(frozen=True)
 class LogReport:
-    """The judgement over a history, or over some partitions of it.
+    """The result for a history, or for some partitions of it.
 
-    `anomalies` is empty iff the history is linearizable under `upper_bound`. `undecided` names what could not be
-    judged and why. `certificate` is the linearization of a history without either, if it was asked for.
+    `anomalies` is empty iff the history is linearizable under `upper_bound`. `undecided`: what could not be decided and
+    why. `certificate`: the linearization of a history without either, if requested.
     """
 
     upper_bound: str
@@ -77,10 +77,10 @@ class LogReport:
         return total
 
     def merge(self, other: LogReport) -> LogReport:
-        """The judgement over the partitions of both; they must be different ones."""
+        """The result for the partitions of both reports, which must be disjoint."""
         both = self.partitions.keys() & other.partitions.keys()
         if both or self.upper_bound != other.upper_bound:
-            raise ValueError(f"reports cannot be merged: both judge {sorted(both)}, or under different upper bounds")
+            raise ValueError(f"reports cannot be merged: both cover {sorted(both)}, or their upper bounds differ")
         certificates = [each.certificate for each in (self, other) if each.certificate is not None]
         return LogReport(
             self.upper_bound,
@@ -94,10 +94,10 @@ class LogReport:
 def check(
     table: pa.Table, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, certify: bool = False
 ) -> LogReport:
-    """Judges a table with the schema `history.OPERATIONS`, in process. It must hold whole partitions.
+    """Checks a table with the schema `history.OPERATIONS`, in this process. It must hold whole partitions.
 
-    `owners`: whose records are whole; what those of others may explain is undecided. Raises ValueError for an unknown
-    `upper_bound`, DamagedError for a table that no client can have recorded, KeyError when a column is missing.
+    `owners`: the clients whose records are complete; what the others may explain is undecided. Raises ValueError for an
+    unknown `upper_bound`, DamagedError for a table that no client can have recorded, KeyError when a column is missing.
     """
     _require(upper_bound)
     keys, pieces, facts = _examine(table, upper_bound)
@@ -128,7 +128,7 @@ def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[Of
 
 @dataclass(frozen=True)
 class Chunk:
-    """What any subset of a history's operations says: evidence by block, facts by partition."""
+    """The evidence from a subset of a history's operations, by block, and the facts, by partition."""
 
     evidence: dict[tuple[Key, int], OffsetEvidence]  # by partition and first offset of the block
     facts: dict[Key, Facts]
@@ -155,7 +155,7 @@ def conclude_all(summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key,
 def report_on(
     conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str, owners: Owners = ALL_WHOLE
 ) -> LogReport:
-    """The last step: fetches the witnesses from `tables` (read only when there is something to explain)."""
+    """The last step: fetches the witnesses from `tables` (read only if there is something to explain)."""
     findings = {key: each.findings for key, each in conclusions.items() if each.findings}
     explained = Explanation([])
     if findings:
@@ -163,7 +163,7 @@ def report_on(
         explained = explain(rows, findings, owners)
     undecided = [*explained.doubts]
     undecided += [
-        f"{count} acknowledged appends to {topic}-{partition} came without an offset and were never read"
+        f"{count} acknowledged appends to {topic}-{partition} were answered without an offset and were never read"
         for (topic, partition), each in sorted(conclusions.items())
         if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
     ]
@@ -177,7 +177,7 @@ def report_on(
 def check_in_blocks(
     tables: list[pa.Table], *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, block: int = BLOCK
 ) -> LogReport:
-    """What a cluster does, one step after another: operations split over `tables` in any way are judged the same."""
+    """The steps of a cluster, in sequence: the result does not depend on how operations are split over `tables`."""
     evidence: dict[tuple[Key, int], OffsetEvidence] = {}
     facts: dict[Key, Facts] = {}
     for table in tables:

@@ -1,8 +1,8 @@
-"""Which values are gone: what values at one offset, the final reads and the final ends prove of each.
+"""Finds lost values, from values at one offset, the final reads and the final ends.
 
-A complete final read decides: an acknowledged value that it lacks, wherever it may have looked for it, is lost. Without
-one, a value is lost when another one was seen in its place, when another one was acknowledged there too, or when the
-log was shown to end before it. Each lost value is told once.
+A complete final read decides: an acknowledged value that it lacks at every offset is lost. Without one, a value is lost
+if a different value was read in its place, if a different value was acknowledged there too, or if the log was shown to
+end before it. Each lost value is reported once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LOSSES: Final = (TRUNCATED, LOST)
 
 
 def losses(summary: Summary, facts: Facts, hits: I64, end: FinalEnd | None) -> Iterator[LogFinding]:
-    """The lost and truncated values of a partition, and offsets whose values differ though none is known to be gone.
+    """The lost and truncated values of a partition, and offsets with several values none of which is known to be lost.
 
-    `hits`: the loose append that each located value is, or -1; `end`: what a complete final read showed.
+    `hits`: the index of each located value's loose append, or -1; `end`: the result of a complete final read.
     """
     if end is None and not len(facts.finals.end) and not len(summary.extras):
         return
@@ -51,7 +51,8 @@ class _Claim(NamedTuple):
 
 
 def _seen_away(summary: Summary, *, final: bool) -> I64:
-    """Values that reads (only final ones) showed where they were not acknowledged: they are not lost but misplaced."""
+    """Values that reads (or only final ones) returned at another offset than acknowledged: they are misplaced, not
+    lost."""
     wanted = FINAL if final else SEEN
     places = (summary.located, summary.extras, summary.conflicts)
     return np.concatenate([each.value[((each.flags & ACK) == 0) & ((each.flags & wanted) != 0)] for each in places])
@@ -68,7 +69,7 @@ def _conflicts(summary: Summary, away: I64) -> Iterator[tuple[int, list[_Claim]]
 
 
 def _at_one_offset(offset: int, claims: list[_Claim], finals: FinalReads, end: FinalEnd | None) -> Iterator[LogFinding]:
-    """C1: several values for one offset. Which of them is gone, if that can be told?"""
+    """C1: several values for one offset, and which of them is lost if that is known."""
     values = tuple(each.value for each in claims)
     doubtful = [each for each in claims if not each.flags & FINAL and not each.away]
     told = False
@@ -102,14 +103,14 @@ def _beyond_the_end(summary: Summary, finals: FinalReads, away: I64) -> Iterator
 
 
 def _excluded(finals: FinalReads, offset: I64, ret: I64) -> Bools:
-    """Whether the longest end that was finally asked for after `ret` lies at or before each offset."""
+    """Whether the longest end that a final query invoked after `ret` returned is at or before each offset."""
     since = finals.end_inv[None, :] > ret[:, None]
     longest = np.where(since, finals.end[None, :], -1).max(axis=1, initial=-1)
     return np.asarray(since.any(axis=1) & (longest <= offset))
 
 
 def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, away: I64) -> Iterator[LogFinding]:
-    """A complete final read decides: what it lacks, and was there before its end was asked, is gone."""
+    """A complete final read decides: what it lacks, and was acknowledged before its end query, is lost."""
     missing, located, loose = summary.missing, summary.located, facts.loose
     lost = ~np.isin(missing.value, away)
     if lost.any():

@@ -1,17 +1,16 @@
-"""Does what no fault touches go on while faults last?
+"""Checks that partitions which no fault touches make progress while faults last.
 
-Two rules, each demanded only on positive evidence:
+Two rules, each applied only with positive evidence:
 
 - P1 acknowledgements. At the time of an acknowledged append with acks = all the in-sync set had at least
-  `min.insync.replicas` members. Let nothing touch a majority of the nodes of each role from then on, nor more replicas
-  than one less than that minimum: then some member of that set is untouched, and the untouched replicas are enough to
-  commit. While clients go on asking, the next acknowledgement comes within the bound.
-- P2 the in-sync set. A replica that is down or stands still by a confirmed fault for longer than the bound leaves the
-  in-sync set, as the untouched node that leads tells it, while a majority of the nodes of each role is untouched.
+  `min.insync.replicas` members. If from then on a majority of the nodes of each role stays untouched, and fewer
+  replicas than that minimum are touched, then a member of that set is untouched, and the untouched replicas are enough
+  to commit. While clients keep sending, the next acknowledgement arrives within the bound.
+- P2 the in-sync set. A replica that is down or suspended by a confirmed fault for longer than the bound leaves the
+  in-sync set, as reported by the untouched leader, while a majority of the nodes of each role is untouched.
 
-A fault touches its targets and the nodes of its pairs, from its begin until some time behind the end of its heal. A
-fault that destroys synced bytes or a disk touches its targets until the end of the run. Times are in ns, by the run's
-clock.
+A fault touches its targets and the nodes of its pairs, from its start until some time after its heal has ended. A fault
+that destroys synced bytes or a disk touches its targets until the end of the run. Times are in ns, by the run's clock.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from history.schemas import INF
 Line = Mapping[str, Any]
 LASTING: Final = OTHER_DISK | {Damage.SYNCED}
 HOLES: Final = 3
-"""Clients go on asking where no hole between their attempts is longer than the bound divided by this."""
+"""Clients keep sending if no pause between their attempts is longer than the bound divided by this."""
 
 
 class Attempt(NamedTuple):
-    """An append with acks = all. `ret` is INF where it never returned."""
+    """An append with acks = all. `ret` is INF if it never returned."""
 
     inv: int
     ret: int
@@ -39,8 +38,8 @@ class Attempt(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """A fault touches a node from `begin` to `end`. `down_from`: since when it was seen down or standing still; INF
-    where that is not so. `healed`: when its heal had ended."""
+    """A fault touches a node from `begin` to `end`. `down_from`: since when it was seen down or suspended; INF if it
+    was not. `healed`: when its heal had ended."""
 
     node: str
     begin: int
@@ -51,7 +50,7 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedCluster:
-    """`roles` by node, `replicas` by partition, `least`: how many in-sync replicas a commit needs."""
+    """`roles` by node, `replicas` by partition, `least`: the number of in-sync replicas that a commit needs."""
 
     roles: Mapping[str, str]
     replicas: Mapping[tuple[str, int], Sequence[str]]
@@ -72,7 +71,7 @@ class ObservedCluster:
 
 
 class Gap(NamedTuple):
-    """A partition in which no append was acknowledged from `since` to `until`, though clients asked from `asked` on."""
+    """A partition without an acknowledged append from `since` to `until`, though clients sent from `asked` on."""
 
     partition: tuple[str, int]
     since: int
@@ -82,7 +81,7 @@ class Gap(NamedTuple):
 
 
 def touches_of(journal: Iterable[Line], settle_ns: int) -> list[Touch]:
-    """What the journal says that was done to nodes. A node is given `settle_ns` after a heal."""
+    """The journal's faults as touches of nodes. A touch lasts for `settle_ns` after a heal."""
     found: dict[str, tuple[Line, int, int]] = {}
     others: list[Touch] = []
     for line in journal:
@@ -111,7 +110,7 @@ def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[T
 def gaps(
     cluster: ObservedCluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]], ends: int, bound: int
 ) -> Iterator[Gap | None]:
-    """P1: each time for which an acknowledgement was demanded; None where it came. `ends`: when the load had ended."""
+    """P1: each time for which an acknowledgement was due, or None if it arrived. `ends`: when the load ended."""
     for partition, tried in sorted(attempts.items()):
         replicas = set(cluster.replicas.get(partition, ()))
         acks = sorted(each.ret for each in tried if each.ok)
@@ -133,7 +132,7 @@ def gaps(
 
 
 def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
-    """From when on somebody waits for an acknowledgement behind `since`; None where nobody does."""
+    """The time from which a client waits for an acknowledgement after `since`; None if there is no such client."""
     if any(each.inv <= since < each.ret < INF for each in ordered):
         return since
     at = bisect_right(ordered, since, key=lambda each: each.inv)
@@ -141,8 +140,8 @@ def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
 
 
 def _goes_on(ordered: Sequence[Attempt], begin: int, end: int, hole: int) -> bool:
-    """Whether attempts follow each other from `begin` to `end` without a longer hole. For how long a client waited for
-    an append of unknown outcome is not on record: it counts at its begin."""
+    """Whether attempts follow each other from `begin` to `end` without a longer pause. The history does not say how
+    long a client waited for an append of unknown outcome: it counts at its invocation."""
     covered = begin
     for each in ordered:
         if each.inv > end:
@@ -165,7 +164,7 @@ class Kept(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """What a node that led told of the in-sync set, at a time of the run's clock."""
+    """The in-sync set that a leader reported, at a time of the run's clock."""
 
     at: int
     node: str
@@ -177,7 +176,7 @@ class IsrReport(NamedTuple):
 def kept(
     cluster: ObservedCluster, ids: Mapping[str, int], told: Mapping[tuple[str, int], Sequence[IsrReport]], bound: int
 ) -> Iterator[Kept | None]:
-    """P2: each time for which a replica had to leave; None where it had."""
+    """P2: each time for which a replica had to leave the in-sync set, or None if it left."""
     for partition, told_of in sorted(told.items()):
         for touch in cluster.touches:
             begin, end = touch.down_from, touch.healed

@@ -1,4 +1,4 @@
-"""One member of the metadata quorum: what it left on disk and what it told, and how witnesses show both."""
+"""One member of the metadata quorum: its files and its trace events, and how witnesses show both."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ STATE_FILE: Final = "quorum-state file"
 
 @dataclass(frozen=True)
 class QuorumMember:
-    """`at_rest`: its process had stopped in order before its files were read, so that they are its last word.
-    `disks_replaced`: how many faults have put another disk in the place of the node's, by the journal."""
+    """`at_rest`: its process had stopped cleanly before its files were read, so they are its final state.
+    `disks_replaced`: how many faults have replaced the node's disk, according to the journal."""
 
     node: str
     replica: MetadataReplica
@@ -32,8 +32,8 @@ class QuorumMember:
             yield from (event for event in process if event["event"] in names)
 
     def elections(self) -> Iterator[tuple[LeaderChange, Row]]:
-        """The control records that opened epochs: those in its log, and those that it told of as committed, with their
-        votes. A log has them no more once a snapshot has replaced them."""
+        """The control records that opened epochs, with their votes: those in its log, and those that it reported as
+        committed. A log no longer has them once a snapshot has replaced them."""
         yield from ((change, self.change_row(change)) for change in self.replica.leader_changes)
         for event in self.told("quorum_leader_change"):
             if "voters" in event and "granting" in event:

@@ -1,7 +1,7 @@
-"""The certificate of registers: for each key its operations in an order that explains them, each with its moment.
+"""The certificate of registers: for each key its operations in an order that explains them, each with its time.
 
-An operation's moment is the latest invocation up to it in the order. That is within its interval because no operation
-in the order follows one that was invoked after its return. `registerverifier` confirms it.
+An operation's time is the latest invocation up to it in the order. That is within its interval because an operation
+that was invoked after another's return never precedes it in the order. `register_verifier` confirms it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORDER: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.in
 def write(directory: Path | str, orders: Mapping[str, Sequence[int]], registers: pa.Table) -> Path:
     """Writes `registers.parquet` and `registers.json` and returns the latter's path.
 
-    `orders`: the ids of each key's operations; `registers`: the whole history, to which the JSON binds the order.
+    `orders`: the ids of each key's operations; `registers`: the whole history; the JSON holds its digest.
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
@@ -50,5 +50,5 @@ def write(directory: Path | str, orders: Mapping[str, Sequence[int]], registers:
 
 
 def sha256_of(path: Path) -> str:
-    """The digest of a file, by which `registers.json` knows `registers.parquet`."""
+    """The digest of a file; `registers.json` identifies `registers.parquet` by it."""
     return hashlib.sha256(read_bytes(path)).hexdigest()

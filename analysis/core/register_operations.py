@@ -1,4 +1,4 @@
-"""Operations on registers as the checkers take them, from a table with the schema `history.REGISTERS`."""
+"""Operations on registers in the checkers' form, from a table with the schema `history.REGISTERS`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _COLUMNS: Final = ("id", "f", "type", "inv", "ret", "value", "expected", "new", 
 
 
 class OutOfBudget(Exception):  # noqa: N818 - no error: the answer "not known"
-    """The search visited as many configurations as it was allowed to."""
+    """The search visited the permitted number of configurations without a result."""
 
 
 class Operation(NamedTuple):
-    """One operation on the key at hand; None is nil. Times in ns, `ret` INF when it never returned."""
+    """One operation on one key; None is nil. Times in ns, `ret` INF if it never returned."""
 
     id: int
     f: int
@@ -62,28 +62,28 @@ def by_key(table: pa.Table) -> dict[str, list[Operation]]:
 
 
 def is_sure(operation: Operation) -> bool:
-    """A compare-and-set that was told of a mismatch: an answer about the state, though nothing was written."""
+    """Whether it is a compare-and-set with a reported mismatch: an answer about the state that writes nothing."""
     return operation.type == FAIL and operation.error == MISMATCH
 
 
 def counts(operation: Operation) -> bool:
-    """It says something: it happened, it was told of a mismatch, or it may have written."""
+    """Whether it says something: it happened, it reported a mismatch, or it may have written."""
     return operation.type == OK or is_sure(operation) or (operation.type == INFO and operation.f != READ)
 
 
 def is_pure(operation: Operation) -> bool:
-    """It changes nothing: a read, a mismatched compare-and-set."""
+    """Whether it changes nothing: a read or a mismatched compare-and-set."""
     return operation.f == READ or operation.type == FAIL
 
 
 def written(operation: Operation) -> int | None:
-    """What it writes if it takes effect, None for a read."""
+    """The value that it writes if it takes effect, None for a read."""
     if operation.f == READ:
         return None
     return operation.value if operation.f == WRITE else operation.new
 
 
 def seen_values(operations: Sequence[Operation]) -> set[int | None]:
-    """The values whose presence or absence some operation depends on."""
+    """The values whose presence or absence an operation depends on."""
     seen = {each.value for each in operations if each.f == READ and each.type == OK}
     return seen | {each.expected for each in operations if each.f == CAS}

@@ -1,16 +1,17 @@
-"""The general search for an order that explains a register's operations, compare-and-sets among them.
+"""The general search for an order that explains a register's operations, compare-and-sets included.
 
-After Wing and Gong (1993) and Lowe (2017), but a configuration is not the set of all operations that took effect: it is
-(next return that is not yet satisfied, which of the operations open there took effect, state), which stays as small as
-the concurrency is, however long the history. What keeps the search narrow, and why each is sound:
+After Wing and Gong (1993) and Lowe (2017), but a configuration is not the set of all operations that took effect. It is
+(next return that is not yet satisfied, which of the operations open then took effect, state). Its size follows the
+concurrency, not the length of the history. What keeps the search narrow, and why each is sound:
 
 - A legal read or mismatch takes effect at once: it changes nothing, and later it may be illegal.
 - An operation that may have happened is never forced. Among those with the same effect the earliest comes first; a
   configuration that used a subset of another's, all else equal, has every future that the other has.
-- A value that nobody saw or expected is like any other such value. Unless a mismatch needs it to be visible, its write
-  can take effect just before the next write that does, so all open ones do so together.
-- A value written once never comes back. So it is left only when everybody who saw it was open by then, and by the one
-  compare-and-set that took it if there is one; and it is not entered after somebody must have seen it.
+- A value that no operation saw or expected is like any other such value. Unless a mismatch needs it to be visible, its
+  write can take effect just before the next write that does, so all open ones do so together.
+- A value written once never returns. So the state leaves it only when every operation that saw it was open by then, and
+  only by the one compare-and-set that took it if there is one. The state does not enter it after an operation must have
+  seen it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UNSEEN: Final = 1
 
 
 def search(operations: Sequence[Operation], budget: int) -> list[Operation] | None:
-    """An order of the operations that explains them, None when there is none.
+    """An order of the operations that explains them; None if no order does.
 
     `operations` are those that happened, that may have happened (no reads among them), and mismatches. Raises
     OutOfBudget after `budget` configurations.
@@ -36,7 +37,7 @@ def search(operations: Sequence[Operation], budget: int) -> list[Operation] | No
 
 
 def _useful(operations: Sequence[Operation]) -> list[Operation]:
-    """Without the operations that may have happened and that nothing depends on."""
+    """The operations without those that may have happened and that no other operation depends on."""
     left = sorted(operations, key=lambda each: (each.inv, each.id))
     while not any(is_sure(each) for each in left):
         seen = seen_values(left)
@@ -48,7 +49,8 @@ def _useful(operations: Sequence[Operation]) -> list[Operation]:
 
 
 class _Problem:
-    """A key's operations as numbers: the order of their returns, who is open at each, and what states they need."""
+    """A key's operations as numbers: the order of their returns, the open ones at each return, and the states they
+    need."""
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = operations
@@ -71,7 +73,7 @@ class _Problem:
         self._link_infos()
 
     def _lay_out(self) -> None:
-        """Gives each operation that returns a slot while it is open, and notes who is open at each return."""
+        """Gives each returning operation a slot while it is open, and notes the open operations at each return."""
         events = []
         for at, each in enumerate(self.operations):
             events.append((each.inv, 0, at))
@@ -99,7 +101,8 @@ class _Problem:
                 open_now[at] = None
 
     def _bounds(self, states: int) -> None:
-        """For each state that cannot come back: from which return on it may be left, by whom, until when entered."""
+        """For each state that cannot return: from which return on and by which operation it may be left, and the last
+        return before which it may be entered."""
         end = len(self.returns)
         self.leave_from = [0] * states
         self.taker = [-1] * states
@@ -123,7 +126,7 @@ class _Problem:
                 self.leave_from[state] = max(self.leave_from[state], self.since[at])
 
     def _link_infos(self) -> None:
-        """Each operation that may have happened gets a bit of its own, and the one before it with the same effect."""
+        """Gives each operation that may have happened its own bit, and the previous one with the same effect."""
         self.same_before = [0] * len(self.operations)
         last: dict[tuple[int, int, int], int] = {}
         for number, at in enumerate(self.infos):
@@ -186,7 +189,7 @@ class _Search:
         return _Frame(index, mask, used, state, iter(self._steps(index, mask, used, state)), mark)
 
     def _steps(self, index: int, mask: int, used: int, state: int) -> list[int]:
-        """The operations that may take effect next, the likeliest first."""
+        """The operations that may take effect next, the most likely first."""
         problem = self.problem
         if index < problem.leave_from[state]:
             return []
@@ -201,7 +204,7 @@ class _Search:
             if mask & problem.bit[at] or not self._may(at, index, state):
                 continue
             if problem.hides_unseen and problem.writes[at] == _UNSEEN and problem.wants[at] < 0:
-                # All of them take effect together, whichever is named.
+                # All of them take effect together; any of them represents the step.
                 if unseen:
                     continue
                 unseen = True
@@ -239,7 +242,7 @@ class _Search:
         return index, mask, used, state
 
     def _advance(self, index: int, mask: int, state: int) -> tuple[int, int]:
-        """Lets every legal read and mismatch take effect, and passes the returns that are satisfied."""
+        """Applies every legal read and mismatch, and passes the returns that are satisfied."""
         problem = self.problem
         while index < len(problem.returns):
             bits, legal = self._legal(index, state)
@@ -267,7 +270,7 @@ class _Search:
         return found
 
     def _is_new(self, index: int, mask: int, used: int, state: int) -> bool:
-        """Whether no configuration was visited that has every future of this one. Raises OutOfBudget."""
+        """Whether no visited configuration has every future of this one. Raises OutOfBudget."""
         others = self.known.setdefault((index, mask, state), [])
         if any(other & used == other for other in others):
             return False

@@ -1,8 +1,8 @@
-"""The few operations on a register that contradict each other, and the sentence that says how.
+"""Reduces a contradiction on a register to a few operations, and writes the sentence that explains it.
 
-An operation may be dropped only if, were the whole history explained by some order, what is left would be explained by
-it too: reads and mismatches always; a write when nothing left saw its value and no mismatch left can have needed it.
-So what remains is a contradiction of the whole history.
+An operation may be dropped only if an order that explains the whole history would also explain what remains: reads and
+mismatches always; a write if no remaining operation saw its value and no remaining mismatch can have needed it. So what
+remains is a contradiction of the whole history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_CHECKS: Final = 2_000
 def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
     """A subset that is still `refuted` and from which no operation can be dropped, in order of invocation.
 
-    Large parts are tried first. After `MOST_CHECKS` trials what is left is returned though it may not be the smallest.
+    Large parts are tried first. After `MOST_CHECKS` trials the current subset is returned though it may not be minimal.
     """
     left = [each for each in operations if counts(each)]
     checks = 0
@@ -67,8 +67,8 @@ def _without(operations: list[Operation], candidates: list[Operation]) -> list[O
 
 
 def _is_apart(write: Operation, mismatch: Operation, awaited: Operation | None) -> bool:
-    """A write of an unseen value that cannot be what the mismatch found: over before what it expected was written, or
-    begun after the mismatch was told."""
+    """Whether a write of an unseen value cannot explain the mismatch: it was over before the expected value was
+    written, or started after the mismatch was returned."""
     return write.inv > mismatch.ret or (awaited is not None and write.ret < awaited.inv)
 
 
@@ -103,12 +103,12 @@ def phantom(key: str, look: Operation, refused: Operation | None) -> str:
     if refused is None:
         why = "nobody wrote"
     else:
-        why = f"only {_deed(key, refused)} would have written, which certainly did not happen ({refused.error})"
+        why = f"only {_effect(key, refused)} would have written, which certainly did not happen ({refused.error})"
     return f"{_phrase(key, look)}, which {why}"
 
 
 def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
-    """An operation that had returned before the read began, and showed a value that came after the read's."""
+    """An operation that had returned before the read started, and showed a value that is newer than the read's."""
     before = [each for each in guilty if each is not read and _holds(each, read.value)]
     over = min((each.ret for each in before), default=INF) if read.value is not None else -1
     for each in sorted(guilty, key=lambda each: each.ret):
@@ -121,14 +121,14 @@ def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
 
 
 def _held(operation: Operation) -> int | None:
-    """What the key holds when the operation has taken effect, as far as it shows."""
+    """The value of the key after the operation took effect, if the operation shows it."""
     if is_sure(operation):
         return None
     return operation.value if operation.f == READ else written(operation)
 
 
 def _holds(operation: Operation, value: int | None) -> bool:
-    """It shows that the key held a value: wrote it, read it, or swapped it away."""
+    """Whether it shows that the key held a value: it wrote it, read it, or swapped it away."""
     return not is_sure(operation) and (
         _held(operation) == value or (operation.f == CAS and operation.expected == value)
     )
@@ -144,14 +144,14 @@ def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation]
 
 
 def _phrase(key: str, operation: Operation) -> str:
-    """What an operation did, as a sentence says it."""
+    """An operation as a phrase for a sentence."""
     if operation.f == READ:
         return f"{operation.client} read {key} = {_value(operation.value)}"
-    return _deed(key, operation) + (" was told of a mismatch" if is_sure(operation) else "")
+    return _effect(key, operation) + (" reported a mismatch" if is_sure(operation) else "")
 
 
-def _deed(key: str, operation: Operation) -> str:
-    """A write or compare-and-set, whatever became of it."""
+def _effect(key: str, operation: Operation) -> str:
+    """A write or compare-and-set as a phrase, without its outcome."""
     if operation.f == CAS:
         swap = f"{_value(operation.expected)} to {_value(operation.new)}"
         return f"{operation.client}'s compare-and-set of {key} from {swap}"

@@ -1,13 +1,13 @@
 """Registers with reads and writes of distinct values, decided by zones (Gibbons and Korach, 1997), in O(n log n).
 
 The operations on one value form a cluster: its write and the reads that saw it. Let low be the earliest return and high
-the latest invocation in it. In any explanation the register holds the value during one stretch of time that begins no
-later than low and ends no earlier than high. So a cluster must come before another when its low is before the other's
-high; no two may each have to come before the other; and that suffices: if no two do, ordering clusters by low + high
-respects every such pair, and within a cluster the write comes first, then the reads by invocation.
+the latest invocation in it. In any explanation the register holds the value during one stretch of time that starts no
+later than low and ends no earlier than high. So a cluster must precede another if its low is before the other's high.
+If two clusters must precede each other, no order exists. Otherwise ordering clusters by low + high respects every such
+pair, and within a cluster the write comes first, then the reads by invocation.
 
-With compare-and-sets, which belong to the cluster of what they expect and to that of what they write, the condition
-does not suffice any more, but it is still necessary: what breaks it needs no search.
+With compare-and-sets, which belong to the cluster of the expected value and to that of the written one, the condition
+is necessary but no longer sufficient: a violation needs no search.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def has_zones(operations: Sequence[Operation]) -> bool:
 
 
 def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
-    """The operations in an order that explains them, None when there is none.
+    """The operations in an order that explains them; None if no order does.
 
-    Writes that may have happened and that nobody read are left out, as the definition allows. Every value read must
-    be nil or written by one of the operations.
+    Writes that may have happened and whose value was not read are left out, as the definition allows. Every value read
+    must be nil or written by one of the operations.
     """
     clusters: dict[int | None, list[Operation]] = {}
     for each in sorted(operations, key=lambda each: (each.f != WRITE, each.inv, each.id)):
@@ -60,9 +60,9 @@ def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
 
 
 def contradicted(operations: Sequence[Operation]) -> bool:
-    """Whether two clusters each have to come before the other, or a value was seen before its write was invoked.
+    """Whether two clusters must precede each other, or a value was seen before its write was invoked.
 
-    Never so when some order explains the operations. Values that are written twice, or never, are not looked at.
+    Never true if an order explains the operations. Values that are written twice, or never, are ignored.
     """
     writers: dict[int | None, list[Operation]] = {}
     clusters: dict[int | None, list[Operation]] = {}

@@ -1,9 +1,10 @@
-"""The register checker: could one atomic register per key have given every answer that its clients recorded?
+"""The register checker: decides whether one atomic register per key could have given all recorded answers.
 
-Keys are independent (locality), so each is judged alone. What is read but was never written is a phantom, told before
-anything is searched. A key with only reads and writes of distinct values is decided by its zones (`zones`), in
-O(n log n); compare-and-sets are searched for (`search`), within a budget that ends in "undecided", never in a guess.
-Both give the order that explains the history, and `shrink` finds the few operations that contradict each other.
+Keys are independent (locality), so each is checked alone. A value that was read but never written is a phantom,
+reported before any search. A key with only reads and writes of distinct values is decided by its zones
+(`register_zones`), in O(n log n). Compare-and-sets need a search (`register_search`) within a budget, which ends in
+"undecided", never in a guess. Both return the order that explains the history; `shrink` finds the few operations that
+contradict each other.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ NO_PARTITION: Final = -1
 
 @dataclass(frozen=True)
 class RegisterReport:
-    """The judgement over a history's keys, or over some of them.
+    """The result for a history's keys, or for some of them.
 
-    `anomalies` is empty iff every key that is not named in `undecided` is linearizable. `keys`: operations by outcome
-    of each key. `orders`: of each linearizable key, the ids of its operations in an order that explains it.
+    `anomalies` is empty iff every key that is not named in `undecided` is linearizable. `keys`: for each key the number
+    of operations by outcome. `orders`: for each linearizable key the ids of its operations in an order that explains
+    it.
     """
 
     anomalies: tuple[Anomaly, ...] = ()
@@ -54,9 +56,9 @@ class RegisterReport:
         return total
 
     def merge(self, other: RegisterReport) -> RegisterReport:
-        """The judgement over the keys of both. Raises ValueError when both judge the same key."""
+        """The result for the keys of both reports. Raises ValueError when both have the same key."""
         if both := self.keys.keys() & other.keys.keys():
-            raise ValueError(f"reports cannot be merged: both judge {', '.join(sorted(both))}")
+            raise ValueError(f"reports cannot be merged: both cover {', '.join(sorted(both))}")
         return RegisterReport(
             tuple(sorted((*self.anomalies, *other.anomalies), key=lambda each: (each.topic, each.name))),
             tuple(sorted((*self.undecided, *other.undecided))),
@@ -66,7 +68,7 @@ class RegisterReport:
 
 
 def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
-    """Judges a table with the schema `history.REGISTERS`. It must hold whole keys."""
+    """Checks a table with the schema `history.REGISTERS`. It must hold whole keys."""
     reports = [_judge(key, operations, budget) for key, operations in by_key(table).items()]
     return RegisterReport(
         tuple(anomaly for each in reports for anomaly in each.anomalies),
@@ -77,9 +79,9 @@ def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
 
 
 def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> list[Operation] | None:
-    """An order of one key's operations that explains them, None when there is none; raises OutOfBudget.
+    """An order of one key's operations that explains them; None if no order does. Raises OutOfBudget.
 
-    Operations that happened are all in it, those that may have happened only where they serve.
+    It contains all operations that happened, and those that may have happened only where needed.
     """
     relevant = [each for each in operations if counts(each)]
     if has_zones(relevant):
@@ -95,7 +97,7 @@ def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterRe
         order = explain_order(operations, budget=budget)
     except OutOfBudget:
         size = f"{len(operations):,} operations"
-        reason = f"register {key} could not be judged: {budget:,} configurations of its {size} were not enough"
+        reason = f"register {key} could not be decided: {budget:,} configurations of its {size} were not enough"
         return RegisterReport(undecided=(reason,), keys=keys)
     if order is not None:
         return RegisterReport(keys=keys, orders={key: tuple(each.id for each in order)})
@@ -112,7 +114,7 @@ def _is_refuted(operations: Sequence[Operation], budget: int) -> bool:
 
 
 def _phantoms(key: str, operations: Sequence[Operation]) -> Anomaly | None:
-    """Values seen that nobody wrote, or only an operation that was refused."""
+    """Values that were read but never written, or written only by a refused operation."""
     possible = {written(each) for each in operations if each.type != FAIL}
     found = []
     for each in operations:

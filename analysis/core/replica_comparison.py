@@ -1,4 +1,4 @@
-"""Logs against each other: D1 and D2 between two replicas, D7 between two dumps of one."""
+"""Compares logs: D1 and D2 between two replicas, D7 between two dumps of one replica."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.core.rows import Bools
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
 
 NO_RECORD_VALUE: Final = -1
-"""The size of a value that is not there: a tombstone."""
+"""The size of an absent value: a tombstone."""
 
 
 def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
@@ -30,7 +30,7 @@ def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
         same = same_record & (same_epoch | ~both)
     offset = a.offset[i]
     committed = offset < (np.iinfo(np.int64).max if quiet else min(a.high_watermark, b.high_watermark))
-    # The last offset at which both hold a record of the same epoch: up to there they had one leader's log.
+    # The last offset at which both hold a record of the same epoch: up to it they had one leader's log.
     agreed = np.flatnonzero(same_epoch)
     shared = np.arange(len(offset)) <= (agreed[-1] if len(agreed) else -1)
     wrong = np.flatnonzero(~same & (committed | shared))
@@ -52,7 +52,7 @@ def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
 
 
 def unreplaced(a: ReplicaLog, b: ReplicaLog) -> Iterator[Anomaly]:
-    """D1 in a compacted log: what one replica has below both HWs and the other lacks, a later record replaces."""
+    """D1 in a compacted log: a record below both HWs that only one replica has is replaced by a later record."""
     inside = (a.offset >= max(a.start, b.start)) & (a.offset < min(a.high_watermark, b.high_watermark, b.end))
     lacking = inside & ~np.isin(a.offset, b.offset) & ~b.is_unknown(a.offset)
     wrong = np.flatnonzero(lacking & ~_replaced(a, b))
@@ -61,15 +61,15 @@ def unreplaced(a: ReplicaLog, b: ReplicaLog) -> Iterator[Anomaly]:
     record = a.at(int(a.offset[wrong[0]]))
     assert record is not None
     sentence = (
-        f"{b.node} lacks what {a.node} holds at offset {record['offset']}, {record_name(record)}, and no later record "
-        "of its key is on either"
+        f"{b.node} lacks what {a.node} holds at offset {record['offset']}, {record_name(record)}, and neither "
+        "replica holds a later record of its key"
     )
     yield anomaly_of("replica-divergence", a, sentence, [record], len(wrong))
 
 
 def _replaced(a: ReplicaLog, b: ReplicaLog) -> Bools:
-    """Which records of one log compaction may have removed from another: those that a later one of their key on either
-    replaces, tombstones, and those that have no key."""
+    """Which records of log `a` compaction may have removed from `b`: those that a later one of their key on either
+    replica replaces, tombstones, and those without a key."""
     latest: dict[int, int] = {}
     for log in (a, b):
         for key, offset in zip(log.key.tolist(), log.offset.tolist(), strict=True):
@@ -81,8 +81,8 @@ def _replaced(a: ReplicaLog, b: ReplicaLog) -> Bools:
 def prefix_changes(
     earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = False, compacts: bool = False
 ) -> Iterator[Anomaly]:
-    """D7: two dumps of one replica's files; what lay below the earlier one's HW is still there, as far as the later
-    one could be read. `deletes`: the beginning of the log may lawfully be gone."""
+    """D7: two dumps of one replica's files; records below the earlier HW are still there, as far as the later dump
+    could be read. `deletes`: the start of the log may have been deleted."""
     i, j = _common(earlier, later)
     committed = earlier.offset[i] < earlier.high_watermark
     i, j = i[committed], j[committed]
@@ -99,8 +99,8 @@ def prefix_changes(
         return
     offset = int(wrong[0])
     sentence = (
-        f"offset {offset} of {earlier.node} lay below its high watermark {earlier.high_watermark}, "
-        f"and a later dump of its log {'lacks it' if offset in gone else 'holds another record there'}"
+        f"offset {offset} of {earlier.node} was below its high watermark {earlier.high_watermark}, "
+        f"but a later dump of its log {'lacks it' if offset in gone else 'holds another record there'}"
     )
     yield anomaly_of("prefix-changed", earlier, sentence, [earlier.at(offset), later.at(offset)], len(wrong))
 
@@ -116,7 +116,7 @@ def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDA
 
 
 def _incomparable(a: ReplicaLog, b: ReplicaLog, i: npt.NDArray[np.intp], j: npt.NDArray[np.intp]) -> Bools:
-    """Where a set that was not opened stands against a record, or against a set of another message format."""
+    """Where an unopened compressed set is compared with a record, or with a set of another message format."""
     one, other = a.is_opaque(a.offset[i]), b.is_opaque(b.offset[j])
     formats_differ = (a.epoch[i] == NO_EPOCH) != (b.epoch[j] == NO_EPOCH)
     return np.asarray((one != other) | (one & other & formats_differ))

@@ -1,4 +1,4 @@
-"""What a log holds against what clients sent and saw: D5, D6, D8, and the records' own bytes: D9."""
+"""Compares a log with what clients sent and read (D5, D6, D8), and its records with their values (D9)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Doubt = Callable[[str], None]
 
 
 def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
-    """D5: what clients were told is at an offset, below the HW, is what the log holds there."""
+    """D5: below the HW, a log holds at each offset what clients were shown to be there."""
     limit = log.end if around.quiet else min(log.high_watermark, log.end)
     inside = (order.offset >= (log.start if around.deletes else 0)) & (order.offset < limit)
     offset, value = order.offset[inside], order.value[inside]
@@ -38,7 +38,7 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
     held = np.append(log.offset, -1)[at] == offset
     differs = ~held | (np.append(log.value, -1)[at] != value)
     if around.compacts:
-        differs &= held  # what is not there any more may have been replaced
+        differs &= held  # a missing record may have been replaced by a later one
     wrong = np.flatnonzero(differs & ~log.is_unknown(offset))
     if not len(wrong):
         return
@@ -47,13 +47,13 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
     told = client_order(log, int(offset[first]), int(value[first]))
     holds = record_name(record) if record else "nothing"
     where = f"at offset {offset[first]}"
-    sentence = f"clients were told of {name_of(int(value[first]))} {where}, but {log.node} holds {holds} there"
+    sentence = f"clients were shown {name_of(int(value[first]))} {where}, but {log.node} holds {holds} there"
     yield anomaly_of("replica-order-mismatch", log, sentence, [told, record or log_end(log)], len(wrong))
 
 
 def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
-    """D6: once the cluster is quiet, each acknowledged value is in some replica's log. What may be where a log could
-    not be read is not lost."""
+    """D6: once the cluster is quiet, each acknowledged value is in a replica's log. A value that may be in the unread
+    part of a log is not lost."""
     mine = order.acknowledged.copy()
     for log in replicas:
         mine &= ~log.is_unknown(order.offset)
@@ -72,10 +72,10 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
 
 
 def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, around: Circumstances) -> Iterator[Anomaly]:
-    """D6: once the cluster is quiet, all logs begin and end at the same offsets, and the HW is there.
+    """D6: once the cluster is quiet, all logs start and end at the same offsets, and the HW is there.
 
-    Up to where the final reads ended, if there were some: a request whose client has long given it up may arrive after
-    them, and its record be on its way to the others, or its HW, when the nodes stop."""
+    With final reads, up to their end: a late request, which its client has already given up, may arrive after them. Its
+    record or its HW may not have reached the other replicas when the nodes stop."""
     last = maxsize if appends is None or appends.end < 0 else appends.end
     replicas = [log for log in replicas if log.is_whole]
     if not replicas:
@@ -89,7 +89,7 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
         sentence = f"the logs end before their high watermarks: {told}"
     elif len(starts) > 1 and not around.deletes:
         begin = ", ".join(f"{log.node} at {log.start}" for log in replicas)
-        sentence = f"the logs begin at different offsets, though nothing may delete from them: {begin}"
+        sentence = f"the logs start at different offsets, though nothing may delete from them: {begin}"
     elif behind and around.stopped:
         told = ", ".join(f"{log.node} at {log.high_watermark}" for log in behind)
         sentence = f"the logs end at {ends.pop()}, but the high watermark stayed behind on {told}"
@@ -102,12 +102,12 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
 def final_end(
     replicas: Sequence[ReplicaLog], appends: Appends, around: Circumstances, doubt: Doubt
 ) -> Iterator[Anomaly]:
-    """D6: the logs end where the final reads were told, but for appends that may have happened after that."""
+    """D6: the logs end at the final reads' end, apart from appends that may have happened after it."""
     whole = [log for log in replicas if log.is_whole]
     if appends.end < 0 or not whole:
         return
     longest = max(whole, key=lambda log: log.end)
-    told = f"the final reads were told that the log of {longest.topic}-{longest.partition} ends at {appends.end}"
+    told = f"the final reads ended the log of {longest.topic}-{longest.partition} at {appends.end}"
     question = {"op": "final end", "topic": longest.topic, "partition": longest.partition, "offset": appends.end}
     if longest.end < appends.end and len(whole) == len(replicas):
         sentence = f"{told}, but no replica's does: {longest.node} ends at {longest.end}"
@@ -122,18 +122,18 @@ def final_end(
         if around.all_sent:
             yield anomaly_of("final-end-mismatch", longest, sentence, [question, record], len(unexplained))
         else:
-            doubt(f"{sentence}, and what clients sent is not on record in full")
+            doubt(f"{sentence}, and the record of what clients sent is incomplete")
 
 
 def foreign_records(log: ReplicaLog, appends: Appends, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:
-    """D8: each committed record was sent to this partition, and not refused; and it is there once."""
+    """D8: each committed record was sent to this partition, was not refused, and is there once."""
     committed, plain = _committed(log, around), ~log.is_opaque(log.offset)
     control = np.flatnonzero(committed & (log.value == CONTROL_RECORD) & plain)
     if len(control):
         doubt(f"{log_name(log)} has {len(control)} control records, though no client used transactions")
     candidates = committed & plain & (log.value != CONTROL_RECORD)
     for wrong, why in (
-        (candidates & ~np.isin(log.value, appends.sent), "which nobody sent to this partition"),
+        (candidates & ~np.isin(log.value, appends.sent), "which no client sent to this partition"),
         (candidates & np.isin(log.value, appends.refused), "whose append was refused"),
     ):
         found = np.flatnonzero(wrong)
@@ -145,7 +145,7 @@ def foreign_records(log: ReplicaLog, appends: Appends, around: Circumstances, do
         if around.all_sent or why.startswith("whose"):
             yield anomaly_of("phantom-on-replica", log, sentence, [record], len(found))
         else:
-            doubt(f"{sentence}, as far as it is on record: what clients sent is not there in full")
+            doubt(f"{sentence}, according to an incomplete record of what clients sent")
     yield from _duplicates(log)
 
 
@@ -164,7 +164,7 @@ def _duplicates(log: ReplicaLog) -> Iterator[Anomaly]:
 
 
 def corrupt_records(log: ReplicaLog, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:
-    """D9: each committed record is made of its value, byte by byte."""
+    """D9: each committed record consists of its value, byte by byte."""
     if around.records == VALUE_FIRST:
         return
     sized = log.size == around.record_bytes if around.record_bytes else np.ones(len(log.size), np.bool_)
@@ -175,11 +175,11 @@ def corrupt_records(log: ReplicaLog, around: Circumstances, doubt: Doubt) -> Ite
     assert record is not None
     size = int(log.size[wrong[0]])
     what = "a key, headers or a value" if sized[wrong[0]] else f"a value of {size} bytes"
-    sentence = f"{log.node} holds {record_name(record)} at offset {record['offset']} with {what} that no client gave it"
+    sentence = f"{log.node} holds {record_name(record)} at offset {record['offset']} with {what} that no client wrote"
     if around.records == DERIVED:
         yield anomaly_of("corrupt-record", log, sentence, [record | {"bytes": size}], len(wrong))
     else:
-        doubt(f"{sentence}, if clients made it as they do: the run does not say")
+        doubt(f"{sentence}, if clients made it as usual: the run does not say how")
 
 
 def _committed(log: ReplicaLog, around: Circumstances) -> Bools:

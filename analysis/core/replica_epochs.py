@@ -61,7 +61,7 @@ def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[An
 
 
 def _entries(log: ReplicaLog) -> tuple[tuple[int, int], ...]:
-    """What a log's epoch file says; nothing where the log has records that no epoch file covers."""
+    """The entries of a log's epoch file; empty if the log has records that no epoch file covers."""
     return log.epochs or () if log.has_epochs else ()
 
 
@@ -71,8 +71,8 @@ def _entry(log: ReplicaLog, epoch: int, start: int, source: str = "epoch file") 
 
 
 def _first_records(log: ReplicaLog) -> dict[int, int]:
-    """The offset of each epoch's first record; that of the log's first record only if nothing was deleted before it.
-    Where offsets are left out, first records may be in them."""
+    """The offset of each epoch's first record; of the log's first epoch only if nothing was deleted before it. Where
+    offsets are missing, first records may be among them."""
     if not len(log.epoch) or log.gaps or log.absent:
         return {}
     first = np.flatnonzero(np.concatenate(([log.start == 0], log.epoch[1:] > log.epoch[:-1])))
@@ -90,8 +90,8 @@ def _not_on_file(log: ReplicaLog) -> Iterator[Anomaly]:
 
 
 def _on_file_only(log: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
-    """Entries that the log contradicts: an older epoch's record at an epoch's start; or, at rest, a start behind the
-    log's end (an epoch is on disk before its first record is, and a power cut may come between)."""
+    """Entries that the log contradicts: an older epoch's record at an epoch's start; or, at rest, a start after the
+    log's end (an epoch is on disk before its first record, and a power cut may come in between)."""
     for epoch, start in _entries(log):
         at = int(np.searchsorted(log.offset, start))
         if at < len(log.offset) and log.epoch[at] < epoch:

@@ -1,4 +1,4 @@
-"""What the replicas of a partition are held against: what clients saw and sent, and how the run was."""
+"""What replicas of a partition are compared with: what clients read and sent, and the circumstances of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class ClientOrder:
-    """What clients were told of one partition: ascending `offset`, the `value` there, and whether as an
+    """What clients were shown of one partition: ascending `offset`, the `value` there, and whether by an
     acknowledgement (`acknowledged`) or only by a read."""
 
     offset: I64
@@ -32,9 +32,9 @@ class ClientOrder:
 
 @dataclass(frozen=True)
 class Appends:
-    """What clients sent to one partition: the values `sent`, those of them that were `refused`, and the `loose` ones,
-    which no acknowledgement by all replicas ties to an offset. `end`: what the last end query of the final reads was
-    told, -1 without one."""
+    """What clients sent to one partition: the values `sent`, the `refused` ones among them, and the `loose` ones, which
+    no acknowledgement by all replicas binds to an offset. `end`: the answer of the final reads' last end query, -1
+    without one."""
 
     sent: I64
     refused: I64
@@ -44,13 +44,12 @@ class Appends:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """How the run was when the files were collected.
+    """The state of the cluster when the files were collected.
 
-    `quiet`: the cluster was healed and idle; `stopped`: and its nodes had then stopped cleanly, so that what is on disk
-    is the last. `deletes`: it may have deleted the beginnings of logs; `compacts`: and records that later ones of their
-    keys replace. `records`: one of `history.RECORD_FORMS`, or
-    empty where that is not known; `record_bytes`: the size of every record's value, 0 where that is not known.
-    `all_sent`: what clients sent is on record in full.
+    `quiet`: the cluster was healed and idle; `stopped`: its nodes had then stopped cleanly, so the disks hold their
+    final state. `deletes`: it may have deleted the start of logs; `compacts`: and records that later ones of their keys
+    replace. `records`: one of `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of every record's
+    value, 0 if unknown. `all_sent`: the record of what clients sent is complete.
     """
 
     quiet: bool = False
@@ -64,12 +63,12 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class ReplicaReport:
-    """The judgement over some partitions' replicas.
+    """The result for some partitions' replicas.
 
     `records`: how many were compared. `ends`: by partition, each node's (log end offset, high watermark, last epoch).
-    `undecided`: what could not be judged, as sentences. `without_epochs`: the logs on which D2-D4 were not judged
+    `undecided`: what could not be decided, as sentences. `without_epochs`: the logs on which D2-D4 were not checked
     because they hold records without leader epochs, by name and message format. `earlier`: how many of the replicas
-    were also compared with an earlier dump of them.
+    were also compared with an earlier dump.
     """
 
     anomalies: tuple[Anomaly, ...] = ()
@@ -84,7 +83,7 @@ class ReplicaReport:
         return not self.anomalies
 
     def merge(self, other: ReplicaReport) -> ReplicaReport:
-        """The judgement over the partitions of both."""
+        """The result for the partitions of both reports."""
         return ReplicaReport(
             (*self.anomalies, *other.anomalies),
             (*self.undecided, *other.undecided),
@@ -96,7 +95,7 @@ class ReplicaReport:
 
 
 def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
-    """What the operations say of each partition's log; where they contradict each other, the log checker's choice."""
+    """The operations' view of each partition's log; for contradictory operations, the log checker's choice."""
     rows = rows_of(operations)
     spans = lay_out(rows, None)
     orders: dict[Key, ClientOrder] = {}
@@ -117,7 +116,7 @@ def _concat(a: ClientOrder, b: ClientOrder) -> ClientOrder:
 
 
 def appends_of(operations: pa.Table) -> dict[Key, Appends]:
-    """What the operations say was sent to each partition."""
+    """What was sent to each partition according to the operations."""
     rows = rows_of(operations)
     found: dict[Key, Appends] = {}
     for part, key in enumerate(rows.keys):
@@ -136,7 +135,7 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
 
 
 def acknowledged_before(operations: pa.Table, at: int) -> int:
-    """The highest offset of a partition that all in-sync replicas had acknowledged before a moment; -1 without one."""
+    """The highest offset of a partition that all in-sync replicas had acknowledged before `at`; -1 without one."""
     if not operations.num_rows:
         return -1
     f, type_, acks, ret, offset = (operations[name].to_numpy() for name in ("f", "type", "acks", "ret", "offset"))
@@ -145,7 +144,7 @@ def acknowledged_before(operations: pa.Table, at: int) -> int:
 
 
 def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:
-    """An anomaly of a log's partition; what there is of the witness."""
+    """An anomaly of a log's partition; missing parts of the witness are left out."""
     return Anomaly(name, log.topic, log.partition, sentence, tuple(each for each in witness if each), count)
 
 
@@ -163,17 +162,17 @@ def log_name(log: ReplicaLog) -> str:
 
 
 def client_order(log: ReplicaLog, offset: int, value: int) -> Record:
-    """What clients were told, as a witness shows it."""
+    """What clients were shown, as a row of a witness."""
     place = {"op": "client order", "topic": log.topic, "partition": log.partition}
     return place | {"offset": offset, "value": value}
 
 
 def log_end(log: ReplicaLog) -> Record:
-    """Where a log ends, as a witness shows it."""
+    """The end of a log, as a row of a witness."""
     place = {"op": "log end", "node": log.node, "topic": log.topic, "partition": log.partition}
     return place | {"start": log.start, "offset": log.end, "high_watermark": log.high_watermark}
 
 
 def carries_value(log: ReplicaLog) -> Bools:
-    """Which of a log's records carry a client's value, as far as they can be looked into."""
+    """Which of a log's records carry a client's value, for records that could be decoded."""
     return np.asarray((log.value >= 0) & ~log.is_opaque(log.offset))

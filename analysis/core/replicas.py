@@ -1,29 +1,29 @@
-"""Do the replicas of a partition hold the same log, and the log that the clients saw?
+"""Checks that the replicas of a partition hold the same log, and that it is the log that clients saw.
 
-Judged from the replicas' own files. With HW the high watermark that a replica wrote to disk:
+The evidence is the replicas' own files. HW is the high watermark that a replica wrote to disk:
 
 - D1 below both HWs two replicas hold equal (epoch, record) at each offset;
 - D2 also beyond: equal (offset, epoch) means the equal record, and so does everything before it (a suffix that
   differs in epoch is lawful until it is truncated);
 - D3 epochs do not decrease along a log, nor do epochs and start offsets along its epoch file;
 - D4 an epoch has one start offset, in all epoch files and in the logs' records;
-- D5 below its HW a log holds what clients were told is there, from offset 0 on unless something deletes old records;
-- D6 once the cluster is quiet, all logs begin and end at the same offsets with the HW there, which is the end that the
-  final reads were told (appends that may have happened apart), and nothing acknowledged is missing;
-- D7 what lay below the HW of an earlier dump of the files never changes;
+- D5 below its HW a log holds what clients were shown there, from offset 0 on unless something deletes old records;
+- D6 once the cluster is quiet, all logs start and end at the same offsets with the HW there, which is the end that the
+  final reads were given (apart from appends that may have happened), and nothing acknowledged is missing;
+- D7 records below the HW of an earlier dump of the files never change;
 - D8 below its HW a log holds only what was sent to its partition and not refused, each value once;
 - D9 records are made of their values, byte by byte.
 
-Message formats 0 and 1 know no leader epochs. D2 and D3 say nothing of their records, D1 compares them by record alone,
-and epoch files (D3, D4) are not judged beside logs that hold any. Records in compressed sets that were not opened are
-compared between replicas only. Of a log that could not be read to its end nothing is concluded from where it ends: what
-was not read is neither lost nor missing, it is undecided.
+Message formats 0 and 1 have no leader epochs. D2 and D3 do not apply to their records, D1 compares them by record
+alone, and epoch files (D3, D4) are not checked for logs that hold any. Records in unopened compressed sets are compared
+between replicas only. If a log could not be read to its end, its end proves nothing: the unread part is neither lost
+nor missing, it is undecided.
 
-Compaction removes records of which later ones have the key, and after a while tombstones: what is gone so is no loss.
-A record that one replica lacks and another (D1), or an earlier dump of its own (D7), has, needs such a reason. Of what
-all replicas lack nobody can tell whether it had one: D5 and D6 do not speak of it.
+Compaction removes records that later ones with the same key replace, and after a while tombstones; these are not lost.
+A record that one replica lacks and another (D1), or its own earlier dump (D7), has, needs such a reason. For a record
+that all replicas lack the reason is unknown, so D5 and D6 do not apply to it.
 
-Once the cluster is quiet everything counts as below the HW: what the file says may be some seconds old.
+Once the cluster is quiet everything counts as below the HW, because the file's HW may be some seconds old.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, 
 from analysis.replicafiles.log import NO_MARK, ReplicaLog
 
 RUNNING: Final = Circumstances()
-"""How things are while the system runs."""
+"""The circumstances while the system runs."""
 
 
 def check_replicas(
@@ -49,9 +49,9 @@ def check_replicas(
     orders: Mapping[Key, ClientOrder] | None = None,
     around: Circumstances = RUNNING,
 ) -> ReplicaReport:
-    """Judges replicas of any partitions.
+    """Checks replicas of any partitions.
 
-    `orders`: what clients saw (`client_orders`); without it D5 is not judged, and of D6 only the logs' ends.
+    `orders`: what clients saw (`client_orders`); without it D5 is not checked, and of D6 only the logs' ends.
     """
     by_partition: dict[Key, list[ReplicaLog]] = {}
     for log in logs:
@@ -69,10 +69,10 @@ def check_partition(
     around: Circumstances = RUNNING,
     earlier: Sequence[ReplicaLog] = (),
 ) -> ReplicaReport:
-    """Judges the replicas of one partition; arguments as of `check_replicas`.
+    """Checks the replicas of one partition; arguments as of `check_replicas`.
 
-    `appends`: what clients sent to it; without it D8 is not judged, nor the final reads' end. `earlier`: older dumps of
-    some of the replicas; without it D7 is not judged.
+    `appends`: what clients sent to it; without it D8 and the final reads' end are not checked. `earlier`: older dumps
+    of some of the replicas; without it D7 is not checked.
     """
     undecided = [sentence for log in replicas for sentence in _undecided(log, around)]
     anomalies = list(_anomalies(replicas, order, appends, around, undecided.append))
@@ -127,22 +127,22 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
         records = sum(behind - first for first, behind in log.opaque)
         yield f"{name} has {records} records in compressed sets that are not opened"
     if log.start and not around.deletes:
-        yield f"{name} begins at offset {log.start}, though nothing may delete what was before"
+        yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     for first, behind in () if around.compacts else log.gaps:
         yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
     for first, behind in log.absent:
         yield f"{name} has no file with the offsets {first} to {behind - 1}"
     if not log.is_whole and log.high_watermark > log.end:
-        yield f"{name} was read up to offset {log.end}, and its high watermark is {log.high_watermark}"
+        yield f"{name} was read up to offset {log.end}, but its high watermark is {log.high_watermark}"
     elif log.high_watermark > log.end and not around.quiet:
         yield f"{name} ends at {log.end}, before its high watermark {log.high_watermark}"
     yield from (f"{name} {doubt}" for doubt in log.doubts)
 
 
 def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool, marked: bool = True) -> Iterator[str]:
-    """What of an earlier dump of a log keeps D7 from being judged: all below its high watermark must be there. Behind
-    that, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end;
-    `marked`: it had written its high watermark down by then.
+    """Why D7 cannot be decided for an earlier dump of a log: everything below its high watermark must be there. Above
+    it, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end;
+    `marked`: the node had written its high watermark by then.
     """
     name = f"the earlier dump of {log_name(log)}"
     mark = log.high_watermark
@@ -151,7 +151,7 @@ def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool,
     elif log.end < mark and not may_be_short:
         yield f"{name} ends at {log.end}, before its high watermark {mark}{f': {log.damage}' if log.damage else ''}"
     if log.start and not around.deletes:
-        yield f"{name} begins at offset {log.start}, though nothing may delete what was before"
+        yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     if records := sum(min(behind, mark) - first for first, behind in log.opaque if first < mark):
         yield f"{name} has {records} records in compressed sets that are not opened"
     for first, behind in (*(() if around.compacts else log.gaps), *log.absent):
@@ -168,7 +168,7 @@ def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ..
 
 
 def _one_each(anomalies: list[Anomaly]) -> Iterator[Anomaly]:
-    """One anomaly per name: the first stands for all."""
+    """One anomaly per name; the first represents all."""
     joined: dict[str, Anomaly] = {}
     for each in anomalies:
         known = joined.get(each.name)

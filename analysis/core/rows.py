@@ -1,8 +1,8 @@
-"""From a table of operations to the columns the log checker works on.
+"""Turns a table of operations into the columns that the log checker works on.
 
-Appends split in two. *Bound* ones were acknowledged by all in-sync replicas with their offset: they must be there, at
-that place, by the time they returned. All others are *loose*: an append with acks < all may lawfully vanish and its
-offset be reused, so it counts as one that may have happened and its offset binds nobody; one that timed out likewise.
+Appends split in two. *Bound* ones were acknowledged by all in-sync replicas with their offset: they must be at that
+offset by the time they returned. All others are *loose*: an append with acks < all may be lost and its offset reused,
+so it counts as one that may have happened, without an offset; the same holds for one that timed out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]
 
 NO_VALUE: Final = int(np.iinfo(np.int64).min)
-"""Stands for the absence of a value in arrays of them."""
+"""Stands for an absent value in arrays."""
 
 DAMAGED: Final = "the history is damaged"
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
 
 
 class DamagedError(ValueError):
-    """A table holds what no client can have recorded; the message says what. Nothing can be concluded from it."""
+    """A table holds what no client can have recorded; the message says what. Nothing can be concluded from the
+    table."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Loose:
 class Queries:
     """Reads and end queries that got an answer. `lo`, `hi`: bounds they show on the log's length, -1 none.
 
-    `start`: the offset that a read asked for. The records that were returned lie one after another in `item_offset`,
-    `item_value`; `count` of them per query.
+    `start`: the offset that a read requested. The returned records are consecutive in `item_offset`, `item_value`;
+    `count` is their number per query.
     """
 
     part: Ints
@@ -110,16 +111,16 @@ class Columns:
 
 
 def columns_of(table: pa.Table) -> Columns:
-    """Takes a table with the schema `history.OPERATIONS` apart, without copying where it is in one chunk.
+    """Splits a table with the schema `history.OPERATIONS` into columns, without copying single chunks.
 
-    Raises KeyError when a column is missing, DamagedError when a read has not as many offsets as values.
+    Raises KeyError when a column is missing, DamagedError when reads have different numbers of offsets and values.
     """
     starts, values = _lists(table, "values")
     _, offsets = _lists(table, "offsets")
     if len(offsets) != len(values):
         raise DamagedError(f"reads have {len(offsets)} offsets but {len(values)} values: the history is damaged")
     if len(values) and int(values.min()) == NO_VALUE:
-        values = np.maximum(values, NO_VALUE + 1)  # whose bytes are neither an append's value
+        values = np.maximum(values, NO_VALUE + 1)  # the digest of other content must not equal NO_VALUE
     return Columns(
         f=_ints(table, "f"),
         type=_ints(table, "type"),
@@ -142,7 +143,7 @@ def columns_of(table: pa.Table) -> Columns:
 def rows_of(table: pa.Table) -> Rows:
     """The operations of a table with the schema `history.OPERATIONS`, by kind.
 
-    Raises KeyError when a column is missing, DamagedError for times, offsets or codes that none can have.
+    Raises KeyError when a column is missing, DamagedError for impossible times, offsets or codes.
     """
     keys, part = partitions_of(table)
     columns = columns_of(table)
@@ -158,14 +159,14 @@ def rows_of(table: pa.Table) -> Rows:
     kind = np.where(weak, INFO, columns.type[at])
     loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind)
     if min(int(bound.value.min(initial=0)), int(loose.value.min(initial=0))) < 0:
-        raise DamagedError(f"an append has a negative value, which none is given: {DAMAGED}")
+        raise DamagedError(f"an append has a negative value: {DAMAGED}")
     asked = np.flatnonzero(~is_append)
     answered = asked[columns.type[asked] == OK]
     return Rows(keys, bound, loose, _queries(columns, part, answered))
 
 
 def _require_sense(columns: Columns) -> None:
-    """Raises DamagedError unless all is within the bounds in which sums and differences cannot overflow."""
+    """Raises DamagedError unless all numbers are within the bounds in which sums and differences cannot overflow."""
     bounds: list[tuple[str, Ints, int, int]] = [
         ("the code of an operation", columns.f, APPEND, END),
         ("the outcome of an operation", columns.type, OK, INFO),
@@ -180,7 +181,7 @@ def _require_sense(columns: Columns) -> None:
     if not len(columns.inv):
         return
     if int(columns.inv.min()) < -INF or int(columns.ret.max()) > INF:
-        raise DamagedError(f"an operation was invoked or returned at a time that no clock shows: {DAMAGED}")
+        raise DamagedError(f"an operation was invoked or returned at an impossible time: {DAMAGED}")
     if (columns.ret < columns.inv).any():
         raise DamagedError(f"an operation returned before its invocation: {DAMAGED}")
 

@@ -1,9 +1,9 @@
-"""The associative heart of the theorem: scans whose halves can be computed apart and merged in offset order.
+"""The associative part of the theorem: scans whose halves are computed separately and merged in offset order.
 
-In a log, the append at offset j comes before the append at offset m for every j <= m. So a release at j (nothing
-before this time) and a deadline at m (not after this time) contradict each other iff release > deadline. A scan keeps
-the latest release, the earliest deadline, and the worst contradicting pair; of two adjacent pieces of the log the
-latest release of the left one meets the earliest deadline of the right one, and that is all a merge has to look at.
+In a log, the append at offset j comes before the append at offset m for every j <= m. So a release at j (nothing before
+this time) and a deadline at m (not after this time) contradict each other iff release > deadline. A scan keeps the
+latest release, the earliest deadline, and the worst contradicting pair. To merge two adjacent pieces of the log, only
+the left one's latest release is compared with the right one's earliest deadline.
 
 Ties are broken by the smaller deadline offset, then the smaller release offset, so every order of merging names the
 same pair.

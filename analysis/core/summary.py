@@ -1,4 +1,4 @@
-"""What is left of a piece of the log once it has been scanned: small, and mergeable in offset order.
+"""The result of scanning a piece of the log: small, and mergeable in offset order.
 
 The summary of a partition is the merge of its pieces' summaries from left to right; any grouping gives the same. It
 decides linearizability together with the partition's `Facts`, which do not depend on the order of the log at all.
@@ -23,14 +23,14 @@ SEQUENCE_MASK = (1 << 32) - 1
 PRODUCER_SHIFT = 32
 
 LISTED: Final = 256
-"""Of the values that a partition lost, so many are named one by one."""
+"""At most this many lost values of a partition are named individually."""
 
 
 @dataclass(frozen=True)
 class Gaps:
     """Runs of offsets start .. stop - 1 without a value, below an offset that was shown to exist.
 
-    `latest`: nothing in the run can have been appended after this time, since a later offset was there by then.
+    `latest`: the last time at which a record of the run can have been appended, because a later offset existed by then.
     """
 
     start: I64
@@ -44,7 +44,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Located:
-    """Offsets whose value only reads showed; whose append it was is known from the loose appends.
+    """Offsets whose value only reads returned; the loose appends say which append wrote it.
 
     `earliest`: the latest release up to the offset; `latest`: the earliest deadline from the offset on.
     """
@@ -58,7 +58,7 @@ class Located:
 
 @dataclass(frozen=True)
 class Missing:
-    """Acknowledged offsets that no final read showed: how many; where, with which value, and acknowledged when.
+    """Acknowledged offsets that no final read returned: how many; where, with which value, and when acknowledged.
 
     Of more than LISTED the first and the last are listed.
     """
@@ -137,7 +137,7 @@ class Summary:
 
 
 def whole(pieces: Iterable[Summary]) -> Summary:
-    """The summary of a partition from those of its pieces, in any order; also of none at all."""
+    """The summary of a partition from those of its pieces, in any order; without pieces, of an empty log."""
     return functools.reduce(Summary.merge, sorted(pieces, key=lambda piece: piece.start), nothing())
 
 
@@ -202,7 +202,7 @@ def bounds(evidence: OffsetEvidence, stop: int, *, before: int = NEVER) -> tuple
 
 
 def _length(evidence: OffsetEvidence) -> int:
-    """Offsets up to the last that some operation showed to exist."""
+    """The number of offsets up to the last one that an operation showed to exist."""
     n = len(evidence.value)
     if n and (evidence.flags[-1] or evidence.query_deadline[-1] < INF):
         return n
@@ -217,5 +217,5 @@ def _missing(evidence: OffsetEvidence, acked: I64) -> Missing:
 
 
 def _ends(items: I64) -> I64:
-    """The first and the last of many, LISTED together: merging from left to right keeps the first and last of all."""
+    """The first and the last items, LISTED in all: merging from left to right keeps the first and last of all."""
     return items if len(items) <= LISTED else np.concatenate((items[:1], items[1 - LISTED :]))

@@ -97,7 +97,7 @@ def test_an_acknowledged_write_that_the_final_read_lacks_is_lost() -> None:
     anomaly = the_one([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2), *final], "lost-acknowledged-write")
     assert anomaly.count == 2
     assert witness(anomaly) == [("append", 30), ("end", 100), ("append", 50)]
-    assert "; lost as well: record 1.3.0" in anomaly.sentence
+    assert "; also lost: record 1.3.0" in anomaly.sentence
     assert "acknowledged at offset 1 to client-0, but the log ends at 1 after healing" in anomaly.sentence
 
 
@@ -112,7 +112,7 @@ def test_an_acknowledgement_without_offset_is_lost_unless_the_final_read_has_it(
     the_one([ok(1, 10, 20, 0), ok(2, 30, 40, -1), *final], "lost-acknowledged-write")
     report = check(table([ok(1, 10, 20, 0), ok(2, 30, 40, -1)]))
     assert report.ok
-    assert report.undecided == ("1 acknowledged appends to log-0 came without an offset and were never read",)
+    assert report.undecided == ("1 acknowledged appends to log-0 were answered without an offset and were never read",)
 
 
 def test_committed_then_truncated() -> None:
@@ -187,7 +187,7 @@ def test_poll_regression() -> None:
     back = replace(read(1, [2, 3], 70, 80), offset=2)
     anomaly = the_one([*history, back], "poll-regression")
     assert witness(anomaly) == [("read", 70)]
-    assert "from offset 2 returned offset 1, which it had behind it" in anomaly.sentence
+    assert "from offset 2 returned offset 1, which was before its position" in anomaly.sentence
     assert found([*history, replace(back, offset=1)]) == ()
     within = Op(READ, 70, 80, values=(v(2), v(3), v(2)), offsets=(1, 2, 1), offset=1)
     the_one([*history, within], "poll-regression")
@@ -233,7 +233,7 @@ def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> Non
     assert report.anomalies == ()
     assert report.undecided == (
         "log-0: record 1.7.0 was read at offset 1, but never sent to this partition; the record of a client that may "
-        "have sent it is not whole",
+        "have sent it is incomplete",
     )
     assert check(table(history), owners=owners, certify=True).certificate is None
     others = [*history, read(2, [8], 50, 60)]

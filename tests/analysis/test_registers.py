@@ -122,13 +122,13 @@ CONTRADICTIONS: dict[str, tuple[list[Op], str, int, str]] = {
         [write(5, 0, 1), write(1, 2, 3), mismatch(1, 2, 4, 5)],
         "non-linearizable-register",
         2,
-        "from 1 to 2 was told of a mismatch",
+        "from 1 to 2 reported a mismatch",
     ),
     "a mismatch of an absent key": (
         [mismatch(None, 2, 4, 5), write(1, 6, 7)],
         "non-linearizable-register",
         1,
-        "was told of a mismatch",
+        "reported a mismatch",
     ),
 }
 
@@ -181,7 +181,7 @@ def test_a_search_that_is_too_long_is_undecided_never_guessed() -> None:
     report = check(table({"k": [*history, mismatch(None, 90, 0, 100)]}), budget=3)
     assert (report.anomalies, dict(report.orders)) == ((), {})
     assert report.undecided == (
-        "register k could not be judged: 3 configurations of its 25 operations were not enough",
+        "register k could not be decided: 3 configurations of its 25 operations were not enough",
     )
 
 
@@ -238,7 +238,7 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a read left out": (lambda rows: rows.pop(1), "operation 1 happened and is left out"),
     "a mismatch left out": (lambda rows: rows.pop(3), "operation 3 happened and is left out"),
     "a needed unsure write left out": (lambda rows: rows.pop(4), "operation 6 read another value"),
-    "an operation twice": (lambda rows: rows.append(rows[-1]), "is not there, or twice"),
+    "an operation twice": (lambda rows: rows.append(rows[-1]), "is missing, or there twice"),
     "a refused operation": (lambda rows: rows.insert(4, {**rows[3], "id": 4, "at": 41}), "was refused"),
     "a moment before the invocation": (lambda rows: rows[0].update(at=-5), "moments go back|outside its interval"),
     "a moment after the return": (lambda rows: rows[1].update(at=21), "outside its interval"),

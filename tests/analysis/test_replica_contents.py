@@ -68,7 +68,8 @@ def test_while_what_was_sent_is_not_known_in_full_only_refused_appends_are_findi
     partly = replace(AT_REST, all_sent=False)
     found = report(logs(v(1), v(2), v(9)), SENT, partly)
     assert found.ok
-    assert any("which nobody sent to this partition, as far as it is on record" in each for each in found.undecided)
+    doubt = "which no client sent to this partition, according to an incomplete record"
+    assert any(doubt in each for each in found.undecided)
     assert names(report(logs(v(1), v(2), v(3)), [*SENT, fail(3, 50, 60)], partly)) == ["phantom-on-replica"]
 
 

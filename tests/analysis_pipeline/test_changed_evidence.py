@@ -95,7 +95,7 @@ def test_what_was_changed_after_the_run_accuses_nobody(tmp_path: Path, change: C
     change(run)
     verdict = judged(run)
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
-    assert any(", by evidence that was changed: " in doubt for doubt in verdict.doubts), verdict.doubts
+    assert any(", from evidence that was changed: " in doubt for doubt in verdict.doubts), verdict.doubts
     assert any("anomalies that prove nothing: " in doubt and name in doubt for doubt in verdict.doubts)
 
 

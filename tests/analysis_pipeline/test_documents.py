@@ -89,15 +89,15 @@ def test_what_is_looked_at_is_what_undid_the_operation(kinds: list[str], moment_
 def test_the_worth_of_passes_is_the_rule_of_three() -> None:
     runs = [_passed(f"s-{number}", number) for number in range(20)]
     assert worth_of_campaign(runs) == (
-        "0 violations in 20 judged runs that were expected to pass: failure rate below 13.9% at 95 %."
+        "0 violations in 20 decided runs that were expected to pass: failure rate below 13.9% at 95 %."
     )
-    assert worth_of_campaign([]) == "No run that was expected to pass could be judged."
+    assert worth_of_campaign([]) == "No run that was expected to pass could be decided."
 
 
 def test_a_simulated_seed_that_is_run_again_is_no_further_sample() -> None:
     again = [_passed(f"s-{number}", 7, world="simulation") for number in range(20)]
     assert worth_of_campaign([*again, _passed("t", 8, world="simulation")]) == (
-        "0 violations in 2 judged runs that were expected to pass, without 19 that made a simulated seed once more: "
+        "0 violations in 2 decided runs that were expected to pass, without 19 that repeated a simulated seed: "
         "failure rate below 77.6% at 95 %."
     )
     other_code = _passed("t", 7, world="simulation", versions={"brownout": "b"})

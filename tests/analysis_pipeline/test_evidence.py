@@ -299,7 +299,7 @@ def test_appends_that_may_be_lost_are_no_load_that_was_kept(tmp_path: Path) -> N
     seal(run)
     verdict = analyze(run, engine="in-process", pictures=False)
     assert verdict.verdict == "unknown"
-    weak = f"; {RECORDS} more asked for less than acks = -1, which no rule protects"
+    weak = f"; {RECORDS} more had a lower acks than -1, which no rule protects"
     assert verdict.reasons[:2] == (
         f"only 0 acknowledged appends, {RECORDS} are needed{weak}",
         f"only 0% of the {RECORDS} planned appends were acknowledged under load, 50% are needed{weak}",
@@ -399,7 +399,7 @@ def test_registers_need_reads_under_load(tmp_path: Path, least: int, verdict: st
         (
             {"key": "dropped", "least": 1},
             {"dropped": 0},
-            ["n1: dropped is 0, and 1 is the least that shows something"],
+            ["n1: dropped is 0, at least 1 is needed"],
         ),
     ],
 )

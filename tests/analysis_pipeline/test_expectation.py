@@ -41,16 +41,20 @@ def unknown(*codes: str) -> dict[str, Any]:
     [
         (["too-few-changes"], {"min_ok": RECORDS + 1}, ""),
         (["fault-not-confirmed"], {"fault_status": "mismatch"}, ""),
-        (["fault-not-confirmed"], {"min_ok": RECORDS + 1}, "for none of the expected reasons, but for too-few-changes"),
+        (
+            ["fault-not-confirmed"],
+            {"min_ok": RECORDS + 1},
+            "none of the expected reasons; its reasons are too-few-changes",
+        ),
         (
             ["too-few-changes"],
             {"min_ok": RECORDS + 1, "fault_status": "mismatch"},
-            "for other reasons besides: fault-not-confirmed",
+            "also unknown for other reasons: fault-not-confirmed",
         ),
         (["too-few-changes", "fault-not-confirmed"], {"min_ok": RECORDS + 1, "fault_status": "mismatch"}, ""),
         (["too-few-changes", "fault-not-confirmed"], {"min_ok": RECORDS + 1}, ""),
-        (["final-read-missing"], {"final_read": False}, "for other reasons besides"),
-        ([], {"min_ok": RECORDS + 1}, "its expectation names no reason"),
+        (["final-read-missing"], {"final_read": False}, "also unknown for other reasons"),
+        ([], {"min_ok": RECORDS + 1}, "its expectation names no accepted reason"),
         (["too-few-changes"], {}, "the verdict is pass, and unknown (too-few-changes) was expected"),
     ],
 )
@@ -76,11 +80,15 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         # The same anomaly, of a record that no fault can have destroyed: another bug.
         (["before-faults"], {"lost": 7}, "1 records acknowledged before the first fault are not in the log"),
         ([], {"lost": 7}, ""),
-        (["before-faults"], {"lost": FAULT_BEHIND + 5, "final_read": False}, "was not read whole"),
+        (
+            ["before-faults"],
+            {"lost": FAULT_BEHIND + 5, "final_read": False},
+            "the final reads of the log are incomplete",
+        ),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5}, ""),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "replica-divergence was found"),
-        (["DIV"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "DIV must hold, and "),
-        (["no-other-anomaly"], {"lost": RECORDS - 1, "diverging": "n3"}, "no-other-anomaly must hold, and "),
+        (["DIV"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "DIV must hold, but "),
+        (["no-other-anomaly"], {"lost": RECORDS - 1, "diverging": "n3"}, "no-other-anomaly must hold, but "),
         # A record that nobody sent, as the diverging replica has, comes from no loss.
         ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is no consequence"),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
@@ -108,7 +116,7 @@ def test_what_no_loss_brings_about_is_never_tolerated_beside_one(
     tmp_path: Path, changes: dict[str, Any], name: str
 ) -> None:
     verdict = judged(tmp_path / "run", failing(), lost=FAULT_BEHIND + 5, **changes)
-    assert verdict.unmet == (f"{name} was found, which is no consequence of {LOST}",)
+    assert verdict.unmet == (f"{name} was found, which is not a consequence of {LOST}",)
     allowed = failing() | {"may_show": [name]}
     assert judged(tmp_path / "allowed", allowed, lost=FAULT_BEHIND + 5, **changes).met
 
@@ -118,7 +126,7 @@ def test_an_anomaly_that_stands_alone_can_be_expected(tmp_path: Path) -> None:
     assert judged(tmp_path / "a", failing(anomaly="unexpected-exit"), exits=exits).met
     assert judged(tmp_path / "b", failing("no-other-anomaly", anomaly="unexpected-exit"), exits=exits).met
     both = judged(tmp_path / "c", failing("AWL", anomaly="unexpected-exit"), exits=exits, lost=7)
-    assert both.unmet == (f"AWL must hold, and {LOST} was found",)
+    assert both.unmet == (f"AWL must hold, but {LOST} was found",)
 
 
 def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:

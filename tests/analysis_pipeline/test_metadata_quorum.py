@@ -188,15 +188,13 @@ def test_votes_that_nobody_can_read_are_told(quorum: StoredQuorum, voters: objec
 @pytest.mark.parametrize(("node", "epoch"), [("n1", 2), ("n2", 2), ("n1", 1)])
 def test_e4_a_vote_that_is_told_before_it_is_on_disk(quorum: StoredQuorum, node: str, epoch: int) -> None:
     replace(quorum, node, on_disk("persisted", epoch, -1, epoch), None)
-    sentence = f"{node} voted in epoch {epoch} for node {epoch}, and its disk did not hold that"
+    sentence = f"{node} voted in epoch {epoch} for node {epoch}, but its disk did not hold that vote"
     assert found(quorum) == {"vote-not-on-disk": sentence}
 
 
 def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", on_disk("restored", 1, 1, -1), on_disk("restored", 0, -1, -1))
-    assert found(quorum) == {
-        "election-state-regression": "n3 knew of epoch 1, and later (quorum_restored) only of epoch 0"
-    }
+    assert found(quorum) == {"election-state-regression": "n3 knew epoch 1, but later (quorum_restored) only epoch 0"}
 
 
 @pytest.mark.parametrize(
@@ -231,7 +229,7 @@ def test_e5_only_a_fault_that_replaces_the_nodes_disk_excuses_what_it_forgot(
 def test_e5_a_vote_that_the_disk_forgot(quorum: StoredQuorum) -> None:
     quorum.states["n1"] = (2, -1, -1)
     sentence = found(quorum)["election-state-regression"]
-    assert sentence.startswith("n1 had voted in epoch 2 for node 2, and later its disk (quorum-state file) knew of no")
+    assert sentence.startswith("n1 had voted in epoch 2 for node 2, but later its disk (quorum-state file) held no")
 
 
 def test_e5_a_vote_may_be_forgotten_once_the_leader_is_known(quorum: StoredQuorum) -> None:
@@ -282,8 +280,8 @@ def test_m3_a_minority_may_lag_behind(quorum: StoredQuorum) -> None:
 def test_m4_a_node_that_acted_on_something_else(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": 7})
     assert found(quorum) == {
-        "applied-metadata-mismatch": "the metadata below offset 5 that n3 has acted on is not what the log of n1 has "
-        "there"
+        "applied-metadata-mismatch": "the metadata below offset 5 that n3 has applied differs from what the log of "
+        "n1 has there"
     }
 
 
@@ -347,14 +345,12 @@ def test_m4_logs_that_were_all_forged_alike(quorum: StoredQuorum) -> None:
 
 def test_m4_a_log_that_lost_what_its_node_had_applied(quorum: StoredQuorum) -> None:
     del quorum.logs["n3"][8:]
-    assert found(quorum) == {
-        "applied-metadata-mismatch": "n3 has acted on the metadata below 10, and its log ends at 8"
-    }
+    assert found(quorum) == {"applied-metadata-mismatch": "n3 has applied the metadata below 10, but its log ends at 8"}
 
 
 def test_m5_a_node_that_never_learned_what_was_committed(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(10, 2), None)
-    assert found(quorum)["not-converged"].endswith("and in the end n3 has applied it up to 6")
+    assert found(quorum)["not-converged"].endswith("but in the end n3 has applied it up to 6")
 
 
 @pytest.mark.parametrize(("step_s", "verdict"), [(-60, "unknown"), (60, "pass"), (-0.4, "pass")])

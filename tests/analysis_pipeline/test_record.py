@@ -211,18 +211,18 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "a node of no plan": (
         rewrite(JOURNAL, added(event="node", node="n9", what="stopped")),
-        "n9 was stopped, which is no node of the plan",
+        "n9 was stopped, which is not in the plan",
     ),
     "a node's files are gone": (remove("nodes/n2"), "the files of n2 are missing"),
     "a node's log is gone": (remove("nodes/n2/service.log"), r"nodes/n2/service\.log is missing"),
     "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is of no node of the plan"),
     "replicas went where nobody knows": (
         rewrite(JOURNAL, without(event="assignment")),
-        "the journal does not say where the partitions' replicas were put",
+        "the journal does not say which nodes hold the partitions' replicas",
     ),
     "replicas went elsewhere": (
         rewrite(JOURNAL, with_({"event": "assignment"}, replicas=[[1, 2]])),
-        "were put elsewhere than run.toml names",
+        "placement of the partitions' replicas differs from run.toml's",
     ),
     "a partition more in the plan": (
         replace(
@@ -238,7 +238,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "a topic with a path in its name in the plan": (
         replace("run.toml", 'topic = "log"', 'topic = "/../../../../outside"'),
-        r"\[workload\] topic is '/../../../../outside', which no topic can be called",
+        r"\[workload\] topic is '/../../../../outside', which is not a valid name of a topic",
     ),
     "a node with a path in its name in the plan": (
         replace("run.toml", "^n3 = ", '"../n3" = '),
@@ -407,7 +407,7 @@ def test_replicas_whose_places_only_the_run_settled_are_the_journals(tmp_path: P
     plan = plan_of(describe(run), read_run(run))
     assert (plan.replicas, plan.doubts) == ({("log", 0): ("n1", "n2", "n3")}, ())
     rewrite(JOURNAL, with_({"event": "assignment"}, replicas=[[1, 7]]))(run)
-    assert plan_of(describe(run), read_run(run)).doubts == ("replicas are on nodes that the plan does not know: 7",)
+    assert plan_of(describe(run), read_run(run)).doubts == ("replicas are on nodes that are not in the plan: 7",)
 
 
 def test_a_value_may_be_that_of_a_client_whose_announcements_are_lost(tmp_path: Path) -> None:

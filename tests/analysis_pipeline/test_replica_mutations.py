@@ -434,4 +434,4 @@ def test_what_nobody_is_known_to_have_sent_is_undecided_while_the_record_of_clie
 
     verdict = judged(tmp_path, change)
     assert "phantom-on-replica" not in {each.name for each in verdict.anomalies}
-    assert any("what clients sent is not there in full" in each for each in verdict.reasons), verdict.reasons
+    assert any("an incomplete record of what clients sent" in each for each in verdict.reasons), verdict.reasons

@@ -364,7 +364,7 @@ def nobody_asked_for_the_offsets_in_the_end(run: Stored) -> None:
         path.write_bytes(text_of(kept))
 
 
-@mutation(unknown("member-", "before it began"))
+@mutation(unknown("member-", "before it started"))
 def records_were_given_out_before_the_run(run: Stored) -> None:
     for path in sorted((run / GROUPS).glob("member-*.jsonl")):
         early = [line | ({"t": 0} if line["what"] == "delivered" else {}) for line in checked(path)]
@@ -413,7 +413,7 @@ def a_delivery_that_was_not_read(run: Stored) -> None:
     rewrite(run, having(run, "delivered"), more)
 
 
-@mutation(unknown("its record of the group does not have"), fails("skipped-record"))
+@mutation(unknown("its record of the group lacks"), fails("skipped-record"))
 def a_read_that_was_not_delivered(run: Stored) -> None:
     name = having(run, "delivered")
 
