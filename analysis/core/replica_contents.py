@@ -107,7 +107,7 @@ def final_end(
     if appends.end < 0 or not whole:
         return
     longest = max(whole, key=lambda log: log.end)
-    told = f"the final reads ended the log of {longest.topic}-{longest.partition} at {appends.end}"
+    told = f"the final reads show that the log of {longest.topic}-{longest.partition} ends at {appends.end}"
     question = {"op": "final end", "topic": longest.topic, "partition": longest.partition, "offset": appends.end}
     if longest.end < appends.end and len(whole) == len(replicas):
         sentence = f"{told}, but no replica's does: {longest.node} ends at {longest.end}"
