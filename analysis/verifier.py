@@ -100,7 +100,7 @@ def _columns(table: pa.Table) -> Columns:
 
 def _verify_partition(where: str, log: Columns, operations: pa.Table, upper_bound: str) -> None:
     _demand(log["offset"] == np.arange(len(log["offset"])), f"{where}: its offsets are not 0, 1, 2, ...")
-    _demand(np.diff(log["at"]) >= 0, f"{where}: its times decrease")
+    _demand(np.diff(log["at"]) >= 0, f"{where}: its moments go back")
     _demand(len(np.unique(log["value"])) == len(log["value"]), f"{where}: it holds a value twice")
     _verify_appends(where, log, _columns(operations.filter(pc.field("f") == APPEND)))
     answered = operations.filter((pc.field("f") != APPEND) & (pc.field("type") == OK))

@@ -1,4 +1,4 @@
-"""Consumer groups: committed offsets stay, and no record is passed over. `analysis/core/groups.py` states the rules."""
+"""Consumer groups: commits are kept, and no record is skipped. `analysis/core/groups.py` states the rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP: Final = "group"
 """The kind of workload whose plan has a group."""
 MEMBER: Final = "member"
 RECORDED: Final = (MEMBER, "reader")
-"""The roles of clients that leave a record of the group: the reader asks for its offsets in the end."""
+"""The roles of clients that write a record of the group: the reader fetches its offsets at the end."""
 SKIPPED: Final = AnomalyKind(
     "skipped-record", AT_LEAST_ONCE, "A group committed an offset past a record that no member received."
 )
@@ -41,7 +41,7 @@ UNDECIDED: Final = Reason("group-record-not-whole", "The record of a group's mem
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Judge the group of a run; runs without members have none."""
+    """Check the group of a run; runs without members have none."""
     from analysis.core.groups import judge
     from analysis.grouphistory import contradictions
     from history.groups import read_groups
@@ -75,26 +75,26 @@ def check(run: CheckedRun) -> Outcome:
         f"{groups.assignments} assignments to {len(groups.members)} clients"
     )
     if found and incomplete:
-        return Outcome(UNKNOWN, f"{len(found)} anomalies that what is not on record may explain; {size}", (), doubts)
+        return Outcome(UNKNOWN, f"{len(found)} anomalies that missing records may explain; {size}", (), doubts)
     if found:
         return Outcome(FAIL, f"{len(found)} promises to the group were broken; {size}", found, doubts)
     if forgotten:
-        return Outcome(UNKNOWN, f"no commit lost, but records passed over that may be forgotten; {size}", (), doubts)
-    return Outcome(PASS, f"no commit lost, no record passed over: {size}", doubts=doubts)
+        return Outcome(UNKNOWN, f"no commit lost, but skipped records that may have been removed; {size}", (), doubts)
+    return Outcome(PASS, f"no commit lost, no record skipped: {size}", doubts=doubts)
 
 
 def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
-    """What of the clients' records is not there, or not to be believed."""
+    """Members' records that are missing or cannot be believed."""
     doubts = list(groups.defects)
     if missing := sorted(planned - set(groups.members)):
         doubts.append(f"the record of members is missing: {first_of(missing, ', ')}")
     if strange := sorted(set(groups.members) - planned):
-        doubts.append(f"there is a record of members that nobody started: {first_of(strange, ', ')}")
+        doubts.append(f"there is a record of members that were not started: {first_of(strange, ', ')}")
     return tuple(doubts)
 
 
 def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
-    """Lines whose times are not of their client's life: nothing shows that these are of this run."""
+    """Lines whose times are outside of their client's lifetime: nothing shows that they are of this run."""
     from analysis.journal_order import lives_of
     from history.schemas import INF
 
@@ -111,11 +111,11 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
 
 
 def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
-    """What was never looked at, or cannot have been."""
+    """Partitions that were never checked, or that do not exist."""
     from analysis.journal_order import began_at
 
     if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
-        yield f"members speak of partitions that there are not: {first_of(beyond, ', ')}"
+        yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"
     for what, partitions in (
         ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
         ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),

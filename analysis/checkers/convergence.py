@@ -1,7 +1,7 @@
-"""Liveness: what the run's journal says of the cluster's way back to service, where the campaign states a bound for it.
+"""Liveness: checks the journal's recovery of the cluster against the campaign's bound.
 
-A bound on time says something only where time is not the machine's: the campaign that states one (`[checks]
-converge_s`) knows that. Where none is stated, a cluster that does not recover leaves the run unfinished, and unknown.
+A time bound is meaningful only if the machine is fast enough; the campaign that states one (`[checks] converge_s`)
+knows that. Without a bound, a cluster that does not recover leaves the run unfinished, and unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery,
 
 
 def check(run: CheckedRun) -> Outcome:
-    """The journal says either when the cluster had converged or what it lacked at the bound."""
+    """The journal says either when the cluster had recovered or what it lacked at the bound."""
     lines = run.history.journal
     failed = [line for line in lines if line.get("event") == NOT_CONVERGED]
     reached = [line for line in lines if line.get("event") == CONVERGED]

@@ -1,7 +1,7 @@
-"""The faults of a run: what was planned must have been inflicted, seen to take effect, and seen to be over.
+"""The faults of a run: planned faults must have been injected, confirmed and healed.
 
-A fault is only what its evidence shows. The journal has, with each fault, what its evidence must show; that is looked
-for again here, so that a status alone, or a record with a hole, proves nothing.
+Only evidence counts. The journal has the required evidence of each fault. It is checked again here, so a status alone,
+or an incomplete record, proves nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Line = Mapping[str, Any]
 
 @dataclass
 class _Fault:
-    """One fault as the journal has it: its lines by event."""
+    """One fault in the journal: its lines by event."""
 
     id: str
     lines: dict[str, list[Line]] = field(default_factory=dict)
@@ -50,13 +50,13 @@ class _Fault:
 
     @property
     def status(self) -> str:
-        """What is said of it in the end: the heal's word replaces the first one where it has one."""
+        """The final status: the heal's, if it has one, replaces the first one."""
         injected, healed = self.one("injected") or {}, self.one("healed") or {}
         return str(healed.get("status") or injected.get("status") or "inconclusive")
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Judge every fault, and the plan of them."""
+    """Check every fault, and the plan of faults."""
     faults = _faults(run.history.journal)
     finished = "done" in run.history.phases["name"].to_pylist()
     doubts: list[str] = list(
@@ -69,14 +69,14 @@ def check(run: CheckedRun) -> Outcome:
         doubts += NOT_HEALED.say(_unhealed(run.history.journal, run.plan.nodes))
         doubts += NOT_DONE.say(_undone(run))
     if doubts:
-        return Outcome(UNKNOWN, f"not all of {len(faults)} faults is as it must be", doubts=tuple(doubts))
+        return Outcome(UNKNOWN, f"not all of {len(faults)} faults are proven and healed", doubts=tuple(doubts))
     if not faults:
-        return Outcome(PASS, "no fault was planned, and none inflicted")
-    return Outcome(PASS, f"{len(faults)} faults were inflicted, proven and healed; {_ending(run.history.journal)}")
+        return Outcome(PASS, "no fault was planned or injected")
+    return Outcome(PASS, f"{len(faults)} faults were injected, proven and healed; {_ending(run.history.journal)}")
 
 
 def never_confirmed(run: CheckedRun) -> list[str]:
-    """The kinds that were required and were not confirmed once."""
+    """The required kinds without a confirmed fault."""
     confirmed = _confirmed(_faults(run.history.journal))
     return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
 
@@ -97,7 +97,7 @@ def _confirmed(faults: Iterable[_Fault]) -> set[str]:
 
 
 def _not_inflicted(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
-    """Every kind that a random schedule has comes at least once."""
+    """Every kind of a random schedule must occur at least once."""
     if "main" not in run.history.phases["name"].to_pylist():
         return
     confirmed = _confirmed(faults)
@@ -109,13 +109,13 @@ def _not_inflicted(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
 def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     invoked, injected = fault.one("invoked"), fault.one("injected")
     if invoked is None:
-        return  # the record's own defects name it
+        return  # the checker of the record reports the defect
     if not invoked.get("targets"):
         yield f"{fault.name}: the record does not say of what"
     must_show = invoked.get("must_show") or {}
     if not must_show.get("seen"):
         yield f"{fault.name}: the record does not say what its evidence must show"
-    if "healed" not in must_show:  # of some kinds nothing is left to see; then the record says that, too
+    if "healed" not in must_show:  # kinds whose heal leaves nothing to see have an empty entry
         yield f"{fault.name}: the record does not say what the evidence of its heal must show"
     for event, lines in fault.lines.items():
         if len(lines) > 1:
@@ -134,7 +134,7 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
 
 
 def _because(injected: Line, healed: Line | None) -> str:
-    """What was wrong before the fault, and what its heal says of why it proves nothing."""
+    """The problems before the fault, and the reasons that its heal gives for proving nothing."""
     heal = ((healed or {}).get("evidence") or {}).get("healed") or {}
     detail = heal.get("detail") if isinstance(heal, Mapping) else None
     reasons = [
@@ -167,7 +167,7 @@ def _disbelieved(fault: _Fault, invoked: Line, when: str, evidence: Any, called:
 
 
 def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
-    """Whatever was inflicted, at the end everything is looked at once more, and every service is up."""
+    """If anything was injected, the heal of everything at the end must have been confirmed, with every service up."""
     healings = [line for line in journal if line.get("event") == "heal_all"]
     if not healings:
         yield "in the end nobody saw that everything was healed: there is no heal_all on record"
@@ -179,7 +179,7 @@ def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
 
 
 def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
-    """The services that the evidence itself does not show to be up, whatever its status says."""
+    """The services that the evidence itself does not show to be up, for any status."""
     services = evidence.get("services") if isinstance(evidence, Mapping) else None
     told = services if isinstance(services, Mapping) else {}
     for node in dict.fromkeys((*nodes, *told)):
@@ -191,7 +191,7 @@ def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
 
 
 def _undone(run: CheckedRun) -> Iterator[str]:
-    """The steps of a script that are not on record as done, the first and how many more."""
+    """The steps of a script that are not recorded as done: the first, and the number of the others."""
     done = {line.get("step") for line in run.history.journal if line.get("event") == "step_done"}
     left = [step for number, step in enumerate(run.description.steps, 1) if number not in done]
     if left:
@@ -200,7 +200,7 @@ def _undone(run: CheckedRun) -> Iterator[str]:
 
 
 def _ending(journal: Iterable[Line]) -> str:
-    """What was looked at when everything was healed."""
+    """What was checked after everything was healed."""
     evidence = [line.get("evidence") for line in journal if line.get("event") == "heal_all"]
     parts = sorted(evidence[0]) if evidence and isinstance(evidence[0], Mapping) else []
     return (

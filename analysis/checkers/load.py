@@ -1,4 +1,4 @@
-"""How much a run put at stake: as much load as its plan asks for at least, or its pass says too little."""
+"""Checks that a run had at least the load that its plan requires; otherwise its pass means too little."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writ
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Compare what came about with what was planned, and with what the campaign needs at least."""
+    """Compare the achieved load with the plan and with the campaign's requirements."""
     from analysis.load import load_of
 
     needs, load = run.description.requirements, load_of(run.history)
@@ -44,7 +44,7 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _of_faults(run: CheckedRun) -> Iterator[str]:
-    """A planned load that has ended before the first fault, as one of programs that hang does, met none of them."""
+    """A load that ended before the first fault, for example of programs that hang, met no fault."""
     from analysis.load import goes_on
 
     faults = run.history.faults

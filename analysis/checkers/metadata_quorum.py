@@ -1,5 +1,5 @@
-"""The metadata quorum: the files and the traces of its members. `analysis/core/elections.py` and
-`analysis/core/committed_metadata.py` have the rules."""
+"""The metadata quorum: the files and traces of its members. `analysis/core/elections.py` and
+`analysis/core/committed_metadata.py` state the rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, elected by a majority")
 
 OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged")
-"""What may be found in the metadata log as in any other."""
+"""The anomalies of any log that also apply to the metadata log."""
 ANOMALIES: Final = (
     AnomalyKind("two-leaders", ONE_LEADER, "Two nodes led the quorum in one epoch."),
     AnomalyKind("two-votes", ONE_LEADER, "A voter of the quorum voted for two candidates in one epoch."),
@@ -57,16 +57,16 @@ FILES: Final = (
     r"nodes/[^/]+/(events\.jsonl|data(/(meta\.properties|"
     r"__cluster_metadata-0(/([^/]+\.(log|checkpoint)|leader-epoch-checkpoint|quorum-state))?))?)"
 )
-"""What of the nodes' files is read."""
+"""The nodes' files that this checker reads."""
 
 CLOCK_SLACK_NS: Final = 500_000_000
-"""By how much less two readings of two clocks may seem to differ because the machine was busy between them."""
+"""By how much two readings of two clocks may disagree because the machine was busy between them."""
 
 UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or unreadable.")
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Read what all planned nodes left and told, and judge it."""
+    """Read the files and traces of all planned nodes and check them."""
     from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
     from analysis.core.elections import check_elections
 
@@ -80,7 +80,7 @@ def check(run: CheckedRun) -> Outcome:
         )
     members = _members(run)
     if len(members) == 1 and not description.metadata_traced:
-        return Outcome(NOT_APPLICABLE, "the quorum is one node that tells nothing: there is nothing to compare")
+        return Outcome(NOT_APPLICABLE, "the quorum is one node without a trace: there is nothing to compare")
     logs = check_logs(members)
     anomalies = (
         *check_elections(members),
@@ -94,7 +94,7 @@ def check(run: CheckedRun) -> Outcome:
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided in {len(doubts)} respects", doubts=doubts)
+        return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons", doubts=doubts)
     compared = _compared(members, logs.records)
     if description.metadata_traced:
         compared += f", by digest what {digests_compared(members)} of {len(members)} nodes applied"
@@ -121,7 +121,7 @@ def _members(run: CheckedRun) -> list[QuorumMember]:
 
 
 def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None:
-    """When the cluster was left alone, in ns; None if it was not until its nodes stopped in order, or if later times
+    """When the cluster was left alone, in ns; None if it was not left alone before its nodes stopped, or if later times
     may look earlier."""
     starts = {line["name"]: line["wall"] for line in history.journal if line.get("event") == "phase"}
     if "final" not in starts or "quiesce" not in starts or not all(member.at_rest for member in members):
@@ -130,7 +130,7 @@ def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None
 
 
 def _set_back(history: History) -> Iterator[str]:
-    """Whether the wall clock, by which the events' times are, was set back after the cluster had been left alone."""
+    """Whether the wall clock, which stamps the events, was set back after the cluster had been left alone."""
     from history.journal import wall_ahead
 
     names = [line.get("name") for line in history.journal]
@@ -144,7 +144,7 @@ def _set_back(history: History) -> Iterator[str]:
 
 
 def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
-    """What is not there of that which every member leaves and tells."""
+    """Missing files and trace events that every member must have."""
     from analysis.core.committed_metadata import HIGH_WATERMARK, undigested
     from analysis.core.quorum import voters_of
 
@@ -153,7 +153,7 @@ def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
     if not members:
         yield "run.toml names no nodes"
     if members and not voters:
-        yield "nothing says who the voters are"
+        yield "no file or trace names the voters"
     yield from (f"voter {voter} is on no node that is known" for voter in sorted(voters - ids))
     yield from _other_voters(members, voters)
     for member in members:
@@ -176,8 +176,8 @@ def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
 
 
 def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> Iterator[str]:
-    """Elections that name other voters than the rest of the evidence: of them a majority need be none of the quorum's.
-    Nobody changes the voters of a run."""
+    """Elections that name other voters than the rest of the evidence: a majority of those need not be one of the
+    quorum's. The voters never change during a run."""
     for member in members:
         for change, row in member.elections():
             if set(change.voters) != voters:
@@ -188,7 +188,7 @@ def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> It
 
 
 def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
-    """What a member's disk holds of elections, and nobody told it."""
+    """Elections on a member's disk that are missing in its trace."""
     from analysis.replicafiles.kraft import NOBODY
 
     state = member.replica.state
@@ -198,7 +198,7 @@ def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
         yield f"the quorum-state file of {member.node} names other voters than the others do"
     told = list(member.told("quorum_persisted"))
     last = told[-1] if told and member.at_rest else None
-    # A vote is forgotten lawfully once the epoch's leader is known.
+    # A voter may forget a vote once it knows the epoch's leader.
     if last is None:
         return
     same = (state.epoch, state.leader) == (last["epoch"], last["leader"]) and state.voted in (last["voted"], NOBODY)

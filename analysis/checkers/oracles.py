@@ -1,8 +1,8 @@
 """What the oracles of a simulated run have found: they look after every step at the brokers' own state and disks.
 
-Their record is `history/oracles.json`. It is believed only when it is of this run and of all of it: it says the run's
-name, seed and digest, every oracle with what it compared, and as many steps as the simulation took. Of any other record
-not even a finding is.
+The oracles' record is `history/oracles.json`. It is believed only if it is complete and of this run: it has the run's
+name, seed and digest, every oracle with its number of comparisons, and the number of the simulation's steps. Another
+record is rejected with its findings.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ ANOMALIES: Final = (
 
 @dataclass(frozen=True)
 class Rest:
-    """Why an oracle may have compared nothing, and whether that is so of a run; what no plan says is taken to be."""
+    """Why an oracle may have compared nothing, and whether that applies to a run; without a plan it applies."""
 
     why: str
     holds: Callable[[CheckedRun], bool] = lambda _: True
@@ -289,8 +289,8 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "stands-still": Rest("no majority was untouched for as long as the bound"),
     "isr-keeps-unreachable": Rest("no member of an ISR was out of reach while a majority was untouched"),
 }
-"""Oracles that may have compared nothing in a run of which all is seen, and when. Every other one compares in each run
-that elects a leader of the quorum and commits metadata with a topic, which none can do without."""
+"""Oracles that may have compared nothing in a complete run, and when. Every other one compares in each run that elects
+a leader of the quorum and commits metadata with a topic; every complete run does both."""
 
 OF_QUORUM: Final = frozenset(
     (
@@ -309,7 +309,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Finding(msgspec.Struct):
-    """An oracle's first failure for a log, `at` so many virtual seconds, and how often there was one."""
+    """An oracle's first failure for a log, its time `at` in virtual seconds, and the number of failures."""
 
     oracle: str
     topic: str
@@ -321,7 +321,7 @@ class _Finding(msgspec.Struct):
 
 
 class _Simulated(msgspec.Struct):
-    """Which simulation it was: of which run, with which seed of its world, what happened, in how many steps."""
+    """The identity of a simulation: its run, the seed of its world, the digest of its events, its number of steps."""
 
     run: str
     seed: int
@@ -330,8 +330,8 @@ class _Simulated(msgspec.Struct):
 
 
 class _Record(_Simulated):
-    """`looks`: at brokers; `checks`: comparisons by oracle; `of_quorum`: those of the metadata log, None where that was
-    not told."""
+    """`looks`: visits of brokers; `checks`: comparisons by oracle; `of_quorum`: those about the metadata log, None if
+    unknown."""
 
     looks: _Count
     checks: dict[str, _Count]
@@ -346,7 +346,7 @@ IDLE: Final = Reason("oracle-idle", "An oracle made no comparison in a run in wh
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Read the oracles' record, and take over what they found: when it is this run's, and whole."""
+    """Read the oracles' record and report its findings, if it is of this run and complete."""
     if run.description.world != SIMULATION:
         if strange := [name for name in (RECORD, SUMMARY) if (run.directory / name).exists()]:
             doubt = (
@@ -363,7 +363,7 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, "the oracles' record is not whole", doubts=doubts)
     anomalies, resting = tuple(map(_anomaly, record.findings)), IDLE.say(_resting(run, record))
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} oracles failed, each for a log", anomalies, resting)
+        return Outcome(FAIL, f"{len(anomalies)} oracles failed, counted per log", anomalies, resting)
     if resting:
         return Outcome(UNKNOWN, f"{len(resting)} oracles compared nothing", doubts=resting)
     comparisons = sum(record.checks.values())
@@ -375,7 +375,7 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _of_partitions(record: _Record) -> str:
-    """How much of it was about partitions, and what only about the quorum, though it is about both."""
+    """The number of comparisons about partitions, and the oracles for both that compared only the quorum."""
     if record.of_quorum is None:
         return ""
     left = {name: count - record.of_quorum.get(name, 0) for name, count in record.checks.items()}
@@ -384,7 +384,7 @@ def _of_partitions(record: _Record) -> str:
 
 
 class _UnreadableError(Exception):
-    """A file that is not there or is not what it should be; the message names it."""
+    """A file that is missing or invalid; the message names it."""
 
 
 def _read(run: CheckedRun, name: str, kind: type[Read]) -> Read:
@@ -398,7 +398,7 @@ def _read(run: CheckedRun, name: str, kind: type[Read]) -> Read:
 
 
 def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
-    """What of the record is missing, or of another run. Raises `_UnreadableError`."""
+    """What is missing from the record, or is of another run. Raises `_UnreadableError`."""
     if record.run != run.description.id:
         yield f"{RECORD} is of the run {record.run}, run.toml of {run.description.id}"
     summary = _read(run, SUMMARY, _Simulated)
@@ -415,7 +415,7 @@ def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
 
 
 def _resting(run: CheckedRun, record: _Record) -> Iterator[str]:
-    """Oracles that ought to have compared something."""
+    """Oracles that compared nothing though they had to."""
     for kind in ANOMALIES:
         rest = MAY_REST.get(kind.name)
         if not record.checks[kind.name] and not (rest is not None and rest.holds(run)):
@@ -423,7 +423,7 @@ def _resting(run: CheckedRun, record: _Record) -> Iterator[str]:
 
 
 def _anomaly(found: _Finding) -> Anomaly:
-    sentence = f"{found.sentence} ({found.at:.3f} s after the simulation began)"
+    sentence = f"{found.sentence} ({found.at:.3f} s after the simulation started)"
     return Anomaly(found.oracle, found.topic, found.partition, sentence, found.witness, found.count)
 
 

@@ -55,7 +55,7 @@ NOT_READ: Final = Reason("final-read-missing", "A partition or a register was no
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Judge all partitions under the upper bounds that the campaign names."""
+    """Check all partitions under the campaign's level of upper bounds."""
     from analysis.core.rows import DamagedError
     from analysis.engines.log import check_in_process, check_on_spark, files_of
 
@@ -67,8 +67,8 @@ def check(run: CheckedRun) -> Outcome:
         else:
             report = check_on_spark(run.spark, files, upper_bound=bound, owners=owners)
     except DamagedError as error:
-        return Outcome(UNKNOWN, f"the operations cannot be judged: {error}")
-    # Not `gap`: an offset that an append must have taken was taken, whether its record is still there or not.
+        return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
+    # Without `gap`: a skipped offset was certainly taken by an append, whether or not its record is still there.
     anomalies, forgotten = apart_from_forgotten(report.anomalies, POLL_SKIP.name, run.forgetting)
     unread = [place for place, each in sorted(report.partitions.items()) if each.final_end is None]
     doubts = [
@@ -81,12 +81,12 @@ def check(run: CheckedRun) -> Outcome:
     if report.ok:
         return Outcome(PASS, f"linearizable: {size}; upper bounds {bound}", doubts=tuple(doubts))
     if not anomalies:
-        return Outcome(UNKNOWN, f"linearizable but for records that may be forgotten; {size}", (), tuple(doubts))
+        return Outcome(UNKNOWN, f"linearizable but for records that may be removed; {size}", (), tuple(doubts))
     return Outcome(FAIL, f"not linearizable: {len(anomalies)} anomalies; {size}", anomalies, tuple(doubts))
 
 
 def owners_of(run: CheckedRun) -> Owners:
-    """Who may have sent what no record speaks of."""
+    """The clients that may have sent unrecorded values."""
     from analysis.core.incomplete_clients import Owners
 
     return Owners(run.may_have_written, run.may_lack_writes)

@@ -1,5 +1,5 @@
-"""Liveness while faults last: what the clients' histories, the journal and the traces show of what no fault touched.
-`analysis/core/progress.py` has the rules."""
+"""Liveness during faults: checks histories, journal and traces for progress of what no fault touched.
+`analysis/core/progress.py` states the rules."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ISR_NOT_SHRUNK: Final = AnomalyKind(
 KAFKA: Final = "kafka"
 LEAST_S, SLACK_S, ROUNDS = 20.0, 10.0, 2
 _TIMES: Final[Mapping[str, float]] = {"broker.session.timeout.ms": 9_000, "replica.lag.time.max.ms": 30_000}
-"""What a system takes to give up a broker and a replica, with Apache Kafka's defaults where run.toml names none."""
+"""The time in which a system gives up a broker and a replica; Apache Kafka's defaults if run.toml names none."""
 MOVES: Final = ("reassign", "move")
 
 
 def bound_s(description: RunDescription) -> float:
-    """Within which what is untouched must go on: `[checks] progress_s`, or as the settings of the run allow; stretched
-    by the world's time scale."""
+    """The bound for progress of what is untouched: `[checks] progress_s`, or derived from the run's settings;
+    multiplied by the world's time scale."""
     if description.requirements.progress_s is not None:
         return description.requirements.progress_s * description.time_scale
     named = (max((float(row.get(key, "0")) for row in description.settings), default=0.0) for key in _TIMES)
@@ -46,7 +46,7 @@ def bound_s(description: RunDescription) -> float:
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Hold the run to the bound wherever there is evidence that it must keep it."""
+    """Check the bound wherever the evidence shows that it applies."""
     from analysis.core.progress import gaps, kept
 
     description = run.description
@@ -95,7 +95,7 @@ def _attempts(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[Attempt]]:
 
 
 def _load_end(run: CheckedRun) -> int:
-    """When the main phase had ended; what comes later is another checker's."""
+    """When the main phase had ended; another checker covers what follows."""
     from history.schemas import INF
 
     return min((line["t"] for line in run.history.journal if line.get("name") == "heal"), default=INF)
@@ -106,7 +106,7 @@ def _ids(run: CheckedRun) -> Mapping[str, int]:
 
 
 def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
-    """What nodes that tell told of in-sync sets, by the run's clock; nothing where the wall clock was set meanwhile."""
+    """The in-sync sets in the nodes' traces, by the run's clock; empty if the wall clock was set during the run."""
     from analysis.core.progress import IsrReport
     from analysis.run_directory import moment
     from history.journal import wall_ahead
@@ -151,7 +151,7 @@ def _stayed(each: Kept, seconds: float) -> Anomaly:
 
 
 def _first_of_each(anomalies: Sequence[Anomaly]) -> tuple[Anomaly, ...]:
-    """One for each name and partition."""
+    """The first anomaly of each name and partition."""
     first: dict[tuple[str, str, int], Anomaly] = {}
     for each in anomalies:
         first.setdefault((each.name, each.topic, each.partition), each)

@@ -1,4 +1,4 @@
-"""The run's record, held against its plan: whatever is named there, and not evidenced here, makes the run unknown."""
+"""Compares the run's record with its plan: anything that is named but has no evidence makes the run unknown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DONE: Final = "done"
 SLACK_NS: Final = 60_000_000_000
-"""How far outside of the run an operation may seem to be, by a clock that is only nearly the run's own."""
+"""How far outside of the run an operation may be, by a clock that differs slightly from the run's own."""
 DATA: Final = "data"
 SERVICE_LOG: Final = "service.log"
 
@@ -29,9 +29,9 @@ PLAN_UNCLEAR: Final = Reason("plan-unclear", "run.toml lacks something, contradi
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Look for everything that the plan names."""
+    """Check that everything in the plan has evidence."""
     doubts = [
-        *NOT_FINISHED.say(_unfinished(run)),  # by its own words, and so the cause of most that is missing
+        *NOT_FINISHED.say(_unfinished(run)),  # first: it causes most of the other defects
         *PLAN_UNCLEAR.say(run.plan.doubts),
         *_phases(run),
         *run.history.journal_defects,
@@ -44,7 +44,7 @@ def check(run: CheckedRun) -> Outcome:
         *EVIDENCE_CHANGED.say(_seal(run)),
     ]
     if doubts:
-        return Outcome(UNKNOWN, f"not whole in {len(doubts)} respects", doubts=tuple(dict.fromkeys(doubts)))
+        return Outcome(UNKNOWN, f"not whole for {len(doubts)} reasons", doubts=tuple(dict.fromkeys(doubts)))
     records, nodes = run.history.records, run.plan.nodes
     operations = sum(record.operations for record in records)
     what = f"{operations:,} operations of {len(records)} clients, {len(nodes)} nodes, all phases"
@@ -52,10 +52,10 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _phases(run: CheckedRun) -> Iterator[str]:
-    """Each phase of the plan began, in order, and the last one was the last."""
+    """Checks that each phase of the plan started, in order, and that the last one was the last."""
     names = run.history.phases["name"].to_pylist()
     if not names:
-        yield NOT_FINISHED.says("the run never began")
+        yield NOT_FINISHED.says("the run never started")
         return
     if names[-1] != DONE:
         yield NOT_FINISHED.says(f"the run ended in phase {names[-1]}, not by its plan")
@@ -70,41 +70,41 @@ def _phases(run: CheckedRun) -> Iterator[str]:
         yield f"the phases are not in their order: {', '.join(names)}"
     last = run.history.journal[-1]
     if (last["event"], last.get("name")) != ("phase", DONE):
-        yield f"the journal goes on behind the end of the run, with {last['event']}"
+        yield f"the journal continues after the end of the run, with {last['event']}"
 
 
 def _order(run: CheckedRun) -> Iterator[str]:
-    """All else was done when a run does it; asked of a run that has all phases in their order."""
+    """Checks the order of all other events, if all phases are there in order."""
     if tuple(run.history.phases["name"].to_pylist()) == run.plan.phases:
         yield from out_of_order(run.history.journal)
 
 
 def _unfinished(run: CheckedRun) -> Iterator[str]:
-    """What went wrong by the run's own words."""
+    """The errors that the run itself recorded."""
     told = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
     yield from told
-    if told:  # what the tester ran out of is then the likely cause
+    if told:  # the tester's shortage is then the likely cause
         yield from (each.why for each in shortages(run.history.journal))
 
 
 def _identity(run: CheckedRun) -> Iterator[str]:
-    """The journal is of the run that run.toml describes."""
+    """Checks that the journal is of the run that run.toml describes."""
     journal, description = run.history.journal, run.description
     started = [line for line in journal if line["event"] == "run_started"]
     if len(started) != 1 or journal[0]["event"] != "run_started":
-        yield f"the journal does not begin with one start of a run, it has {len(started)}"
+        yield f"the journal does not start with one start of a run, it has {len(started)}"
     ours = {"run": description.id, "cell": description.cell, "seed": description.seed, "world": description.world}
     for name, value in ours.items():
         if started and started[0].get(name) != value:
             yield f"the journal is of {name} {started[0].get(name)!r}, run.toml of {value!r}"
-    # Older records have no digest; what they say is held against the plan all the same.
+    # Older records have no digest; their content is compared with the plan all the same.
     now = sha256_of(run.directory / "run.toml")
     if started and started[0].get("plan", now) != now:
-        yield "run.toml is not the plan with which the run began: the journal has another digest of it"
+        yield "run.toml is not the plan with which the run started: the journal has another digest of it"
 
 
 def _nodes(run: CheckedRun) -> Iterator[str]:
-    """Each node was started and stopped, and its files are there."""
+    """Checks that each node was started and stopped, and that its files are there."""
     journal, nodes = run.history.journal, run.plan.nodes
     for what in ("started", "stopped"):
         told = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
@@ -121,11 +121,11 @@ def _nodes(run: CheckedRun) -> Iterator[str]:
             yield f"nodes/{node}/{SERVICE_LOG} is missing"
     if root.is_dir():
         strange = sorted({path.name for path in root.iterdir()} - set(nodes))
-        yield from (f"nodes/{name} is of no node of the plan" for name in strange)
+        yield from (f"nodes/{name} is not of a node of the plan" for name in strange)
 
 
 def _clients(run: CheckedRun) -> Iterator[str]:
-    """Each client of the plan took part, and each that did left a whole record."""
+    """Checks that each client of the plan took part, and that each participant left a whole record."""
     known = {record.client for record in run.history.records}
     yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in known)
     for record in run.history.records:
@@ -133,7 +133,7 @@ def _clients(run: CheckedRun) -> Iterator[str]:
 
 
 def _operations(run: CheckedRun) -> Iterator[str]:
-    """Operations were on what the plan names, while the run lasted."""
+    """Checks that operations were on planned partitions and registers, during the run."""
     operations, registers = run.history.operations, run.history.registers
     places = operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
     found, planned = {(each["topic"], each["partition"]) for each in places}, set(run.plan.replicas)
@@ -149,19 +149,19 @@ def _operations(run: CheckedRun) -> Iterator[str]:
     yield from out_of_life(run)
     outside = sum(_outside(table, first, last) for table in (operations, registers))
     if outside:
-        yield f"{outside} operations were before the run's beginning or after its end, by their times"
+        yield f"{outside} operations were before the run's start or after its end, by their times"
 
 
 def _unjudged(run: CheckedRun) -> Iterator[str]:
-    """Operations of a shape that no checker of this run reads: they would be counted, and anything could be in them.
-    What members of groups did is not among them: it is judged wherever there is any. Of a workload that no checker
-    judges at all, that is said elsewhere."""
+    """Operations of a shape that no checker of this run reads: they would be counted without a check. Operations of
+    group members are excluded, because they are always checked. A workload without any checker is reported
+    elsewhere."""
     tables = {"log": run.history.operations, "register": run.history.registers}
     for judge, what in (("log", "partitions of logs"), ("register", "registers")):
         table = tables[judge]
         if table.num_rows and run.description.judge in tables and run.description.judge != judge:
             asked = f"the workload asks for {run.description.judge!r}"
-            yield f"there are {table.num_rows:,} operations on {what}, which nobody judges: {asked}"
+            yield f"there are {table.num_rows:,} operations on {what}, which no checker reads: {asked}"
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:
@@ -175,7 +175,7 @@ def _outside(table: pa.Table, first: int, last: int) -> int:
 
 
 def _seal(run: CheckedRun) -> Iterator[str]:
-    """Nothing of the evidence has changed since the run ended. A run that did not end has no seal."""
+    """Checks that the evidence has not changed since the run ended. A run that did not end has no seal."""
     names: Sequence[Any] = run.history.phases["name"].to_pylist()
     if DONE in names or (run.directory / "history" / seal.FILE_NAME).exists():
         yield from seal.complaints(run.directory)

@@ -1,4 +1,4 @@
-"""The operations on registers: reads, writes, compare-and-sets. `analysis/core/registers.py` has the method."""
+"""The operations on registers: reads, writes, compare-and-sets. `analysis/core/registers.py` states the method."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Judge all keys, each for itself: linearizability is local."""
+    """Check all keys, each one separately: linearizability is local."""
     from analysis.engines.register import check_registers, register_files
 
     if (again := _written_twice(run)) is not None:
-        return Outcome(UNKNOWN, f"the operations cannot be judged: two of them write {again}")
+        return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
     report = check_registers(register_files(run.tables), run.spark)
     size = f"{report.stats['operations']:,} operations on {len(report.keys)} registers"
     explained = [each for each in report.anomalies if _may_be_explained(run, each)]
@@ -49,16 +49,14 @@ def check(run: CheckedRun) -> Outcome:
     if proven:
         return Outcome(FAIL, f"not linearizable: {len(proven)} anomalies; {size}", proven, doubts)
     if explained:
-        return Outcome(
-            UNKNOWN, f"{len(explained)} anomalies that what is not on record may explain; {size}", (), doubts
-        )
+        return Outcome(UNKNOWN, f"{len(explained)} anomalies that missing records may explain; {size}", (), doubts)
     if report.undecided:
         return Outcome(UNKNOWN, "; ".join(report.undecided), (), doubts)
     return Outcome(PASS, f"linearizable: {size}", doubts=doubts)
 
 
 def _written_twice(run: CheckedRun) -> int | None:
-    """A value that is not unique, as each must be to tell who wrote it."""
+    """A value that was written twice; values must be unique to identify the write."""
     import numpy as np
 
     from history.schemas import CAS, WRITE
@@ -71,8 +69,8 @@ def _written_twice(run: CheckedRun) -> int | None:
 
 
 def _may_be_explained(run: CheckedRun, anomaly: Anomaly) -> bool:
-    """Whether a write that is not on record would make an anomaly lawful: it may have written what somebody was shown,
-    and it may have come between any two operations. That something newer was replaced by something older it cannot."""
+    """Whether an unrecorded write would explain an anomaly: it may have written a value that was read, and it may have
+    occurred between any two operations. It cannot explain that an older value replaced a newer one."""
     if anomaly.name == PHANTOM_READ:
         *refused, shown = anomaly.witness
         value = shown["value"] if shown.get("expected") is None else shown["expected"]
@@ -81,7 +79,7 @@ def _may_be_explained(run: CheckedRun, anomaly: Anomaly) -> bool:
 
 
 def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
-    """What speaks against believing a pass."""
+    """Why a pass cannot be believed."""
     stats = report.stats
     doubts: list[str] = []
     if not stats["reads"]:

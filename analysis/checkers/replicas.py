@@ -1,4 +1,4 @@
-"""The replicas' own files, in the format that the run names. `analysis/core/replicas.py` has the rules."""
+"""The replicas' own files, in the format that the run names. `analysis/core/replicas.py` states the rules."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FILES: Final = (
     r"nodes/[^/]+/(data|earlier)(/(meta\.properties|replication-offset-checkpoint|"
     r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?"
 )
-"""What of the nodes' files is read: not the indexes, nor the system's own topics."""
+"""The nodes' files that this checker reads: without indexes and the system's own topics."""
 
 UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, unreadable or insufficient.")
 
@@ -105,8 +105,8 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
-    """Replicas that told of records as committed that no log of their partition holds in the end. Topics that the plan
-    does not name are the system's own: their files were not read."""
+    """Replicas that reported records as committed that no log of their partition finally holds. Topics outside of the
+    plan are the system's own: their files were not read."""
     for node in run.plan.nodes:
         told: dict[tuple[str, int], int] = {}
         for event in run.events.get(node, ()):
@@ -118,7 +118,10 @@ def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
         for (topic, partition), mark in sorted(told.items()):
             end = max((ends[0] for ends in report.ends.get((topic, partition), {}).values()), default=0)
             if mark > end:
-                yield f"{node} told that {topic}-{partition} was committed up to {mark}, and its longest log has {end}"
+                yield (
+                    f"{node} reported that {topic}-{partition} was committed up to {mark}, "
+                    f"but its longest log has {end}"
+                )
 
 
 def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstances:
@@ -138,20 +141,20 @@ def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstan
 
 
 def _all_sent(run: CheckedRun) -> bool:
-    """Whether what every client sent is on record."""
+    """Whether the record of what clients sent is complete."""
     records = run.history.records
     is_told = all(each.is_whole and each.announced for each in records)
     return is_told and {each.client for each in records} >= set(run.plan.clients)
 
 
 def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
-    """Whether there is a dump of each node of which the journal says so, and of no other."""
+    """Checks that each node that the journal lists has an earlier dump, and no other."""
     yield from dumps.doubts
     if missing := [node for node in dumps.nodes if node in places and not places[node].is_dir()]:
         yield f"the earlier dumps of {', '.join(missing)} are missing"
     strange = [node for node, place in places.items() if node not in dumps.nodes and place.exists()]
     if strange and not dumps.failed:
-        yield f"there are earlier dumps of {', '.join(strange)}, and the journal does not say that they were dumped"
+        yield f"there are earlier dumps of {', '.join(strange)}, but the journal does not list them"
 
 
 def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
@@ -159,20 +162,20 @@ def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doub
 
     limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
     if run.description.records == VALUE_FIRST:
-        limit += "; clients made the records: the first 8 bytes of each are judged, D9 is not checked"
+        limit += "; clients made the records: the first 8 bytes of each are checked, D9 is not checked"
     limit += _without_epochs(report.without_epochs)
     if around.compacts:
-        limit += "; the log is compacted: of records that all replicas lack D5 and D6 say nothing"
+        limit += "; the log is compacted: D5 and D6 do not apply to records that all replicas lack"
     who = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:
         return Outcome(FAIL, f"{len(report.anomalies)} anomalies in {who}{limit}", report.anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided in {len(doubts)} respects{limit}", doubts=doubts)
+        return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons{limit}", doubts=doubts)
     return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}")
 
 
 def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
-    """What could not be checked, because these logs (name, message format) have records without leader epochs."""
+    """The checks that were skipped because these logs (name, message format) have records without leader epochs."""
     if not logs:
         return ""
     formats = sorted({number for _, number in logs})

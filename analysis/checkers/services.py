@@ -1,8 +1,8 @@
-"""The system's own processes: what the run's journal says of how they ended and what they logged.
+"""The system's own processes: how they ended and what they logged, according to the journal.
 
-The orchestrator watches the processes and their logs and notes in the journal what it did not cause itself. An end that
-a fault or the end of the run brought about is no finding, and is not in these notes. That a process stayed up has to be
-seen, too: each is looked at once more before it is asked to end, and how it ends then is known.
+The orchestrator watches the processes and their logs and records in the journal what it did not cause itself. An exit
+that a fault or the end of the run caused is no finding and is not recorded there. That a process kept running must be
+observed, too: each one is checked once more before it is stopped, and its exit is recorded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FATAL_LOG_LINE: Final = AnomalyKind(
     "A process of the system logged a line that the system declares fatal.",
 )
 NOT_SEEN: Final = Reason("process-not-seen", "There is no evidence that a process ran to the end, or how it exited.")
-# What runtimes of many languages say when they give up; what follows it is mostly where, not why.
+# Typical words of runtimes that give up; the text after them is mostly the place, not the cause.
 _TELLING: Final = re.compile(
     r"assert(ion)?\b.*(fail|error)|AssertionError|panic:|OutOfMemoryError|Segmentation fault|core dumped", re.IGNORECASE
 )
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Every deed that nobody ordered and every fatal line in the journal is a finding; one anomaly for each node."""
+    """Every unexpected exit and every fatal line in the journal is a finding; one anomaly for each node."""
     exits, lines = run.history.service_exits, run.history.fatal_lines
     found = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
     anomalies = (*_exits(_proven(exits, found)), *_fatal_lines(_proven(lines, found)))
@@ -52,11 +52,11 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, "not every process was seen to run to the end, and to end in order", doubts=doubts)
-    return Outcome(PASS, "no process was seen to end by itself or to log a fatal line")
+    return Outcome(PASS, "no process was seen to exit unexpectedly or to log a fatal line")
 
 
 def _proven(deeds: Sequence[D], found: Sequence[Shortage]) -> list[D]:
-    """Those that the tester cannot have caused."""
+    """The events that the tester cannot have caused."""
     return [each for each in deeds if not cause_at(each.t, found)]
 
 
@@ -72,8 +72,8 @@ def _of_the_tester(
 
 
 def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
-    """Processes that were not seen to run after the last heal, or of which it is not known how they ended. Only of a
-    run that came to its end: of others that is what is in doubt. `found`: nodes of which worse is known."""
+    """Processes that were not seen to run after the last heal, or whose exit is unknown. Applies only to a run that
+    ended; an unfinished run has its own doubt. `found`: nodes with an anomaly."""
     if "done" not in run.history.phases["name"].to_pylist():
         return
     journal = run.history.journal
@@ -132,7 +132,7 @@ def _fatal_lines(lines: Sequence[FatalLine]) -> Iterator[Anomaly]:
 
 
 def _telling_line(text: str) -> str:
-    """The line that says why, where a runtime says so in words that are known; else the last one."""
+    """The line with the cause, if a runtime's typical words mark it; else the last line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return next((line for line in lines if _TELLING.search(line)), lines[-1])
 

@@ -1,8 +1,9 @@
 """The log check over a run's Parquet files: in process, or as a Spark job whose data set is their paths.
 
-Rows never cross the JVM: a task is a handful of paths, its worker reads them with pyarrow, and only summaries travel. A
-partition that fits one task is summarised there; one that does not is cut into several tasks, whose evidence meets by
-block of offsets in a second stage. All three ways run the same core and give the same report.
+Theory of operation. Rows never cross the JVM: a task is a handful of paths, its worker reads them with pyarrow, and
+only summaries are transferred. A partition that fits one task is summarised there. A larger one is cut into several
+tasks, whose evidence a second stage merges by block of offsets. All three ways run the same core and give the same
+report.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PIECE_DDL: Final = "topic string, partition int, kind string, start long, paylo
 
 @dataclass(frozen=True)
 class LogTask:
-    """Files of one partition for one worker; `whole`: they are all that the partition has."""
+    """Files of one partition for one worker; `whole`: they are all files of the partition."""
 
     key: Key
     paths: tuple[str, ...]
@@ -71,7 +72,7 @@ def read(paths: Sequence[Path | str]) -> pa.Table:
 def check_in_process(
     files: Mapping[Key, Sequence[Path]], *, upper_bound: str, owners: Owners = ALL_WHOLE, certify: bool = False
 ) -> LogReport:
-    """Judge all partitions in this process, one after the other. Raises DamagedError as `check` does."""
+    """Check all partitions in this process, in sequence. Raises DamagedError as `check` does."""
     report = LogReport(upper_bound, (), {}, (), None)
     certificates = []
     for paths in files.values():
@@ -92,7 +93,7 @@ def check_on_spark(
     owners: Owners = ALL_WHOLE,
     files_per_task: int = FILES_PER_TASK,
 ) -> LogReport:
-    """Judge all partitions on Spark's workers, which must see the files under the same paths.
+    """Check all partitions on Spark's workers, which must see the files under the same paths.
 
     Raises DamagedError as `check` does.
     """
@@ -169,7 +170,7 @@ def _reduce(table: pa.Table) -> pa.Table:
     row = table.slice(0, 1).to_pylist()[0]
     key, kind, start = (row["topic"], row["partition"]), row["kind"], row["start"]
     payloads = table["payload"].to_pylist()
-    if kind in (_SUMMARY, _DAMAGE):  # of a partition that one task had whole, or that cannot be judged
+    if kind in (_SUMMARY, _DAMAGE):  # of a partition that one task had whole, or that is damaged
         return table
     merged = pickle.loads(payloads[0])
     for payload in payloads[1:]:

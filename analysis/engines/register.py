@@ -1,6 +1,6 @@
 """The register check over a run's Parquet files: in process, or with a task for each file on Spark's workers.
 
-A file holds whole keys, and keys are independent, so that only reports travel and both ways give the same one.
+A file holds whole keys, and keys are independent. So only reports are transferred, and both ways give the same report.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def register_files(tables: Path) -> list[Path]:
 
 
 def check_registers(files: Sequence[Path], session: SparkSession | None) -> RegisterReport:
-    """Judge all keys; with a session on its workers, which must see the files under the same paths."""
+    """Check all keys; with a session on its workers, which must see the files under the same paths."""
     paths = [str(path.resolve()) for path in files]
     if session is None or not paths:
         reports = [_judge(path) for path in paths]

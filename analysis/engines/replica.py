@@ -1,7 +1,7 @@
 """The replica check over a run's collected files: one task per partition, in process or on Spark's workers.
 
 Each task reads the files of every node, writes them as tables (`tables/replicas/`, one row per record in each
-replica's files, and `tables/epochs/`), and judges them; only the report travels.
+replica's files, and `tables/epochs/`), and checks them. Only the report is transferred.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DATA: Final = "data"
 EARLIER: Final = "earlier"
-"""Where the directories of a node have its files: as collected at the end, and as they were before that."""
+"""The subdirectories of a node's files: as collected at the end, and as dumped earlier."""
 
 REPLICAS: Final = pa.schema(
     [
@@ -54,11 +54,11 @@ NO_DUMPS: Final = Demanded()
 
 @dataclass(frozen=True)
 class ReplicaTask:
-    """One partition: in which format and where its replicas' files lie, and what its clients recorded.
+    """One partition: the format and location of its replicas' files, and the records of its clients.
 
-    `replicas`, `earlier`: by node, its data directory as it was collected, and as it was dumped before. `missing`: the
-    nodes that should have a replica and have none; `strays`: those that should not and have one. `undumped`: the nodes
-    in whose earlier dump a replica is missing. `dumps`: what is demanded of earlier dumps.
+    `replicas`, `earlier`: by node, its data directory as collected at the end, and as dumped earlier. `missing`: the
+    nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
+    whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps.
     """
 
     key: Key
@@ -120,7 +120,7 @@ def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]
 
 
 def judge(task: ReplicaTask) -> ReplicaReport:
-    """Read, tabulate and judge one partition. What cannot be judged is undecided; nothing is raised."""
+    """Read, tabulate and check one partition. An error makes it undecided; nothing is raised."""
     name = f"{task.key[0]}-{task.key[1]}"
     undecided = [f"{node} holds no replica of {name}, which was assigned to it" for node in task.missing]
     undecided += [f"{node} holds a replica of {name}, which was not assigned to it" for node in task.strays]
@@ -132,7 +132,7 @@ def judge(task: ReplicaTask) -> ReplicaReport:
         return report
     try:
         return report.merge(_compare(task))
-    except Exception as error:  # what the other partitions show must not be lost with this one
+    except Exception as error:  # must not hide the results of the other partitions
         crashed = f"the replicas of {name} could not be judged: {type(error).__name__}: {error}"
         return report.merge(ReplicaReport(undecided=(crashed,)))
 
@@ -147,7 +147,7 @@ def _compare(task: ReplicaTask) -> ReplicaReport:
 
 
 def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
-    """What of this partition is missing from its earlier dumps."""
+    """Why earlier dumps of this partition are incomplete."""
     around = replace(task.around, quiet=False)
     for log in earlier:
         if log.node not in task.dumps.lost:
@@ -171,7 +171,7 @@ def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]]) -> list[Replic
 
 
 def check_replicas(tasks: Sequence[ReplicaTask], session: SparkSession | None) -> ReplicaReport:
-    """Judge all partitions; with a session on its workers, which must see the files under the same paths."""
+    """Check all partitions; with a session on its workers, which must see the files under the same paths."""
     if session is None or not tasks:
         reports = [judge(task) for task in tasks]
     else:

@@ -1,8 +1,8 @@
 """One Spark session per campaign, started and warmed while the workload runs.
 
-The JVM takes about ten seconds to its first Arrow batch, so it starts in the background as soon as the first record is
-acknowledged and is ready when the load ends. Everything stays on loopback: the session also works in a network
-namespace that has nothing else.
+Theory of operation. The JVM takes about ten seconds to its first Arrow batch. So it starts in the background as soon as
+the first record is acknowledged, and is ready when the load ends. All traffic is on loopback: the session also works in
+a network namespace that has no other interface.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 NICENESS = 5
 PATIENCE_S = 600.0
-"""A start takes ten seconds where nothing else runs. It yields to all that does, and takes minutes beside much."""
+"""A start takes ten seconds on an idle machine. It yields to other processes, and takes minutes on a busy one."""
 _LOG = "driver.log"
 NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
@@ -50,14 +50,14 @@ class SparkUnavailableError(RuntimeError):
 
 
 def find_java() -> str | None:
-    """The Java program that Spark would use, or None when there is none."""
+    """The Java program that Spark would use, or None without one."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     return java if java is not None and Path(java).exists() else None
 
 
 def java_version() -> int | None:
-    """The major version of the Java runtime that Spark would use, or None when there is none."""
+    """The major version of the Java runtime that Spark would use, or None without one."""
     java = find_java()
     if java is None:
         return None
@@ -69,7 +69,7 @@ def java_version() -> int | None:
 
 
 def require_java() -> None:
-    """Raise `SparkUnavailableError` with the remedy unless a Java runtime of version 17 or later is there."""
+    """Raise `SparkUnavailableError` with the remedy unless a Java runtime of version 17 or later is installed."""
     version = java_version()
     if version is None:
         raise SparkUnavailableError(NO_JAVA)
@@ -93,7 +93,7 @@ class SparkHandle:
 
     @classmethod
     def start_in_background(cls, scratch: Path, *, master: str = "local[2]") -> SparkHandle:
-        """Begin to start a session; returns at once. `scratch` takes Spark's temporary files."""
+        """Start a session in the background; returns at once. `scratch`: directory for Spark's temporary files."""
         handle = cls(master, scratch)
         handle._thread.start()
         return handle
@@ -103,16 +103,16 @@ class SparkHandle:
         self._thread.join(timeout_s)
         if self._error is not None:
             raise SparkUnavailableError(
-                f"Spark did not start: {self._error}; --engine in-process does without it"
+                f"Spark did not start: {self._error}; --engine in-process works without it"
             ) from self._error
         if self._session is None:
             raise SparkUnavailableError(
-                f"Spark did not start within {timeout_s:.0f} s; its last words: {self._last_words()}"
+                f"Spark did not start within {timeout_s:.0f} s; the end of its log: {self._last_words()}"
             )
         return self._session
 
     def _last_words(self) -> str:
-        """The end of the driver's log, which goes with the session."""
+        """The end of the driver's log, which is deleted with the session."""
         try:
             lines = (self._scratch / _LOG).read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:
@@ -133,12 +133,12 @@ class SparkHandle:
         try:
             # Niceness is a thread's own on Linux and inherited by its children: the JVM yields to the nodes under test.
             thread = threading.get_native_id()
-            if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may go back from a higher one
+            if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it again
                 os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
             require_java()
             self._session = self._build()
             warm(self._session)
-        except BaseException as error:  # handed to whoever asks for the session
+        except BaseException as error:  # raised again by `session`
             self._error = error
         self.ready_after_s = time.monotonic() - began
 
@@ -184,7 +184,7 @@ def _end(session: SparkSession) -> None:
     if process is not None:
         process.stdin.close()  # the JVM ends when the pipe from its driver closes
         process.wait(30)
-    # The class remembers the gateway of the JVM that has just ended; a later session must launch its own.
+    # The class remembers the gateway of the ended JVM; a later session must launch its own.
     type(context)._gateway = None
     type(context)._jvm = None
 

@@ -1,1 +1,1 @@
-"""The pictures of a run: each function draws one figure from a `View`, also for failed and for empty runs."""
+"""The plots of a run: each function draws one figure from a `PlotData`, also for failed and for empty runs."""

@@ -15,12 +15,12 @@ from history.reader import History
 from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
 
 NS = 1e9
-# Operations drawn or used for statistics at most; a longer run is thinned evenly before it is turned into columns.
+# The most operations that plots and statistics use; a longer run is thinned evenly before conversion to columns.
 MOST_OPERATIONS = 2_000_000
 
 
 def view_of(history: History, events: NodeEvents) -> PlotData:
-    """Everything in seconds since the first event of the journal (or the first operation when there is none)."""
+    """All times in seconds since the first event of the journal (without one: since the first operation)."""
     origin, wall = _origin(history)
     operations = _operations(_all_operations(history), origin)
     lanes = _lanes(events, wall)
@@ -39,7 +39,7 @@ def view_of(history: History, events: NodeEvents) -> PlotData:
 
 
 def _origin(history: History) -> tuple[int, float]:
-    """The run's zero: CLOCK_MONOTONIC ns, and the wall clock's seconds at that moment."""
+    """The run's zero: CLOCK_MONOTONIC in ns, and the wall clock's seconds at that time."""
     for line in history.journal:
         if "t" in line and "wall" in line:
             return int(line["t"]), float(line["wall"])
@@ -126,7 +126,7 @@ def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane,
 
 
 def _is_progress(event: Mapping[str, Any]) -> bool:
-    """Whether an event reports a replica's progress with all that is drawn of it."""
+    """Whether an event reports a replica's progress with all fields that plots use."""
     numbers = ("partition", "log_end_offset", "high_watermark", "leader_epoch")
     is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
     return event["event"] == "replica_progress" and is_whole
@@ -174,13 +174,13 @@ def _records_read(table: pa.Table) -> int:
 
 
 def _reads(registers: pa.Table) -> int:
-    """How many reads of registers were answered."""
+    """The number of answered reads of registers."""
     return int(((registers["f"].to_numpy() == READ) & (registers["type"].to_numpy() == OK)).sum())
 
 
 def _longest_outage(operations: PlottedOperations) -> float | None:
-    """The longest time without an acknowledgement, between the first and the last append; None without a time between
-    them: an outage would not have been seen."""
+    """The longest time without an acknowledgement, between the first and the last append; None if both have the same
+    time, because an outage would not be visible."""
     invoked = operations.invoked[operations.changes()]
     if len(np.unique(invoked)) < 2:
         return None

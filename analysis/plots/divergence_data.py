@@ -1,4 +1,4 @@
-"""The records around the offsets at which replicas differ, as the picture of diverging logs shows them."""
+"""Collects the records around the offsets at which replicas differ, for the plot of diverging logs."""
 
 from __future__ import annotations
 

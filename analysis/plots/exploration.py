@@ -1,4 +1,4 @@
-"""How many different states an exploration has seen after so many runs."""
+"""Plots the number of different states that an exploration has seen, by the number of runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FOUND: Final = "#c1121f"
 
 
 def coverage(curves: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> bytes:
-    """A line for each way of choosing runs: the different abstract states after each run. `found`: the numbers of the
-    runs, from 1, that came to an anomaly."""
+    """A line for each way of choosing runs: the number of different abstract states after each run. `found`: the
+    numbers of the runs, from 1, that found an anomaly."""
     with figure(height=4.2) as (drawn, (axes,)):
         axes.set_title("Different abstract states, by the number of runs")
         for name, curve in curves.items():

@@ -1,4 +1,4 @@
-"""Latency, rate and availability of a run, with the faults on the same time axis."""
+"""Plots latency, rate and availability of a run, with the faults on the same time axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def thin(count: int, most: int = MOST_POINTS) -> slice:
 def latency(view: PlotData) -> bytes:
     """Every append as a point by outcome, and the quantiles per time window as lines. Logarithmic, in milliseconds.
 
-    Indeterminate appends stand at the moment of their invocation, on a rail above all others.
+    Indeterminate appends are drawn at their invocation, on a rail above all others.
     """
     with figure(height=4.0) as (drawn, (axes,)):
         axes.set_title(f"Latency of {_changes(view)}s", pad=46)
@@ -59,12 +59,12 @@ def latency(view: PlotData) -> bytes:
 
 
 def _changes(view: PlotData) -> str:
-    """What the run's clients call an operation that changes something."""
+    """The word for an operation that changes something, in the run's workload."""
     return "write" if view.operations.of("write").any() or view.operations.of("cas").any() else "append"
 
 
 def _rail(operations: PlottedOperations) -> float:
-    """The height, in milliseconds, at which appends without completion are drawn."""
+    """The height, in milliseconds, of the rail for appends without completion."""
     completed = operations.changes() & ~operations.changes("info")
     took = operations.returned[completed] - operations.invoked[completed]
     return float(took.max(initial=1e-3)) * 2e3
@@ -109,7 +109,7 @@ def rate(view: PlotData) -> bytes:
 
 
 def recovery_times(view: PlotData) -> list[tuple[Band, float | None, float | None]]:
-    """For each fault: seconds from its start, and from its end, to the next acknowledged append begun later."""
+    """For each fault: seconds from its start, and from its end, to the next acknowledged append invoked later."""
     mask = view.operations.changes("ok")
     order = np.argsort(view.operations.invoked[mask])
     invoked = view.operations.invoked[mask][order]
@@ -167,13 +167,13 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, fl
             axes.text(band.end, row, "  no append after it", va="center", fontsize=7.5, color="#d55e00")
             continue
         axes.plot([band.start, band.start + after_start], [row, row], color=INK, lw=1.6, marker="|", ms=8)
-        text = f"  first append ok {after_start:.2f} s after it began"
+        text = f"  first append ok {after_start:.2f} s after its start"
         if after_end is not None:
-            text += f", {after_end:.2f} s after it ended"
+            text += f", {after_end:.2f} s after its end"
         right = max(band.end, band.start + after_start)
         if band.start > middle:  # there is more room on the other side
             axes.text(band.start, row, text.strip() + "  ", va="center", ha="right", fontsize=7.5, color=INK)
         else:
             axes.text(right, row, text, va="center", fontsize=7.5, color=INK)
     if not recoveries:
-        empty_note(axes, "no fault was inflicted")
+        empty_note(axes, "no fault was injected")

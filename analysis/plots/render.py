@@ -1,4 +1,4 @@
-"""Draws all pictures of a run into `plots/`: for passes, failures and unknowns alike."""
+"""Draws all plots of a run into `plots/`, for every verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ MOST_BARS: Final = 12
 
 
 def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
-    """Draw anew into `plots/`; the files. The names order the report; `anomaly-N` belongs to the Nth anomaly."""
+    """Draw all plots into `plots/`, replacing older ones; returns the files. The names order the report; `anomaly-N`
+    belongs to the Nth anomaly."""
     folder = run_dir / "plots"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -44,9 +45,9 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
         drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
     written = []
     for name, drawing in drawings.items():
-        picture = drawing()
-        if picture is not None:
-            (folder / f"{name}.png").write_bytes(picture)
+        plot = drawing()
+        if plot is not None:
+            (folder / f"{name}.png").write_bytes(plot)
             written.append(folder / f"{name}.png")
     return written
 
@@ -82,4 +83,4 @@ def _label(row: Mapping[str, Any]) -> str:
         shown = ", ".join(f"{name_of(value)} at {at}" for at, value in row.get("records", [])[:3])
         final = "final read" if row.get("phase") == "final" else "read"
         return f"{client}: {final} from {offset} showed {row.get('record_count')} records: {shown}"
-    return f"{client}: asked for the end, told {row.get('hi', row.get('lo'))}"
+    return f"{client}: asked for the end, got {row.get('hi', row.get('lo'))}"

@@ -1,4 +1,4 @@
-"""Replica lanes over time, and the picture of logs that diverge."""
+"""Plots replicas: lanes over time, and logs that diverge."""
 
 from __future__ import annotations
 

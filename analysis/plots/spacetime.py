@@ -1,4 +1,4 @@
-"""The nodes' lives over time, and the space-time diagram of what they said to each other around one moment."""
+"""Plots the nodes' roles over time, and the space-time diagram of their messages around one moment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from analysis.plots.view import Band
 
 CLIENTS: Final = "clients"
 MOST_ARROWS: Final = 44
-"""That one diagram bears before nobody can follow them."""
+"""The most messages in one diagram; more would be unreadable."""
 LEAST_WINDOW_S, MOST_WINDOW_S = 0.02, 2.0
-LETTER: Final = 0.0082  # of the picture's width: a small one's
+LETTER: Final = 0.0082  # width of a small letter, as a share of the plot's width
 MOST_LEVELS: Final = 3  # of labels, above each other
 HALF: Final = 0.13  # of a lane's bar, lanes being 1 apart
 FAMILIES: Final = {
@@ -34,8 +34,8 @@ _MARKERS: Final = {"controller": "D", "leader": "^", "isr": "o", "truncated": "X
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a node was from one moment to another: `leader`, `follower`, `up`, or why it did not run. Seconds since the
-    start; `epoch` -1 where there is none."""
+    """The role of a node for some time: `leader`, `follower`, `up`, or why it did not run. Seconds since the start;
+    `epoch` -1 without one."""
 
     node: str
     begin_s: float
@@ -56,7 +56,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A message; `arrived_s` None: it never arrived."""
+    """A message; `arrived_s` None: it was lost."""
 
     source: str
     target: str
@@ -69,8 +69,8 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Spacetime:
-    """What both pictures are drawn from. `where`: the partition whose leaders are shown. `guilty_s`: when the first
-    operation began that is part of a contradiction, None when there is none."""
+    """The data of both plots. `where`: the partition whose leaders are shown. `guilty_s`: the invocation of the first
+    operation in a contradiction, None without one."""
 
     nodes: tuple[str, ...]
     where: str
@@ -83,7 +83,7 @@ class Spacetime:
 
 
 def lives(told: Spacetime) -> bytes:
-    """One lane a node over the whole run: who led in which epoch, who did not run, what each did, and the faults."""
+    """One lane per node over the whole run: leaders by epoch, times without a process, marks, and the faults."""
     with figure(height=1.7 + 0.95 * len(told.nodes)) as (drawn, (axes,)):
         axes.set_title(f"The nodes' lives{': ' + told.where if told.where else ''}", pad=46)
         draw_bands(axes, told.bands)
@@ -102,15 +102,15 @@ def lives(told: Spacetime) -> bytes:
 
 
 def diagram(told: Spacetime) -> bytes:
-    """The messages around one moment, each from who sent it to who received it, slanted by the time that it took.
+    """The messages around one moment, each from its sender to its receiver, slanted by its transit time.
 
-    The moment is `moment_of` it."""
+    The moment is that of `moment_of`."""
     lanes = (CLIENTS, *told.nodes) if any(CLIENTS in (it.source, it.target) for it in told.arrows) else told.nodes
     begin_s, end_s = _window(told)
     shown = [it for it in told.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
     with figure(height=1.9 + 1.25 * len(lanes)) as (drawn, (axes,)):
         where = f" around {told.where}" if told.where else ""
-        axes.set_title(f"What was said{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
+        axes.set_title(f"Messages{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
         bands = [band for band in told.bands if band.end > begin_s and band.start < end_s]
         draw_bands(axes, bands)
         _label_bands(axes, bands, (begin_s, end_s))
@@ -120,9 +120,9 @@ def diagram(told: Spacetime) -> bytes:
         _name_arrows(axes, shown, lanes, (begin_s, end_s))
         _draw_marks(axes, told.marks, lanes, (begin_s, end_s))
         if not shown:
-            empty_note(axes, "nothing but heartbeats was said here")
+            empty_note(axes, "only heartbeats were sent here")
         axes.set_xlim(begin_s, end_s)
-        axes.set_xlabel("virtual seconds (left out: heartbeats, and fetches that brought nothing)")
+        axes.set_xlabel("virtual seconds (without heartbeats and empty fetches)")
         families = [name for name in FAMILIES if any(arrow.family == name for arrow in shown)]
         handles = [Line2D([], [], color=FAMILIES[name], label=name) for name in families]
         if any(arrow.arrived_s is None for arrow in shown):
@@ -132,7 +132,7 @@ def diagram(told: Spacetime) -> bytes:
 
 
 def _window(told: Spacetime) -> tuple[float, float]:
-    """From when to when the messages are shown: as long as there are not too many."""
+    """The time span of the diagram: as long as the number of messages permits."""
     centre = moment_of(told)
     near = sorted(abs(arrow.sent_s - centre) for arrow in told.arrows)
     half = near[MOST_ARROWS] if len(near) > MOST_ARROWS else (near[-1] if near else 0.0)
@@ -141,9 +141,9 @@ def _window(told: Spacetime) -> tuple[float, float]:
 
 
 def moment_of(told: Spacetime) -> float:
-    """What is looked at, in seconds: of what came after the operation that is contradicted, and may have undone it, the
-    first change of the partition's leader; else the first log that was cut; else the first change of the controller.
-    Without a contradiction the first of all these behind the first fault."""
+    """The time that the diagram shows, in seconds. With a contradiction: the first event after the contradicted
+    operation that may have undone it, which is the first change of the partition's leader, else the first truncated
+    log, else the first change of the controller. Without one: the first of all these after the first fault."""
     turns = [mark for mark in told.marks if mark.kind in _TURNS]
     if told.guilty_s is not None:
         after = [mark for mark in turns if mark.at_s >= told.guilty_s]
@@ -180,7 +180,7 @@ def _bar(stretch: Stretch, row: int) -> Rectangle:
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window: tuple[float, float]) -> None:
-    """Above the lanes, one above the other where they would collide."""
+    """Draw marks above the lanes, stacked where they would collide."""
     levels = {lane: _Levels(window) for lane in lanes}
     for mark in marks:
         if not window[0] <= mark.at_s <= window[1]:
@@ -202,7 +202,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window:
 
 
 class _Levels:
-    """At which height each of several texts stands, given from left to right, so that none covers another."""
+    """Assigns heights to texts, given from left to right, so that they do not overlap."""
 
     def __init__(self, window: tuple[float, float]) -> None:
         self._of_a_letter = (window[1] - window[0]) * LETTER
@@ -220,7 +220,7 @@ class _Levels:
 
 
 def _label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) -> None:
-    """The faults' names above the picture, one above the other where they would collide; the fourth has no room."""
+    """The faults' names above the plot, stacked where they would collide; a fourth level is left out."""
     levels = _Levels(window)
     for band in bands:
         at_s = max(band.start, window[0])
@@ -241,7 +241,7 @@ def _label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float])
 
 
 def _name_arrows(axes: Axes, arrows: Sequence[Arrow], lanes: Sequence[str], window: tuple[float, float]) -> None:
-    """What each request asks for, beside its arrow, between the lanes where there is room."""
+    """Each request's name, next to its arrow, where there is room between the lanes."""
     levels = {row: _Levels(window) for row in range(len(lanes))}
     for arrow in arrows:
         if arrow.answer:
@@ -267,7 +267,7 @@ def _draw_arrow(axes: Axes, arrow: Arrow, lanes: Sequence[str], width_s: float) 
     source, target = (len(lanes) - 1 - lanes.index(name) for name in (arrow.source, arrow.target))
     up = 1 if target > source else -1
     begin = (arrow.sent_s, source + up * HALF)
-    if arrow.arrived_s is None:  # it ends on its way
+    if arrow.arrived_s is None:  # it ends halfway
         end = (arrow.sent_s + width_s * 0.004, source + (target - source) * 0.45)
         axes.plot(*zip(begin, end, strict=True), color=LOST, lw=0.9, ls="--", zorder=4)
         axes.plot(*end, color=LOST, marker="x", ms=5, zorder=5)

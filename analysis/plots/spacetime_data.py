@@ -1,4 +1,4 @@
-"""What a simulated run wrote of its nodes' conversation, as the space-time pictures draw it."""
+"""Reads a simulated run's recorded messages for the space-time plots."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _SHARES: Final = {
     "BeginQuorumEpoch": "election",
     "EndQuorumEpoch": "election",
 }
-"""The family of each kind of message; those that are not here are the controller's."""
+"""The family of each kind of message; all others are the controller's."""
 _CLIENTS: Final = "clients"
 _DOWN: Final = {"kill": "killed", "stop": "stopped", "power-loss": "no power", "power-loss-all": "no power"}
 _STILL: Final = {"pause": "paused", "stall": "stalled", "clock-freeze": "frozen"}
 
 
 def spacetime_of(run_dir: Path, view: PlotData, anomalies: tuple[Anomaly, ...]) -> Spacetime | None:
-    """The nodes' lives around one partition, that of the first anomaly if there is one, with all that was said; None
-    where the run has not written that down. Raises `OSError`, `ValueError`."""
+    """The nodes' roles for one partition (the first anomaly's, if it has one), with all messages; None if the run did
+    not record messages. Raises `OSError`, `ValueError`."""
     if not (run_dir / FILE_NAME).exists():
         return None
     nodes = tuple(node_names(run_dir))
@@ -58,7 +58,7 @@ def spacetime_of(run_dir: Path, view: PlotData, anomalies: tuple[Anomaly, ...]) 
 
 
 def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, int]:
-    """Which partition's leaders are shown: the first anomaly's, or the one whose leader changed most often."""
+    """The partition whose leaders are shown: the first anomaly's, or the one whose leader changed most often."""
     for anomaly in anomalies:
         if anomaly.topic and anomaly.partition >= 0:
             return anomaly.topic, anomaly.partition
@@ -71,7 +71,7 @@ def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Map
 
 
 def _guilty(anomalies: tuple[Anomaly, ...], view: PlotData) -> float | None:
-    """When the first operation began that contradicts others."""
+    """The invocation of the first operation that contradicts others."""
     begun = [row["inv"] for anomaly in anomalies[:1] for row in anomaly.witness if 0 <= row.get("inv", -1) < INF]
     return (min(begun) - view.origin) / _NS if begun else None
 
@@ -87,7 +87,7 @@ def _seconds(event: Mapping[str, Any], view: PlotData) -> float:
 def _stretches(
     node: str, events: Sequence[Mapping[str, Any]], view: PlotData, topic: str, partition: int
 ) -> Iterator[Stretch]:
-    """What a node was for the partition, from event to event; over that, when it did not run."""
+    """A node's role for the partition, from event to event, overlaid with the times without a process."""
     roles = [
         (_seconds(event, view), event)
         for event in events
@@ -115,7 +115,7 @@ def _marks(
         elif name == "isr_changed" and _is_of(event, topic, partition):
             yield Mark(node, at_s, f"ISR {', '.join(f'n{member}' for member in event['isr'])}", "isr")
         elif name == "truncated" and _is_of(event, topic, partition) and event["from_offset"] != event["to_offset"]:
-            yield Mark(node, at_s, f"cuts {event['from_offset']} to {event['to_offset']}", "truncated")
+            yield Mark(node, at_s, f"truncates {event['from_offset']} to {event['to_offset']}", "truncated")
         elif name == "log_shortened" and _is_of(event, topic, partition):
             yield Mark(node, at_s, f"log ends at {event['log_end_offset']}", "truncated")
 

@@ -1,4 +1,4 @@
-"""One look for all pictures: legible at half size, and for eyes that do not tell red from green."""
+"""The style of all plots: legible at half size, with colours for red-green colour blindness."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def figure(
 def png(drawn: Figure) -> bytes:
     """The figure as a PNG file."""
     engine = drawn.get_layout_engine()
-    if engine is not None:  # by itself it would be asked in the course of a whole drawing, which is then thrown away
+    if engine is not None:  # otherwise the layout would run during a full draw whose result is discarded
         engine.execute(drawn)
         drawn.set_layout_engine("none")
     buffer = io.BytesIO()
@@ -129,7 +129,7 @@ def label_bands(axes: Axes, bands: Sequence[Band]) -> None:
 
 
 def empty_note(axes: Axes, text: str) -> None:
-    """Say in the middle of an empty picture why it is empty."""
+    """Write the reason into the middle of an empty plot."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#7b8794", fontsize=11)
 
 

@@ -1,4 +1,4 @@
-"""What the pictures are drawn from: a run in seconds since its start, already small enough to draw."""
+"""The data of plots: a run in seconds since its start, thinned to a size that can be drawn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PlottedOperations:
 
 @dataclass(frozen=True)
 class Lane:
-    """One replica over time: the offsets (records) and leader epoch that it reported of itself."""
+    """One replica over time: the offsets (records) and leader epoch that it reported."""
 
     node: str
     time: Floats
@@ -59,9 +59,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class PlotData:
-    """All that is drawn of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
+    """All plotted data of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
 
-    `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same of the wall clock.
+    `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same by the wall clock.
     """
 
     operations: PlottedOperations

@@ -1,4 +1,4 @@
-"""The operations that contradict each other, as bars on a time axis: a picture that explains the failure."""
+"""Plots the contradicting operations as bars on a time axis."""
 
 from __future__ import annotations
 

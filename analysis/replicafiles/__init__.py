@@ -1,1 +1,1 @@
-"""Reads the files in which a system keeps its replicas; `formats.py` names the formats that are known."""
+"""Reads the files in which a system keeps its replicas; `formats.py` lists the known formats."""

@@ -1,8 +1,8 @@
 """Record batches, message format 2: a header with the leader epoch and a CRC-32C, then records of varints.
 
-A batch that does not match its CRC is damaged, and so is one that does and contradicts itself: which of its words to
-believe nobody can tell. The records of a compressed batch are one compressed set behind the header; opened, they are
-judged as any others.
+A batch that does not match its CRC is damaged. So is one that matches it but contradicts itself, because no part of it
+can be trusted. The records of a compressed batch are one compressed set after the header; once decompressed, they are
+checked like all others.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ COMPRESSION: Final = 0x07
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40  # compaction has noted when the tombstones go, in place of the base timestamp
+DELETE_HORIZON: Final = 0x40  # the base timestamp field holds the time when compaction may remove the tombstones
 KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | CONTROL
-LAST_OFFSET: Final = 1 << 62  # larger ones would not fit once they are added to
-MOST_PER_BYTE: Final = 200  # records that one byte of a compressed batch may stand for; more are not believed
+LAST_OFFSET: Final = 1 << 62  # sums with larger ones could overflow
+MOST_PER_BYTE: Final = 200  # the most records per byte of a compressed batch; more are treated as damage
 # Handled together, so that their columns stay in the processor's cache.
 BATCHES_AT_ONCE: Final = 4096
-BYTES_AT_ONCE: Final = 16 << 20  # of opened sets
+BYTES_AT_ONCE: Final = 16 << 20  # of decompressed sets
 RECORDS_AT_ONCE: Final = 16384
 _NULL: Final = 1  # the length -1 as a varint
 
@@ -47,8 +47,8 @@ BASE, NEXT, EPOCH, ATTRIBUTES, TIMESTAMP, LATEST, PRODUCER, PRODUCER_EPOCH, SEQU
 
 
 class Batches(NamedTuple):
-    """Intact batches in a row: their table of shape (batches, 13), the place and offset behind them, and why they end
-    there, if not because the segment does or goes on in another format. They may skip offsets."""
+    """Consecutive intact batches: their table of shape (batches, 13), the position and offset after them, and why they
+    end there, unless the segment ends or continues in another format. They may skip offsets."""
 
     table: I64
     position: int
@@ -57,8 +57,8 @@ class Batches(NamedTuple):
 
 
 def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) -> Batches:
-    """The intact batches from a place on; `expected`: the offset at which the first of them is due. `compacted`: they
-    may have lost records, and batches between them be gone."""
+    """The intact batches from `position` on; `expected`: the offset of the first one. `compacted`: they may have lost
+    records, and batches between them may be missing."""
     known = KNOWN_ATTRIBUTES | (DELETE_HORIZON if compacted else 0)
     batches: list[tuple[int, ...]] = []
     view = memoryview(data)
@@ -99,14 +99,14 @@ def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) 
 
 
 def _goes_on(data: bytes, position: int, expected: int) -> bool:
-    """Whether the next batch has this offset. Two batches that agree about their offsets are not two accidents."""
+    """Whether the next batch starts at this offset. Two batches with consistent offsets are no coincidence."""
     if expected > LAST_OFFSET or len(data) - position < HEADER.size or data[position + MAGIC_AT] != MAGIC:
         return False
     return bool(struct.unpack_from(">q", data, position)[0] == expected)
 
 
 def _miscounted(delta: int, count: int, size: int, attributes: int, compacted: bool) -> str:
-    """What is wrong with a batch's count of records."""
+    """The error in a batch's count of records, as the end of a sentence."""
     if delta < 0 or not (0 if compacted else delta + 1) <= count <= delta + 1:
         return f"has {count} records and the last offset delta {delta}"
     if attributes & COMPRESSION and count > size * MOST_PER_BYTE:
@@ -115,28 +115,28 @@ def _miscounted(delta: int, count: int, size: int, attributes: int, compacted: b
 
 
 def place_of(batch: I64) -> int:
-    """Where a batch begins in its segment."""
+    """The position of a batch in its segment."""
     return int(batch[RECORDS_AT]) - HEADER.size
 
 
 def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
-    """The offsets (first, behind the last) that batches in a row skip; `expected` was due at the first."""
+    """The offsets (first, after the last) that consecutive batches skip; `expected`: the offset of the first batch."""
     due = np.concatenate(([expected], batches[:-1, NEXT]))[: len(batches)]
     gaps = np.flatnonzero(batches[:, BASE] > due)
     return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
 
 
 def missing(offset: I64, first: int, behind: int) -> list[tuple[int, int]]:
-    """The ranges of offsets (first, behind the last), between two bounds, at which there is no record."""
+    """The ranges of offsets (first, after the last), between two bounds, without a record."""
     edges = np.concatenate(([first - 1], offset, [behind]))
     gaps = np.flatnonzero(np.diff(edges) > 1)
     return [(int(edges[gap]) + 1, int(edges[gap + 1])) for gap in gaps]
 
 
 class Content(NamedTuple):
-    """The records of batches up to the first malformed one: its number (the number of batches if there is none), what
-    is wrong with it, what is odd about the others, as the end of a sentence, and the offsets (first, behind the last)
-    of the compressed batches that were not opened, being too large."""
+    """The records of batches up to the first malformed one: its number (the number of batches without one), its error,
+    the oddities of the others as the end of a sentence, and the offsets (first, after the last) of the compressed
+    batches that were too large to decompress."""
 
     records: LogColumns
     whole: int
@@ -146,7 +146,7 @@ class Content(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Batches whose records are read together: their numbers, and the padded buffer in which the records of each lie
+    """Batches whose records are read together: their numbers, and the padded buffer that holds the records of each
     between `start` and `limit`."""
 
     numbers: I64
@@ -157,7 +157,7 @@ class _Group(NamedTuple):
 
 @dataclass
 class _Opener:
-    """Opens compressed batches one after the other, up to the first that is damaged: its number, and why."""
+    """Decompresses batches in sequence, up to the first damaged one: its number, and the error."""
 
     data: bytes
     batches: I64
@@ -166,7 +166,7 @@ class _Opener:
     why: str = ""
 
     def groups(self, numbers: I64) -> Iterator[_Group]:
-        """The batches of these numbers that can be opened, some at a time."""
+        """The decompressable batches among these numbers, some at a time."""
         opened: list[tuple[int, bytes]] = []
         for number in numbers.tolist():
             batch = self.batches[number]
@@ -221,7 +221,7 @@ def records_of(data: bytes, batches: I64, *, compacted: bool = False) -> Content
 
 
 def _plain(data: bytes, batches: I64, numbers: I64) -> Iterator[_Group]:
-    """The uncompressed batches, which lie in the segment as they are."""
+    """The uncompressed batches, in place in the segment."""
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     for at in range(0, len(numbers), BATCHES_AT_ONCE):
         some = numbers[at : at + BATCHES_AT_ONCE]
@@ -229,7 +229,7 @@ def _plain(data: bytes, batches: I64, numbers: I64) -> Iterator[_Group]:
 
 
 def _opaque_records(batch: I64) -> LogColumns:
-    """Of a batch that is not opened: one element per offset, so that equal batches give equal digests."""
+    """A batch that is not decompressed: one element per offset, so that equal batches give equal digests."""
     offset = np.arange(batch[BASE], batch[NEXT])
     digest = mix(offset.astype(np.uint64) ^ np.uint64(int(batch[CRC]) << 32))
     nothing = np.full(len(offset), NO_VALUE)
@@ -238,7 +238,7 @@ def _opaque_records(batch: I64) -> LogColumns:
 
 
 class _Found(NamedTuple):
-    """What a group holds: as `Content`, `whole` counted within the group."""
+    """The records of a group: as `Content`, `whole` counted within the group."""
 
     records: LogColumns
     whole: int
@@ -277,8 +277,8 @@ def _records_in(group: _Group, batches: I64, compacted: bool) -> _Found:
 
 
 def _misdated(batches: I64, records: Records, time: I64) -> str:
-    """The first batch whose latest timestamp is not that of its latest record: brokers leave that to clients. One that
-    stamps batches itself leaves the records' own times as they are."""
+    """The first batch whose latest timestamp is not that of its latest record: brokers leave the timestamps to clients.
+    A broker that stamps batches itself does not change the records' own times."""
     latest = np.full(len(batches), np.iinfo(np.int64).min)
     np.maximum.at(latest, records.batch, time)
     judged = ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0) & (batches[:, COUNT] > 0)
@@ -290,8 +290,8 @@ def _misdated(batches: I64, records: Records, time: I64) -> str:
 
 
 def _origin(of: I64, rank: I64) -> U64:
-    """What a record's digest has of its producer and of transactions; 0 for those of clients that use neither, which is
-    how older formats have all their records."""
+    """The part of a record's digest for its producer and transactions; 0 for clients that use neither, so that records
+    of older formats compare equal."""
     flags = of[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
     has_origin: Bools = (of[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]] != -1).any(axis=1) | (flags != 0)
     digest = np.zeros(len(of), np.uint64)

@@ -1,4 +1,4 @@
-"""The text files that Kafka keeps beside its logs: checkpoints, and properties that say whose a directory is."""
+"""Reads the text files that Kafka keeps next to its logs: checkpoints, and properties that identify a directory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 
 
 def read_epochs(path: Path) -> tuple[tuple[int, int], ...] | None:
-    """Entries (epoch, start offset) of a `leader-epoch-checkpoint` in the file's order; None when there is no such
-    file. Raises ReplicaFileError."""
+    """Entries (epoch, start offset) of a `leader-epoch-checkpoint` in the file's order; None without such a file.
+    Raises ReplicaFileError."""
     entries = _checkpoint(path, 2)
     return None if entries is None else tuple((_natural(path, each[0]), _natural(path, each[1])) for each in entries)
 
 
 def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
-    """The high watermarks of a `replication-offset-checkpoint` by partition; None when there is no such file.
+    """The high watermarks of a `replication-offset-checkpoint` by partition; None without such a file.
     Raises ReplicaFileError."""
     entries = _checkpoint(path, 3)
     if entries is None:
@@ -31,7 +31,7 @@ def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
 
 
 def read_properties(path: Path, separator: str) -> dict[str, str] | None:
-    """The lines `key <separator> value` of a file, without comments; None when there is no such file. Raises
+    """The lines `key <separator> value` of a file, without comments; None without such a file. Raises
     ReplicaFileError."""
     text = _text(path)
     if text is None:
@@ -47,8 +47,8 @@ def read_properties(path: Path, separator: str) -> dict[str, str] | None:
 
 
 def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
-    """A file of a version (0), the number of entries and an entry a line; each line ends in a newline, or the file was
-    torn."""
+    """A file with a version (0), the number of entries, and one entry per line. Each line ends in a newline; otherwise
+    the file is torn."""
     text = _text(path)
     if text is None:
         return None
@@ -62,7 +62,7 @@ def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
     entries = [line.split(" ") for line in rest]
     for entry in entries:
         if len(entry) != columns:
-            raise ReplicaFileError(f"{path.name}: not a checkpoint file: entry {entry} has not {columns} columns")
+            raise ReplicaFileError(f"{path.name}: not a checkpoint file: entry {entry} does not have {columns} columns")
     return entries
 
 

@@ -1,8 +1,8 @@
-"""Opens compressed sets of records, in every codec that Kafka's message formats have.
+"""Decompresses sets of records, in every codec of Kafka's message formats.
 
-gzip, lz4 frames and zstd are streams that say where they end. Snappy is either one raw block, which begins with its
-size, or the stream of snappy-java: a header, and raw blocks each behind its length. Of lz4 frames in message format 0
-clients computed the header's checksum wrongly, and readers have ignored it since (KAFKA-3160).
+gzip, lz4 frames and zstd are streams that contain their own end. Snappy is either one raw block, which starts with its
+size, or the stream of snappy-java: a header, and raw blocks, each preceded by its length. In lz4 frames of message
+format 0 clients computed the header's checksum wrongly, so readers ignore it (KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-"""By the number that a batch's or message's attributes have; 0 is not compressed."""
-LARGEST_SET: Final = 64 << 20  # bytes of a set once opened; a larger one is not opened
+"""By the codec's number in a batch's or message's attributes; 0 means uncompressed."""
+LARGEST_SET: Final = 64 << 20  # bytes of a decompressed set; a larger one is not decompressed
 
 _AT_ONCE: Final = 1 << 16  # bytes
 _SNAPPY_JAVA: Final = b"\x82SNAPPY\0"
@@ -28,7 +28,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class DamagedSetError(Exception):
-    """The bytes are not what their codec makes; the message says why, as the end of a sentence."""
+    """The bytes are not valid for their codec; the message says why, as the end of a sentence."""
 
 
 class LargeSetError(Exception):
@@ -36,7 +36,7 @@ class LargeSetError(Exception):
 
 
 def decompressed(codec: int, data: bytes) -> bytes:
-    """What a compressed set holds. Raises `DamagedSetError`, `LargeSetError`, and KeyError for no codec."""
+    """The content of a compressed set. Raises `DamagedSetError`, `LargeSetError`, and KeyError for an unknown codec."""
     name = CODECS[codec]
     try:
         return _snappy(data) if name == "snappy" else _stream(name, data)
@@ -45,7 +45,7 @@ def decompressed(codec: int, data: bytes) -> bytes:
 
 
 def with_true_checksum(frame: bytes) -> bytes:
-    """An lz4 frame of message format 0 with its header's checksum as the format has it. Anything else as it is."""
+    """An lz4 frame of message format 0 with its header's correct checksum. Anything else is returned unchanged."""
     flags = frame[4] if len(frame) > 6 and frame.startswith(_LZ4_MAGIC) else 0
     size = 2 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
     if not flags or len(frame) <= 4 + size:
@@ -54,9 +54,9 @@ def with_true_checksum(frame: bytes) -> bytes:
 
 
 def _stream(name: str, data: bytes) -> bytes:
-    """Of a codec whose bytes say themselves where they end. What lies behind is damage, unless it is another stream."""
+    """Decompress a codec that marks its own end. Bytes after the end are damage, unless they are another stream."""
     if not data:
-        raise DamagedSetError(f"is nothing, where there is a beginning in {name}")
+        raise DamagedSetError(f"is empty, where a stream in {name} should start")
     pieces, size = [], 0
     with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
         while piece := stream.read(_AT_ONCE):
@@ -86,7 +86,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _block(data: bytes) -> bytes:
-    """One raw block of snappy: a varint of the size that it opens to, then what it is made of."""
+    """One raw block of snappy: a varint of its decompressed size, then its elements."""
     size = 0
     for number, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * number)

@@ -1,4 +1,4 @@
-"""Digests of many byte ranges at once, by which replicas' records are compared."""
+"""Digests of many byte ranges at once, used to compare replicas' records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from history.values import VALUE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
-LARGE: Final = 4096  # bytes of a record from which on it is digested on its own
+LARGE: Final = 4096  # records of at least this many bytes are digested individually
 WORDS_AT_ONCE: Final = 1 << 18  # compared together, so that they stay in the processor's cache
-PADDING: Final = 16  # bytes that a buffer must have behind its last range
+PADDING: Final = 16  # bytes that a buffer must have after its last range
 
 
 def words_of(buffer: Bytes, kind: str) -> Any:
-    """Every 8 consecutive bytes of the buffer as an integer, by the place of the first."""
+    """Every 8 consecutive bytes of the buffer as an integer, by the position of the first."""
     return np.ndarray((len(buffer) - 7,), np.dtype(kind), buffer, strides=(1,))
 
 
@@ -35,7 +35,7 @@ def digest_of(buffer: Bytes, start: I64, end: I64, seed: I64) -> U64:
     left[large] = 0
     while len(active := active[left[active] > 0]):
         where, some, shortest = at[active], digest[active], int(left[active].min())
-        if shortest < 8:  # what lies behind a range's end is not part of it
+        if shortest < 8:  # bytes after a range's end are not part of it
             unused = (np.maximum(8 - left[active], 0) * 8).astype(np.uint64)
             some = mix(some ^ ((words[where] << unused) >> unused))
         for word in range(0, shortest - 7, 8):
@@ -55,7 +55,7 @@ def mix(x: U64) -> U64:
 
 
 def are_derived(buffer: Bytes, start: I64, size: I64) -> Bools:
-    """Which byte ranges (of at least 8 bytes) are what `history.record_bytes` makes of the value they begin with."""
+    """Which byte ranges (of at least 8 bytes) equal `history.record_bytes` of the value in their first 8 bytes."""
     words = words_of(buffer, ">u8")
     same = np.ones(len(start), np.bool_)
     for length in np.unique(size).tolist():

@@ -1,6 +1,6 @@
-"""The formats of replica files that are known, by the name that `run.toml` gives (`[replicas] format`).
+"""The registry of known formats of replica files, by their name in `run.toml` (`[replicas] format`).
 
-A new format is a module beside this one with the functions of `ReplicaFormat`, and a line in `FORMATS`.
+A new format is a module in this directory with the functions of `ReplicaFormat`, and a line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from analysis.replicafiles.log import ReplicaLog
 Key = tuple[str, int]
 
 NONE: Final = "none"
-"""The name for a system whose replicas are not read: there is nothing to compare."""
+"""The format of a system whose replicas are not read: nothing is compared."""
 
 
 class ReadPartition(Protocol):
-    """Reads a node's replica of one partition; `compacted`: it may have lost records to later ones of their keys."""
+    """Reads a node's replica of one partition; `compacted`: later records may have replaced earlier ones."""
 
     def __call__(self, node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog: ...
 
@@ -29,13 +29,13 @@ class ReadPartition(Protocol):
 class ReplicaFormat:
     """How to read replicas from a node's collected data directory.
 
-    `partitions`: those of which it holds a replica. `read`: a node's replica of one of them. `survey`: what speaks
-    against the directories as a whole, as sentences, by the nodes' names in the order of their numbers.
-    `survey_earlier`: what speaks against earlier dumps of the directories, given with those of the end.
-    `mark_interval_s`: how often a service with such settings writes its high watermarks down. `may_delete`,
-    `compacts`, `preallocates`: whether the service, with such settings, may delete the beginning of a log while a run
-    lasts, may remove records that later ones of their keys replace, and may leave zeros behind its end. None of them
-    raises for what the files contain.
+    `partitions`: those that the directory holds a replica of. `read`: a node's replica of one of them. `survey`:
+    defects of the directories as a whole, as sentences; it takes them by the nodes' names in the order of their
+    numbers. `survey_earlier`: defects of earlier dumps of the directories, compared with those of the end.
+    `mark_interval_s`: how often a service with these settings writes its high watermarks. `may_delete`, `compacts`,
+    `preallocates`: whether a service with these settings may delete the start of a log during a run, may remove records
+    that later ones with the same key replace, and may leave zeros after a log's end. None of these functions raises for
+    the content of files.
     """
 
     partitions: Callable[[Path], list[Key]]

@@ -1,9 +1,9 @@
 """Kafka's replicas: log segments of message formats 0, 1 and 2, leader epochs, high watermarks.
 
-Written from the formats' specification and independent of the broker under test, whose files it judges. A log is read
-up to where its bytes stop being intact messages: a torn tail, a run of zeros (what a file system may leave after a
-power cut) or a checksum that does not match. What lies behind is counted, never interpreted. A message format that is
-not known is no damage: the log is then `unread` from there on. A segment may change its format in the middle.
+Written from the formats' specification and independent of the broker under test, whose files it reads. A log is read up
+to the first bytes that are not an intact message: a torn tail, a run of zeros (which a file system may leave after a
+power cut) or a wrong checksum. The bytes after that are counted, never interpreted. An unknown message format is not
+damage: the log is `unread` from there on. A segment may change its format in the middle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 EPOCHS: Final = "leader-epoch-checkpoint"
 
-_FRAME = struct.Struct(">qi4sB")  # what all formats begin with: offset, size, four bytes, magic
+_FRAME = struct.Struct(">qi4sB")  # the start of all formats: offset, size, four bytes, magic
 _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
 _DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _SEGMENT = re.compile(r"[0-9]{20}")
@@ -36,7 +36,7 @@ _DEFAULT_MARK_INTERVAL_S = 5.0
 
 
 def partitions(data: Path) -> list[Key]:
-    """The partitions of which a node's collected data directory holds a replica; internal topics are left out."""
+    """The partitions that a node's collected data directory holds a replica of, without internal topics."""
     found = []
     for directory in data.iterdir() if data.is_dir() else ():
         name = _DIRECTORY.fullmatch(directory.name)
@@ -46,24 +46,24 @@ def partitions(data: Path) -> list[Key]:
 
 
 def may_delete(settings: Mapping[str, str]) -> bool:
-    """Whether a broker with these settings may delete the oldest segments of a log while a run lasts."""
+    """Whether a broker with these settings may delete the oldest segments of a log during a run."""
     return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
 
 
 def mark_interval_s(settings: Mapping[str, str]) -> float:
-    """How often a broker with these settings writes its high watermarks down, in seconds; Kafka's default where they do
-    not say it, or not in a number."""
+    """How often a broker with these settings writes its high watermarks, in seconds; Kafka's default if the settings
+    have no valid number."""
     told = settings.get(_MARK_INTERVAL, "").strip()
     return int(told) / 1000 if told.isascii() and told.isdigit() else _DEFAULT_MARK_INTERVAL_S
 
 
 def compacts(settings: Mapping[str, str]) -> bool:
-    """Whether a broker with these settings may remove records from between others, of which later ones have the key."""
+    """Whether a broker with these settings may remove records that later ones with the same key replace."""
     return any("compact" in settings.get(key, "") for key in ("log.cleanup.policy", "cleanup.policy"))
 
 
 def preallocates(settings: Mapping[str, str]) -> bool:
-    """Whether a broker with these settings makes files longer than their content, of zeros."""
+    """Whether a broker with these settings extends files with zeros beyond their content."""
     return any(settings.get(key, "").strip().lower() == "true" for key in ("log.preallocate", "preallocate"))
 
 
@@ -73,7 +73,7 @@ def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
 
 
 def read_partition(node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog:
-    """A node's replica of one partition; `compacted`: it may have lost records to later ones of their keys."""
+    """A node's replica of one partition; `compacted`: later records may have replaced earlier ones."""
     topic, partition = key
     directory, marks = data / f"{topic}-{partition}", data / HIGH_WATERMARKS
     return read_replica(node, topic, partition, directory, marks=marks, compacted=compacted)
@@ -115,7 +115,7 @@ def read_replica(
 
 
 def _segments(directory: Path, compacted: bool) -> _Content:
-    """What the segments of a replica hold, up to where they cannot be read on."""
+    """The content of a replica's segments, up to where they cannot be read further."""
     files = sorted(directory.glob("*.log"))
     segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
     content = _Content(compacted=compacted)
@@ -133,7 +133,7 @@ def _segments(directory: Path, compacted: bool) -> _Content:
 
 @dataclass
 class _Content:
-    """What a log's segments hold, read one after the other. `expected`: the offset that is due next."""
+    """The content of a log's segments, read in sequence. `expected`: the next offset."""
 
     start: int = 0
     expected: int = 0
@@ -149,7 +149,7 @@ class _Content:
     compacted: bool = False
 
     def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
-        """What was read; None, and a doubt, when the file is not what its name says."""
+        """The result of `read`; None, and a doubt, if the file is not what its name says."""
         try:
             return read()
         except ReplicaFileError as error:
@@ -157,7 +157,7 @@ class _Content:
             return None
 
     def read(self, segment: Path, later: list[Path]) -> None:
-        """Read one segment to its end. `later`: those behind it, which a stop leaves unread."""
+        """Read one segment to its end. `later`: the segments after it, which stay unread after a stop."""
         base, due = int(segment.stem), self.expected
         try:
             if base < due:
@@ -173,7 +173,7 @@ class _Content:
             more = f"; {behind} bytes of later segments" if behind else ""
             self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
         if self.stop is not None and self.expected == base:
-            self.expected = due  # a name that no content confirms proves nothing
+            self.expected = due  # the segment's name is not confirmed by any content
         elif self.is_first:
             self.start = base
         elif base > due:

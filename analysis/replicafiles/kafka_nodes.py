@@ -1,4 +1,4 @@
-"""Whose a Kafka data directory is: what its properties say of the node, the cluster and the topics."""
+"""Identifies a Kafka data directory: the node, cluster and topics that its properties name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SET_ASIDE = re.compile(r"(.+-[0-9]+)\.[^.]+-(delete|stray|future)")
 
 
 def survey(nodes: Mapping[str, Path]) -> list[str]:
-    """What speaks against the nodes' data directories as a whole, as sentences. `nodes`: the directories by the nodes'
-    names, in the order of their numbers, which count from 1. One without partitions is no broker's and not looked at.
+    """Defects of the nodes' data directories as a whole, as sentences. `nodes`: the directories by the nodes' names, in
+    the order of their numbers, which start at 1. A directory without partitions is not a broker's and is skipped.
     """
     brokers = {node: data for node, data in nodes.items() if partitions(data)}
     numbers = {node: number for number, node in enumerate(nodes, 1)}
@@ -44,8 +44,8 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
 
 
 def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> list[str]:
-    """What speaks against earlier dumps of these nodes' data directories: they must be of the same node, of the same
-    cluster and of the same topics as the directories that were collected `later`."""
+    """Defects of earlier dumps of these nodes' data directories: they must be of the same node, cluster and topics as
+    the directories that were collected `later`."""
     said: list[str] = []
     for node, data in earlier.items():
         try:
@@ -61,7 +61,7 @@ def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> li
 def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
     before, after = (read_properties(data / "meta.properties", "=") for data in (earlier, later))
     if before is None and after is not None:
-        yield f"the earlier dump of {node} does not say whose it is: meta.properties is missing"
+        yield f"the earlier dump of {node} does not identify its node: meta.properties is missing"
         return
     for key in ("node.id", "broker.id", "cluster.id"):
         was, became = ((found or {}).get(key, "none") for found in (before, after))
@@ -77,10 +77,10 @@ def _other_topic(node: str, name: str, earlier: Path, later: Path) -> Iterator[s
 
 
 def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> Iterator[str]:
-    """Whether a data directory is its node's own; adds the cluster that it belongs to."""
+    """Checks that a data directory belongs to its node; adds the cluster that it names."""
     found = read_properties(data / "meta.properties", "=")
     if found is None:
-        yield f"the files of {node} do not say whose they are: meta.properties is missing"
+        yield f"the files of {node} do not identify their node: meta.properties is missing"
         return
     its_own = found.get("node.id", found.get("broker.id", "?"))
     if its_own != str(number):
@@ -89,8 +89,8 @@ def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> I
 
 
 def _unheld(node: str, data: Path) -> Iterator[str]:
-    """High watermarks of partitions of which the node holds no replica. Where the file is damaged, each replica of the
-    node tells."""
+    """High watermarks of partitions that the node holds no replica of. A damaged file is reported by each replica of
+    the node."""
     try:
         marks = read_high_watermarks(data / HIGH_WATERMARKS) or {}
     except ReplicaFileError:
@@ -105,7 +105,7 @@ def _is_aside(name: str) -> bool:
 
 
 def _differing(sentence: str, ids: Mapping[str, str]) -> list[str]:
-    """The sentence with its witnesses, when not all of these are equal."""
+    """The sentence with two witnesses, if these are not all equal."""
     if len(set(ids.values())) < 2:
         return []
     first, *others = ids

@@ -1,7 +1,7 @@
-"""What a member of a KRaft quorum keeps on disk: the metadata log, the quorum-state file, snapshots, and who it is.
+"""Reads the disk of a KRaft quorum's member: the metadata log, the quorum-state file, snapshots, and its identity.
 
-Written from the formats' specification and independent of the broker under test, whose files it judges. What is not
-there or cannot be understood is told as a sentence in `doubts`; nothing is raised.
+Written from the formats' specification and independent of the broker under test, whose files it reads. What is missing
+or invalid is a sentence in `doubts`; nothing is raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from history.regular_files import read_bytes, read_text
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
 NOBODY: Final = -1
-"""Where a file names no leader, or no vote."""
+"""The id in files that name no leader, or no vote."""
 
 _LEADER_CHANGE: Final = (2, 3)  # the type of the control record: Apache Kafka's, and KIP-595's
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -36,7 +36,7 @@ _DIRECTORY_ID_BYTES: Final = 16
 
 
 class LeaderChange(NamedTuple):
-    """The control record that opens a leader's epoch: by whose votes, of which voters, `leader` leads (node ids)."""
+    """The control record that opens a leader's epoch: `leader`, the voters, and those that voted for it (node ids)."""
 
     offset: int
     epoch: int
@@ -46,7 +46,7 @@ class LeaderChange(NamedTuple):
 
 
 class QuorumStateFile(NamedTuple):
-    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty where the file lists none."""
+    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty if the file lists none."""
 
     epoch: int
     leader: int
@@ -58,8 +58,8 @@ class QuorumStateFile(NamedTuple):
 class MetadataReplica:
     """One node's part of the quorum. `log` has no values: its records are not clients'.
 
-    `digests`: by offset at which a batch ends, the digest of all batches up to there; empty for a log whose beginning
-    was deleted. `committed`: an offset up to which the log is certainly committed, by its snapshots; -1 without any.
+    `digests`: for each offset at which a batch ends, the digest of all batches up to there; empty for a log whose start
+    was deleted. `committed`: an offset up to which the log is certainly committed, from its snapshots; -1 without any.
     """
 
     node: str
@@ -84,7 +84,7 @@ def read_metadata(node: str, data: Path) -> MetadataReplica:
         committed=max((int(match[1]) for match in _snapshots(directory)), default=-1),
     )
     if replica.log is not None and replica.log.start > max(replica.committed, 0):
-        doubts.append(f"the metadata log of {node} begins at {replica.log.start}, and no snapshot has what was before")
+        doubts.append(f"the metadata log of {node} starts at {replica.log.start}, and no snapshot has what was before")
     changes, digests = _batches(node, directory, doubts)
     return replace(replica, leader_changes=changes, digests=digests, doubts=tuple(doubts))
 
@@ -122,11 +122,11 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
     first = np.flatnonzero(np.diff(log.epoch, prepend=-1) > 0)
     told = tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True))
     if log.epochs is None:
-        # Told by `log.doubts`; without an entry for each epoch the lack would be taken for a contradiction.
+        # `log.doubts` reports it; without an entry for each epoch the missing ones would look like a contradiction.
         return replace(log, epochs=told)
     moved = {int(match[1]) for match in _snapshots(directory)}
     if log.epochs and log.start < log.epochs[0][1] and log.epochs[0][1] in moved:
-        # The log begins where a snapshot ends: so does its oldest epoch, whose first records may still be in a segment.
+        # The log starts where a snapshot ends. So does its oldest epoch; its first records may still be in a segment.
         epoch, start = log.epochs[0]
         older = tuple(entry for entry in told if entry[0] <= epoch and entry[1] <= start)
         return replace(log, epochs=(*older, *log.epochs[1:]) if older else log.epochs)
@@ -134,7 +134,7 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
 
 
 def _is_replaced(directory: Path, end: int) -> bool:
-    """Whether a snapshot has everything that was in front of an empty log: it ends there, and is whole itself."""
+    """Whether a snapshot has everything before an empty log: it ends there, and is whole itself."""
     for match in _snapshots(directory):
         if int(match[1]) == end:
             data = read_bytes(directory / match[0])
@@ -158,7 +158,7 @@ def _state(node: str, path: Path, doubts: list[str]) -> QuorumStateFile | None:
 
 def _integer(value: Any) -> int:
     if type(value) is not int or value < NOBODY:
-        raise ValueError(f"{value!r} is not a number that counts")
+        raise ValueError(f"{value!r} is not a valid number")
     return value
 
 
@@ -189,7 +189,7 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
 
 
 def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
-    """Those in a control batch. Raises ValueError, IndexError or struct.error for one that is malformed."""
+    """The leader changes in a control batch. Raises ValueError, IndexError or struct.error for a malformed one."""
     reader = _Reader(data, row[batches.RECORDS_AT])
     for _ in range(row[batches.COUNT]):
         size = reader.zigzag()
@@ -208,7 +208,7 @@ def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
 
 
 class _Reader:
-    """Reads Kafka's primitive types one after the other."""
+    """Reads Kafka's primitive types in sequence."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data = data
@@ -235,7 +235,7 @@ class _Reader:
         return self.data[self.at - size : self.at]
 
     def voters(self, version: int) -> tuple[int, ...]:
-        """A compact array of voters; from version 1 on each has the id of its directory too."""
+        """A compact array of voters; from version 1 on each also has the id of its directory."""
         ids = []
         for _ in range(self.varint() - 1):
             ids.append(int.from_bytes(self.bytes(4), "big", signed=True))

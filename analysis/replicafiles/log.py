@@ -1,4 +1,4 @@
-"""One replica's log, as its files have it: what every reader of replica files gives."""
+"""One replica's log as read from its files: the common result of all readers of replica files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ U64 = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 NO_VALUE: Final = -2
-"""The value of a record that carries none: shorter than 8 bytes, negative, or inside a set not opened."""
+"""The value of a record without a client's value: shorter than 8 bytes, negative, or in a set not decompressed."""
 CONTROL_RECORD: Final = -3
 """The value of a control record, which the system itself writes."""
 NO_MARK: Final = "has no high watermark"
-"""How the doubt begins that a log's node has not written its high watermark down."""
+"""The start of the doubt that a log's node has not written its high watermark."""
 NO_EPOCH: Final = -1
 """The leader epoch of a record whose format has none."""
 
@@ -44,7 +44,7 @@ class LogColumns(NamedTuple):
 
 
 class EndOfLog(NamedTuple):
-    """Why a log is not read on: `kind` is the field of `ReplicaLog` that says it."""
+    """Why reading a log stopped; `kind` is the field of `ReplicaLog` that holds the reason."""
 
     kind: Literal["damage", "unread"]
     why: str
@@ -65,21 +65,20 @@ def joined(pieces: list[LogColumns]) -> LogColumns:
 
 @dataclass(frozen=True)
 class ReplicaLog:
-    """One replica of one partition, as its files have it.
+    """One replica of one partition, as read from its files.
 
     Parallel, one element per record, offsets ascending: `offset`; `epoch`; `value`, the int64 that the record carries;
     `digest` of timestamp, key, value, headers and producer; `size`, the bytes of its value, -1 without one; `exact`,
-    whether all its bytes are those that `history.record_bytes` makes of its value; `key`, a digest of its key, 0
-    without one, or where that is not asked for: in a log that is not compacted.
+    whether all its bytes equal `history.record_bytes` of its value; `key`, a digest of its key, 0 without one and in
+    logs that are not compacted.
 
     `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
-    written to disk, -1 without one. Ranges of offsets (first, behind the last): `opaque`, in compressed sets that were
-    not opened; `gaps`, that one batch and the next leave out; `absent`, of which there is no file. `formats`: the
-    message formats that it holds. `topic_id`: as the replica's directory has it, if it has.
+    written to disk, -1 without one. Ranges of offsets (first, after the last): `opaque`, in compressed sets that were
+    not decompressed; `gaps`, that one batch and the next leave out; `absent`, without a file. `formats`: the message
+    formats that it holds. `topic_id`: from the replica's directory, if it has one.
 
-    Where a log could not be read to its end, one of these says why, and nothing may be concluded from where it ends:
-    `damage`, the bytes there are no records; `unread`, they may well be. `zeros`: the damage is nothing but zeros up to
-    the end of the last file.
+    If a log could not be read to its end, one of these says why, and its end proves nothing: `damage`, the bytes there
+    are not records; `unread`, they may be. `zeros`: the damage is nothing but zeros up to the end of the last file.
     `doubts`: what else is missing from the files or wrong with them, as sentences without a subject.
     """
 
@@ -118,16 +117,16 @@ class ReplicaLog:
         return bool(self.epoch.min(initial=0) > NO_EPOCH)
 
     def is_opaque(self, offset: I64) -> Bools:
-        """Which of these offsets lie in sets that were not opened."""
+        """Which of these offsets are in sets that were not decompressed."""
         return _within(offset, self.opaque)
 
     def is_unknown(self, offset: I64) -> Bools:
-        """Of which of these offsets the files do not say what the log holds there, or whether it holds anything."""
+        """Which of these offsets have unknown content: the files do not show what the log holds there, if anything."""
         unread = np.zeros(len(offset), np.bool_) if self.is_whole else offset >= self.end
         return np.asarray(unread | self.is_opaque(offset) | _within(offset, self.absent))
 
     def at(self, offset: int) -> dict[str, Any] | None:
-        """The record at an offset as a witness shows it, or None when the replica has none there."""
+        """The record at an offset as a witness shows it, or None if the replica has none there."""
         index = int(np.searchsorted(self.offset, offset))
         if index == len(self.offset) or self.offset[index] != offset:
             return None

@@ -1,11 +1,11 @@
-"""Message formats 0 and 1, Kafka's before record batches: one message after the other, compressed ones in a wrapper.
+"""Message formats 0 and 1, Kafka's before record batches: a sequence of messages, compressed ones in a wrapper.
 
     message:  offset int64, size int32, CRC-32 of all that follows int32, magic int8, attributes int8,
               in format 1 timestamp int64, key bytes, value bytes
 
-A wrapper's value is a compressed set of messages. In format 0 those carry their offsets; in format 1 they count from
-the set's first, and the wrapper has the offset of the last. Neither format knows leader epochs. Digests are taken over
-the record as format 2 would write it, so that a replica that converted it compares equal.
+A wrapper's value is a compressed set of messages. In format 0 those carry their offsets; in format 1 their offsets are
+relative to the set's first, and the wrapper has the offset of the last. Neither format has leader epochs. Digests are
+taken over the record as format 2 would write it, so that a replica that converted it compares equal.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from history.values import VALUE_BYTES
 
 MAGICS: Final = (0, 1)
 COMPRESSION: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08  # the wrapper's timestamp is that of each of its messages
+LOG_APPEND_TIME: Final = 0x08  # the wrapper's timestamp applies to each of its messages
 NO_TIMESTAMP: Final = -1
-SMALLEST: Final = 14  # bytes behind the size of a message of format 0 without key and value
+SMALLEST: Final = 14  # bytes after the size field of a message of format 0 without key and value
 
 _FRAME: Final = struct.Struct(">qi")
 _HEAD: Final = struct.Struct(">qiIbb")
 
 
 class Messages(NamedTuple):
-    """Intact messages in a row: their records, the place and offset behind them, why they end there if not because
-    the segment does or goes on in another format, the offsets of sets that were not opened, and the formats met."""
+    """Consecutive intact messages: their records, the position and offset after them, why they end there (unless the
+    segment ends or continues in another format), the offsets of sets that were not decompressed, and the formats
+    found."""
 
     records: LogColumns
     position: int
@@ -67,15 +68,15 @@ class _Message(NamedTuple):
 
 
 class _DamagedError(Exception):
-    """The bytes at a place are no intact message; the message says why."""
+    """The bytes at a position are not an intact message; the message says why."""
 
 
 class _NotOpenedError(Exception):
-    """A compressed set that this reader cannot open."""
+    """A compressed set that this reader cannot decompress."""
 
 
 class _Builder:
-    """Gathers records and makes columns of them."""
+    """Collects records and turns them into columns."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -98,7 +99,7 @@ class _Builder:
         self._bodies.append(_with_length(message.key) + _with_length(message.value) + b"\0")
 
     def add_opaque(self, offset: int, crc: int) -> None:
-        """A record inside a set that was not opened: equal sets give equal digests, as with batches of format 2."""
+        """A record in a set that was not decompressed: equal sets give equal digests, as with batches of format 2."""
         seed = np.array([offset], np.uint64) ^ np.uint64(crc << 32)
         self._digests[len(self._offsets)] = int(mix(seed)[0])
         self._offsets.append(offset)
@@ -122,7 +123,7 @@ class _Builder:
 
 
 def scan(data: bytes, position: int, expected: int) -> Messages:
-    """The intact messages from a place on; `expected`: the offset at which the first of them is due."""
+    """The intact messages from `position` on; `expected`: the offset of the first one."""
     builder, opaque, formats, damage = _Builder(), list[tuple[int, int]](), set[int](), ""
     while position < len(data) and not damage:
         if len(data) - position >= _FRAME.size + 5 and data[position + _FRAME.size + 4] not in MAGICS:
@@ -139,7 +140,7 @@ def scan(data: bytes, position: int, expected: int) -> Messages:
 
 
 def _take(message: _Message, expected: int, builder: _Builder, opaque: list[tuple[int, int]], position: int) -> int:
-    """Add the records of a message, or of the set that it wraps; the offset behind them. All or none are added."""
+    """Add the records of a message, or of the set that it wraps (all or none); returns the offset after them."""
     if not message.codec:
         _require_offset(message.offset, expected, position)
         builder.add(message, message.timestamp)
@@ -196,7 +197,7 @@ def _message(data: bytes, position: int) -> _Message:
 
 
 def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """A nullable field and the place behind it, which is past `end` when it does not fit. Raises `struct.error`."""
+    """A nullable field and the position after it, which exceeds `end` if it does not fit. Raises `struct.error`."""
     (size,) = struct.unpack_from(">i", data, at)
     at += 4
     return (None, at) if size < 0 else (data[at : min(at + size, end)], at + size)
@@ -215,7 +216,7 @@ def _opened(wrapper: _Message, position: int) -> Iterator[_Message]:
         if messages[-1].codec or messages[-1].magic != wrapper.magic:
             raise _DamagedError(f"the compressed messages at {position} hold what they must not: another set or format")
     if not messages:
-        raise _DamagedError(f"the compressed messages at {position} are none")
+        raise _DamagedError(f"the compressed messages at {position} are not messages")
     shift = wrapper.offset - messages[-1].offset if wrapper.magic == 1 else 0
     yield from (each._replace(offset=each.offset + shift) for each in messages)
 

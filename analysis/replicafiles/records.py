@@ -32,10 +32,9 @@ _BEYOND, _NUMBER, _ATTRIBUTES, _ORDER, _PARTS, _FEWER, _MORE = range(1, 8)
 
 
 class Records(NamedTuple):
-    """Records as parallel columns: the number of the `batch`, the `rank` in it (its offset, counted from the batch's
-    first, also where compaction has removed others), `time_delta`, the places where the key begins and ends, where the
-    value begins and the record ends, the value's size (-1: null), and whether it has neither key nor headers
-    (`is_bare`)."""
+    """Records as parallel columns: the number of the `batch`, the `rank` in it (its offset relative to the batch's
+    first, also after compaction), `time_delta`, the positions of the key's start and end, the value's start and the
+    record's end, the value's size (-1: null), and whether it has neither key nor headers (`is_bare`)."""
 
     batch: I64
     rank: I64
@@ -53,12 +52,12 @@ class Records(NamedTuple):
 
 
 def parse(buffer: Bytes, start: I64, limit: I64, count: I64, last: I64 | None = None) -> tuple[Records, int, str]:
-    """The records of batches whose records lie between `start` and `limit` and are `count`, in the batches' order, up
-    to the first malformed one; the number of that one (of batches, if there is none), and what is wrong with it, as the
-    end of a sentence.
+    """The records of batches, up to the first malformed one; the number of that one (the number of batches without
+    one), and its error as the end of a sentence. A batch's records are between `start` and `limit`, and `count` is
+    their number.
 
     The first records of all batches are read together, then the second ones, and so on. The buffer is padded
-    (`digest.PADDING`). `last`: of batches that have lost records, the last rank that is theirs; None: none have.
+    (`digest.PADDING`). `last`: for batches that may have lost records, the last permitted rank; None: for all complete.
     """
     least = None if last is None else np.zeros(len(start), np.int64)
     at, problem = start.copy(), np.zeros(len(start), np.int64)
@@ -86,9 +85,9 @@ def parse(buffer: Bytes, start: I64, limit: I64, count: I64, last: I64 | None = 
 
 
 def _next(buffer: Bytes, at: I64, limit: I64, ranks: I64 | tuple[I64, I64]) -> tuple[tuple[Any, ...], I64, I64]:
-    """The record at each place: (time delta, key's place and end, value's place, value's size, end, is bare), its rank,
-    and by number what is wrong with it. Where something is, the columns mean nothing. `ranks`: that which it must have,
-    or the least and the last that it may."""
+    """The record at each position: (time delta, key's position and end, value's position, value's size, end, is bare),
+    its rank, and the number of its error. With an error the columns are undefined. `ranks`: the required rank, or the
+    least and the greatest permitted one."""
     wrong = np.zeros(len(at), np.int64)
 
     def check(is_wrong: Bools, what: int) -> None:
@@ -125,7 +124,7 @@ def _next(buffer: Bytes, at: I64, limit: I64, ranks: I64 | tuple[I64, I64]) -> t
 
 
 def _headers(buffer: Bytes, at: int, end: int, count: int) -> int:
-    """What is wrong with a record's headers, 0 if nothing is: each is a key, which is not null, and a value."""
+    """The number of the error in a record's headers, 0 without one: each is a non-null key and a value."""
     for part in range(2 * count):
         if at >= end:
             return _PARTS
@@ -139,7 +138,7 @@ def _headers(buffer: Bytes, at: int, end: int, count: int) -> int:
 
 
 def _varint(buffer: Bytes, at: I64) -> tuple[I64, I64, Bools]:
-    """Zigzag varints at many places: the places behind them, their values, and which have their shortest form."""
+    """Zigzag varints at many positions: the positions after them, their values, and which have their shortest form."""
     at = at.copy()
     raw = np.zeros(len(at), np.uint64)
     is_short = np.ones(len(at), np.bool_)

@@ -244,7 +244,7 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a moment after the return": (lambda rows: rows[1].update(at=21), "outside its interval"),
     "moments that go back": (lambda rows: rows[0].update(at=10) or rows[1].update(at=9), "moments go back"),
     "an entry without a moment": (lambda rows: rows[2].update(at=None), "an entry lacks a field"),
-    "another key's operation": (lambda rows: rows[0].update({"key": "other"}), "is not there"),
+    "another key's operation": (lambda rows: rows[0].update({"key": "other"}), "is missing"),
 }
 
 

@@ -92,7 +92,7 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         # A record that nobody sent, as the diverging replica has, comes from no loss.
         ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is no consequence"),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
-        (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not known"),
+        (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not a known demand"),
     ],
 )
 def test_what_must_hold_beside_an_expected_loss_does(

@@ -321,7 +321,7 @@ def test_a_digest_that_is_missing_without_a_snapshot_leaves_the_run_undecided(
         without_digests(quorum, node, behind=None)
     outcome = judged(quorum.write())
     assert outcome.verdict == "unknown"
-    told = [doubt for doubt in outcome.doubts if "without the digest" in doubt]
+    told = [doubt for doubt in outcome.doubts if "without its digest" in doubt]
     assert [doubt.split()[0] for doubt in told] == list(nodes)
 
 
