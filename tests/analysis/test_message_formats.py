@@ -125,7 +125,7 @@ def checked(body: bytes) -> bytes:
         *((wrapper(3, [value(13)], codec=codec)[:-9], "torn") for codec in ALL),
         *((message(3, compressed(codec, LAST)[:-1], attributes=codec & 7), "does not open as") for codec in ALL),
         (wrapper(9, [value(13)]), "offset 9 where 3 is due"),
-        (wrapper(3, []), "are none"),
+        (wrapper(3, []), "are not messages"),
         (wrapper(1, [value(13)], codec=UNKNOWN), "end at offset 1 where 3 is due"),
     ],
 )

@@ -51,7 +51,7 @@ def test_the_page_of_a_failure_says_beside_it_what_is_undecided(tmp_path: Path) 
     run = StoredRun(tmp_path / "run", lost=7, fault_status="inconclusive", required=("kill", "pause")).write()
     analyze(run, engine="in-process", pictures=False)
     page = render_run(run).read_text()
-    why, beside = page.index("<h2>Why</h2>"), page.index("<h2>Undecided besides</h2>")
+    why, beside = page.index("<h2>Why</h2>"), page.index("<h2>Undecided in addition</h2>")
     assert why < page.index("<li>lost-acknowledged-write") < beside < page.index("<h2>Run it again</h2>")
     assert "<li>fault f1 (kill) is inconclusive: no proof that it took effect</li>" in page[beside:]
     assert "besides, undecided" not in page
@@ -59,12 +59,12 @@ def test_the_page_of_a_failure_says_beside_it_what_is_undecided(tmp_path: Path) 
 
 def test_a_page_without_doubts_has_no_place_for_them(campaign: Path) -> None:
     for run in ("1-pass", "2-mutant", "4-unproven"):
-        assert "Undecided besides" not in render_run(campaign / run).read_text()
+        assert "Undecided in addition" not in render_run(campaign / run).read_text()
 
 
 def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> None:
     page = render_run(campaign / "4-unproven").read_text()
-    assert "Never seen, though required" in page
+    assert "Required faults that were never confirmed" in page
     assert "fault pause" in page
     assert "the service on n2 is killed" in page
     assert "n2: process gone" in page

@@ -142,7 +142,7 @@ def test_a_fault_with_its_evidence_and_its_heal_passes(tmp_path: Path) -> None:
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
     (found,) = [check for check in verdict.checks if check.name == "faults"]
     assert found.detail == (
-        "1 faults were inflicted, proven and healed; in the end everything was found healed (services)"
+        "1 faults were injected, proven and healed; in the end everything was found healed (services)"
     )
 
 

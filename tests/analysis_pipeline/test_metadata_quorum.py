@@ -414,7 +414,7 @@ def test_a_log_may_begin_where_a_snapshot_ends(quorum: StoredQuorum) -> None:
     (log / f"{0:020d}.log").unlink()
     (log / f"{5:020d}.log").write_bytes(b"".join(quorum.logs["n3"][5:]))
     (log / "leader-epoch-checkpoint").write_text("0\n1\n2 5\n")
-    assert "begins at 5, and no snapshot has what was before" in told(judged(run))
+    assert "starts at 5, and no snapshot has what was before" in told(judged(run))
     (log / f"{5:020d}-{1:010d}.checkpoint").write_bytes(b"")
     assert judged(run).verdict == "pass"
 

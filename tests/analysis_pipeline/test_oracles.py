@@ -58,7 +58,7 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
     assert verdict.verdict == "fail"
     (found,) = verdict.anomalies
     assert (found.name, found.promise, found.where, found.count) == ("leader-incomplete", "ORC", "log-0", 2)
-    assert found.sentence == f"{FINDING['sentence']} (3.250 s after the simulation began)"
+    assert found.sentence == f"{FINDING['sentence']} (3.250 s after the simulation started)"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_diverging_replica_fails_and_is_drawn(tmp_path: Path) -> None:
         ({"min_ok": RECORDS + 1}, f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed"),
         ({"final_read": False}, "log-0 was not read to its end after healing"),
         ({"phases": ("setup", "main")}, "the run ended in phase main, not by its plan"),
-        ({"phases": ()}, "the run never began"),
+        ({"phases": ()}, "the run never started"),
     ],
     ids=["unproven fault", "missing fault", "too few", "no final read", "killed", "nothing"],
 )
@@ -96,7 +96,7 @@ def test_a_failure_does_not_mask_what_is_missing(tmp_path: Path) -> None:
         "fault f1 (kill) is mismatch: no proof that it took effect",
         f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed",
         "the log of log-0 on n2 has no leader-epoch-checkpoint",
-        "faults: not all of 1 faults is as it must be",
+        "faults: not all of 1 faults are proven and healed",
     ):
         assert any(doubt in told for told in verdict.doubts), doubt
     proofs = len(verdict.reasons) - len(verdict.doubts)

@@ -190,7 +190,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "a phase comes twice": (rewrite(JOURNAL, added(event="phase", name="main")), "has the phase main 2 times"),
     "it goes on behind its end": (
         rewrite(JOURNAL, lambda lines: [*lines, {**lines[-1], "event": "note", "text": "still here"}]),
-        "the journal goes on behind the end of the run, with note",
+        "the journal continues after the end of the run, with note",
     ),
     "the end is missing": (rewrite(JOURNAL, without(name="done")), "the run ended in phase collect, not by its plan"),
     "the journal is another run's": (
@@ -215,7 +215,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "a node's files are gone": (remove("nodes/n2"), "the files of n2 are missing"),
     "a node's log is gone": (remove("nodes/n2/service.log"), r"nodes/n2/service\.log is missing"),
-    "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is of no node of the plan"),
+    "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is not of a node of the plan"),
     "replicas went where nobody knows": (
         rewrite(JOURNAL, without(event="assignment")),
         "the journal does not say which nodes hold the partitions' replicas",
@@ -323,8 +323,8 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("kind", "line", "reason"),
     [
-        (StoredRun, ON_REGISTER, "1 operations on registers, which nobody judges: the workload asks for 'log'"),
-        (StoredRegisters, ON_LOG, "1 operations on partitions of logs, which nobody judges: .* asks for 'register'"),
+        (StoredRun, ON_REGISTER, "1 operations on registers, which no checker reads: the workload asks for 'log'"),
+        (StoredRegisters, ON_LOG, "1 operations on partitions of logs, which no checker reads: .* asks for 'register'"),
     ],
 )
 def test_operations_that_no_checker_reads_are_no_pass(
@@ -335,7 +335,7 @@ def test_operations_that_no_checker_reads_are_no_pass(
     seal.seal(run)
     verdict = analyze(run, engine="in-process", pictures=False)
     assert verdict.verdict == UNKNOWN
-    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole in 1 respects"]
+    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole for 1 reasons"]
 
 
 OUTSIDE = "/../../../../outside"
@@ -439,7 +439,7 @@ def test_operations_far_from_the_runs_time_are_told(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(JOURNAL, lambda lines: [{**line, "t": line["t"] + 10**15} for line in lines])(run)
     doubts = looked_at(run).doubts
-    assert "42 operations were before the run's beginning or after its end, by their times" in doubts
+    assert "42 operations were before the run's start or after its end, by their times" in doubts
 
 
 def test_the_seal_is_one_document(tmp_path: Path) -> None:

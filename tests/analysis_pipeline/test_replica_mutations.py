@@ -62,7 +62,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "the epoch file is gone": (lambda r: (r.directory() / EPOCHS).unlink(), f"on n2 has no {EPOCHS}"),
     "the high watermarks are gone": (lambda r: (r.data() / MARKS).unlink(), "on n2 has no high watermark"),
     "the partition's high watermark is gone": (lambda r: r.marks("0\n1\nlog 1 40\n"), "on n2 has no high watermark"),
-    "whose files they are is gone": (lambda r: (r.data() / "meta.properties").unlink(), "do not say whose they are"),
+    "whose files they are is gone": (lambda r: (r.data() / "meta.properties").unlink(), "do not identify their node"),
     "one topic id is gone": (lambda r: (r.directory() / "partition.metadata").unlink(), "different topics"),
     "an earlier dump is gone": (
         lambda r: _note(r, dumped=["n2"]),

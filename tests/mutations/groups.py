@@ -330,7 +330,7 @@ def a_fetch_that_ended_before_it_began(run: Stored) -> None:
     _one(run, "fetched", lambda line: line.update(inv=line["t"] + 1))
 
 
-@mutation(unknown("partitions that there are not"), fails())
+@mutation(unknown("partitions that do not exist"), fails())
 def a_partition_that_there_is_not(run: Stored) -> None:
     _one(run, "fetched", lambda line: line.update(offsets={**line["offsets"], "7": 3}))
 

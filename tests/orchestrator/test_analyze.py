@@ -93,7 +93,7 @@ def test_a_proven_failure_is_reported_as_one_with_what_speaks_against_its_record
     assert ask("report", run).code == 0
     page = (run / "report.html").read_text()
     assert '<span class="badge fail">' in page
-    assert "Undecided besides" in page
+    assert "Undecided in addition" in page
     assert "have changed since it was made" in page
 
 
