@@ -1,1 +1,1 @@
-"""The system under test: a broker that speaks the Kafka protocol. It knows of no other room, and could ship alone."""
+"""The system under test: a broker that speaks the Kafka protocol. It imports no other room and could ship alone."""

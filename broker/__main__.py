@@ -28,17 +28,17 @@ from broker.trace import JsonLines, Sink, Tracer, Value
 
 EXIT_OK, EXIT_USAGE, EXIT_FAILED = 0, 64, 70
 PATIENCE_S = 5.0
-"""How long a start may take before it is said what it waits for."""
+"""How long a start may take before the broker prints what it waits for."""
 
 EPILOG = f"""\
-The configuration file has one key=value per line; # begins a comment. Four keys are needed:
+The configuration file has one key=value per line; # starts a comment. Four keys are required:
 
   node.id=1
   listeners=PLAINTEXT://127.0.0.1:9092
   quorum.voters=1@127.0.0.1:9093          (id@host:port of every voter of the metadata quorum, with commas)
   log.dir=/var/lib/brownout/1
 
-Where quorum.voters names other nodes, they speak to each other at listeners of their own, whose ports it gives:
+Where quorum.voters names other nodes, these communicate over separate listeners, whose ports are in quorum.voters:
 
   listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093
   controller.listener.names=CONTROLLER
@@ -46,18 +46,18 @@ Where quorum.voters names other nodes, they speak to each other at listeners of 
 TLS, SASL and access control lists (listener.security.protocol.map, ssl.*, sasl.*, authorizer.class.name, super.users)
 are in docs/security.md.
 
-Useful ones besides: cluster.id, min.insync.replicas, default.replication.factor, trace.path (events of the protocol as
-JSON lines), log.flush.interval.messages=1 (acknowledge only what is on disk), log.retention.ms and log.retention.bytes
-(nothing is deleted without them), auto.create.topics.enable=true, metrics.port (serves /metrics), max.connections,
-max.connections.per.ip and max.connections.per.ip.overrides=10.0.0.1:100,... (brokers get in past these bounds),
-connections.max.idle.ms (-1: idle connections are kept). An unknown key is refused; the message lists all.
+Other useful keys: cluster.id, min.insync.replicas, default.replication.factor, trace.path (protocol events as JSON
+lines), log.flush.interval.messages=1 (acknowledge only what is on disk), log.retention.ms and log.retention.bytes
+(without them no record is deleted), auto.create.topics.enable=true, metrics.port (serves /metrics), max.connections,
+max.connections.per.ip and max.connections.per.ip.overrides=10.0.0.1:100,... (brokers may connect beyond these limits),
+connections.max.idle.ms (-1: idle connections are kept). An unknown key is an error; the message lists all keys.
 
 The broker prints one line when it serves clients. SIGTERM and SIGINT stop it cleanly: leaders move away, logs are
-flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} gave up, for
-instance because the disk failed.
+flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} failed, for
+example because of a disk error.
 
 mutants (deliberate bugs, see docs/mutants.md): {", ".join(sorted(MUTANTS))};
-others, which break nothing: {", ".join(sorted(BENIGN))}
+benign mutants, which break no promise: {", ".join(sorted(BENIGN))}
 """
 
 
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration, as below")
     parser.add_argument("--mutant", action="append", default=[], metavar="NAME", help="switch a mutant on; repeatable")
-    parser.add_argument("--check", action="store_true", help="read the configuration, say what it means, and end")
+    parser.add_argument("--check", action="store_true", help="check the configuration, print its meaning, and exit")
     options = parser.parse_args(arguments)
     try:
         config = BrokerConfig.load(options.config)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
     code: int = _runner()(_serve(config, disk, tracer, mutants))
     if code == EXIT_FAILED:
-        # No destructor, no flush, no thread may touch the disk any more: it must be as if the process had been killed.
+        # No destructor, flush or thread may touch the disk any more: the state must be as after a SIGKILL.
         sys.stderr.flush()
         os._exit(code)
     disk.close()
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: Mutants) -> int:
-    """Run a node until a signal, or until it gives up; the exit code."""
+    """Run a node until a signal, or until it fails. Returns the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -131,8 +131,8 @@ async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: 
 
 
 async def _announce(node: BrokerNode) -> None:
-    """Say when clients are served, and what a new cluster waits for. What exists by then lives long: the garbage
-    collector need not look at it again."""
+    """Print when clients are served, and what a new cluster waits for. Objects that exist by then live long, so the
+    garbage collector skips them from now on (`gc.freeze`)."""
     ready = asyncio.ensure_future(node.ready())
     told: tuple[int, ...] = ()
     try:
@@ -140,7 +140,7 @@ async def _announce(node: BrokerNode) -> None:
             missing = node.quorum.waits_for
             if missing not in ((), told):
                 told, ids = missing, ", ".join(map(str, missing))
-                print(f"waits for voter {ids}: a new cluster begins once all of quorum.voters are up", flush=True)
+                print(f"waits for voter {ids}: a new cluster starts once all of quorum.voters are up", flush=True)
         ready.result()
     except NodeFailure:
         return
@@ -163,7 +163,7 @@ def _disk(config: BrokerConfig) -> RealDisk:
         return RealDisk(config.log_dir, apart=(METADATA_DIRECTORY,))
     except OSError as error:
         raise StartupError(
-            f"log.dir: {config.log_dir} cannot be made or used: {error.strerror}; give a directory that can be written"
+            f"log.dir: {config.log_dir} cannot be created or used: {error.strerror}; name a writable directory"
         ) from error
 
 
@@ -176,18 +176,18 @@ def _tracer(config: BrokerConfig) -> Tracer:
 
 
 def _all_descriptors() -> int:
-    """Take as many descriptors as the system gives this process without being asked for more; how many these are."""
+    """Raise the soft limit of file descriptors to the hard limit. Returns the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
 def _discard(event: dict[str, Value]) -> None:
-    """Where events go when nobody asked for them."""
+    """The trace sink of a broker without `trace.path`."""
 
 
 def _runner() -> Callable[[Coroutine[Any, Any, int]], int]:
-    """uvloop where it is installed: the same broker, about twice as fast."""
+    """Use uvloop where it is installed: about twice as fast."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The benign mutants: a broker that is otherwise configured than it was told, in ways that no promise depends on."""
+"""The benign mutants: they change the broker's configuration in ways on which no promise depends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHANGES: Final[Mapping[str, Change]] = {
 
 
 def altered(config: BrokerConfig, mutants: Mutants) -> BrokerConfig:
-    """The configuration that a broker with these mutants goes by."""
+    """The configuration that a broker with these mutants uses."""
     for name, change in CHANGES.items():
         if mutants.active(name):
             config = change(config)

@@ -26,13 +26,14 @@ class Endpoint:
 
 
 def _key(name: str, default: Any, *, minimum: int | None = None) -> Any:
-    """A field that is read from the property `name`."""
+    """A field with the value of the property `name`."""
     return field(default=default, metadata={"key": name, "minimum": minimum})
 
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """One broker. `node_id`, `voters` and `log_dir` have no defaults; every other key has Kafka's meaning.
+    """The configuration of one broker. `node_id`, `voters` and `log_dir` have no defaults; all keys have Kafka's
+    meaning.
 
     `quorum.voters` lists `id@host:port`; a broker that is not in it is an observer of the metadata quorum.
     """
@@ -43,21 +44,21 @@ class BrokerConfig:
     log_dir: str
     trace_path: str | None = None
     cluster_id: str | None = _key("cluster.id", None)
-    """None: the first controller makes one, and whoever has none yet takes the cluster's over."""
+    """None: the first controller makes an id, and brokers without one adopt the cluster's."""
     source: str = field(default="configuration", compare=False)
-    """The file, for messages."""
+    """The file's name, for messages."""
     given: frozenset[str] = field(default=frozenset(), compare=False)
-    """The keys that the file names."""
+    """The keys that the file contains."""
 
     # listeners
     listener_security_protocol_map: str = _key("listener.security.protocol.map", "")
     controller_listener_names: str = _key("controller.listener.names", "")
     inter_broker_listener_name: str = _key("inter.broker.listener.name", "")
-    """Empty: the first listener that is no controller's."""
+    """Empty: the first listener that is not a controller listener."""
 
     # security
     ssl_keystore_location: str | None = _key("ssl.keystore.location", None)
-    """A file in PEM with this broker's private key and its certificates."""
+    """A PEM file with this broker's private key and its certificates."""
     ssl_truststore_location: str | None = _key("ssl.truststore.location", None)
     ssl_client_auth: str = _key("ssl.client.auth", "none")
     ssl_endpoint_identification_algorithm: str = _key("ssl.endpoint.identification.algorithm", "https")
@@ -65,10 +66,10 @@ class BrokerConfig:
     sasl_mechanism_inter_broker_protocol: str = _key("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512")
     sasl_plain_without_tls: bool = _key("sasl.plain.without.tls", False)
     sasl_server_max_receive_size: int = _key("sasl.server.max.receive.size", 64 << 10, minimum=8 << 10)
-    """Unlike Kafka's 512 KB: `max.connections` of such requests fit into the memory of all receive buffers. The longest
-    token fits into the smallest."""
+    """Kafka's default is 512 KB. With this one `max.connections` such requests fit into the memory of all receive
+    buffers, and the longest token fits into the smallest buffer."""
     connections_max_reauth_ms: int = _key("connections.max.reauth.ms", 0, minimum=0)
-    """0: who has said who it is remains that until the connection ends."""
+    """0: an authentication is valid until the connection ends."""
     sasl_users_file: str | None = _key("sasl.users.file", None)
     sasl_inter_broker_credentials_file: str | None = _key("sasl.inter.broker.credentials.file", None)
     authorizer_class_name: str = _key("authorizer.class.name", "")
@@ -109,7 +110,7 @@ class BrokerConfig:
     log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
     log_flush_offset_checkpoint_interval_ms: int = _key("log.flush.offset.checkpoint.interval.ms", 1_000, minimum=1)
-    """Unlike Kafka's minute: the file is written only when a recovery point has moved."""
+    """Kafka's default is a minute. Here the file is written only when a recovery point has changed."""
     log_flush_interval_messages: int = _key("log.flush.interval.messages", 0, minimum=0)
     producer_id_expiration_ms: int = _key("producer.id.expiration.ms", 86_400_000, minimum=1)
     producer_id_expiration_check_interval_ms: int = _key("producer.id.expiration.check.interval.ms", 600_000, minimum=1)
@@ -121,7 +122,7 @@ class BrokerConfig:
     log_cleaner_min_compaction_lag_ms: int = _key("log.cleaner.min.compaction.lag.ms", 0, minimum=0)
     log_cleaner_delete_retention_ms: int = _key("log.cleaner.delete.retention.ms", 86_400_000, minimum=0)
     log_retention_ms: int = _key("log.retention.ms", -1, minimum=-1)
-    """-1, unlike Kafka's seven days: nothing is deleted unless it is asked for."""
+    """-1 (Kafka: seven days): nothing is deleted by default."""
     log_retention_bytes: int = _key("log.retention.bytes", -1, minimum=-1)
     log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, minimum=1)
     auto_create_topics_enable: bool = _key("auto.create.topics.enable", False)
@@ -139,11 +140,11 @@ class BrokerConfig:
     group_max_session_timeout_ms: int = _key("group.max.session.timeout.ms", 1_800_000, minimum=1)
     group_max_size: int = _key("group.max.size", MAX_INT32, minimum=1)
     group_coordinator_max_bytes: int = _key("group.coordinator.max.bytes", 256 << 20, minimum=1 << 20)
-    """Half for members, half for offsets, as `broker.groups.memory_quota` says."""
+    """Half for members, half for offsets; see `broker.groups.memory_quota`."""
 
     # server
     metrics_port: int = _key("metrics.port", 0, minimum=0)
-    """0: no metrics are served."""
+    """0: no metrics listener."""
     socket_request_max_bytes: int = _key("socket.request.max.bytes", 100 << 20, minimum=1024)
     max_connections: int = _key("max.connections", 2_000, minimum=1)
     max_connections_per_ip: int = _key("max.connections.per.ip", MAX_INT32, minimum=0)
@@ -153,7 +154,7 @@ class BrokerConfig:
 
     @property
     def addresses(self) -> str:
-        """Where it listens, for people."""
+        """The addresses of the listeners as text for messages."""
         return ", ".join(f"{each.host}:{each.port}" for each in self.listeners)
 
     @property
@@ -162,12 +163,12 @@ class BrokerConfig:
 
     @property
     def controller_listener(self) -> ListenerEndpoint | None:
-        """Where this node is asked as a controller; None where nobody asks it: it is no voter, or the only one."""
+        """The listener for controller requests; None for a node that is not a voter, or the only one."""
         return next((each for each in self.listeners if each.name in self.controller_names), None)
 
     @property
     def controller_protocol(self) -> SecurityProtocol:
-        """How controllers are spoken to, all of them alike."""
+        """The security protocol of all controller listeners."""
         names = self.controller_names
         if not names:
             return SecurityProtocol.PLAINTEXT
@@ -175,12 +176,12 @@ class BrokerConfig:
 
     @property
     def broker_listeners(self) -> tuple[ListenerEndpoint, ...]:
-        """Where clients and other brokers' replicas connect, in the order of the file."""
+        """The listeners of clients and of other brokers' replicas, in the order of the file."""
         return tuple(each for each in self.listeners if each.name not in self.controller_names)
 
     @property
     def inter_broker_listener(self) -> ListenerEndpoint:
-        """The one at which other brokers find this one; they all have one of this name and protocol."""
+        """The listener for other brokers; all brokers have one with this name and protocol."""
         name = self.inter_broker_listener_name
         return next(each for each in self.broker_listeners if not name or each.name == name)
 
@@ -200,7 +201,7 @@ class BrokerConfig:
 
     @property
     def max_idle_s(self) -> float | None:
-        """How long a connection may be silent; None (`connections.max.idle.ms` = -1) for as long as it likes."""
+        """How long a connection may be silent, in seconds; None (`connections.max.idle.ms` = -1): unlimited."""
         return None if self.connections_max_idle_ms < 0 else max(self.connections_max_idle_ms, 1) / 1000
 
     @classmethod
@@ -247,7 +248,7 @@ class BrokerConfig:
         return config
 
     def _check(self, source: str) -> None:
-        """Raises `StartupError` for keys that do not go together."""
+        """Raises `StartupError` for keys that contradict each other."""
         parse_overrides(self.max_connections_per_ip_overrides, source)
         if self.broker_lease_ms >= self.broker_session_timeout_ms:
             raise StartupError(
@@ -267,21 +268,21 @@ class BrokerConfig:
         self._check_listeners(source)
 
     def _check_listeners(self, source: str) -> None:
-        """A quorum of several needs listeners of its own: at no other is a vote taken from the network."""
+        """A quorum of several nodes needs controller listeners: no other listener accepts votes."""
         name = self.inter_broker_listener_name
         if not any(not name or each.name == name for each in self.broker_listeners):
             raise StartupError(
-                f"{source}: listeners: there is none for brokers and clients"
-                + (f" of the name in inter.broker.listener.name, {shown(name)}" if name else "")
-                + "; add one that controller.listener.names does not name"
+                f"{source}: listeners: no listener for brokers and clients"
+                + (f" with the name in inter.broker.listener.name, {shown(name)}" if name else "")
+                + "; add one that is not in controller.listener.names"
             )
         if all(voter.id == self.node_id for voter in self.voters):
             return
         if not self.controller_names:
             raise StartupError(
-                f"{source}: controller.listener.names is missing: nodes of a quorum speak to each other at listeners "
-                "of their own; add controller.listener.names=CONTROLLER, CONTROLLER://host:port to listeners, and name "
-                "these ports in quorum.voters"
+                f"{source}: controller.listener.names is missing: nodes of a quorum communicate over controller "
+                "listeners; add controller.listener.names=CONTROLLER, add CONTROLLER://host:port to listeners, and "
+                "name these ports in quorum.voters"
             )
         if self.is_voter and self.controller_listener is None:
             raise StartupError(
@@ -291,7 +292,7 @@ class BrokerConfig:
 
 
 def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
-    """`1@n1:9092,2@n2:9092`. Raises `StartupError` for anything else, and for an id given twice (K595-1)."""
+    """Parse `1@n1:9092,2@n2:9092`. Raises `StartupError` for other text, and for a duplicate id (K595-1)."""
     voters = []
     for part in text.split(","):
         identifier, at, address = part.strip().partition("@")
@@ -305,7 +306,7 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
 
 
 def parse_overrides(text: str, source: str) -> dict[str, int]:
-    """`10.0.0.1:100,10.0.0.2:5`, or nothing. Raises `StartupError` for anything else, also for names of hosts."""
+    """Parse `10.0.0.1:100,10.0.0.2:5`, or nothing. Raises `StartupError` for other text, including host names."""
     bounds: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         address, _, count = part.rpartition(":")
@@ -316,7 +317,7 @@ def parse_overrides(text: str, source: str) -> dict[str, int]:
         if not address or not is_number(count, MAX_INT32):
             raise StartupError(
                 f"{source}: max.connections.per.ip.overrides: {shown(part)} is not of the form address:count, such as "
-                "10.0.0.1:100; names of hosts are not looked up"
+                "10.0.0.1:100; host names are not supported"
             )
         bounds[address] = int(count)
     return bounds

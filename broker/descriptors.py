@@ -1,4 +1,4 @@
-"""Waiting for descriptors: a file that cannot be opened because too many are is no failed disk."""
+"""Waits for free file descriptors: reaching their limit (EMFILE) is not treated as a disk failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def opening(action: Callable[[], T]) -> T:
-    """`with_descriptors`, of what waits for nothing."""
+    """`with_descriptors` for an action that does not await."""
 
     async def wait_for_nothing() -> T:
         return action()
@@ -23,10 +23,11 @@ async def opening(action: Callable[[], T]) -> T:
 
 
 async def with_descriptors(action: Callable[[], Awaitable[T]]) -> T:
-    """What `action` comes to, begun anew until there are descriptors for it: it must stand being done in part.
+    """Repeat `action` until it does not fail for lack of descriptors, and return its result. `action` may fail midway
+    and must be repeatable.
 
-    Who has too many open gives them back, or is disconnected for being idle; meanwhile whoever waits here is like a
-    process that is paused. Raises what else `action` raises.
+    Descriptors become free when connections end, at the latest as idle ones. The waiting code behaves as in a paused
+    process. Raises any other error of `action`.
     """
     while True:
         try:

@@ -1,10 +1,10 @@
-"""The real disk: files of the kernel, made durable by a thread that commits them in groups.
+"""The real disk: files of the kernel, made durable by threads that sync in groups.
 
-The loop's thread writes to the page cache only. What has to be durable is handed to one thread that calls fsync;
-everything that was asked for while it was busy is served together by its next call. A directory may have a thread of
-its own: a vote must not wait until a thousand new partitions are durable. Files are replaced in that thread, too: the
-file system lets no name change while it commits its journal, and the loop cannot wait for that many times a second.
-Segments that are complete have one more thread: each may have a gigabyte to write, and no leader waits for that.
+Theory of operation. The loop's thread only writes to the page cache. Data that must be durable are handed to one thread
+that calls fsync; requests that arrive while it is busy are served together by its next call. A directory may have its
+own thread: a vote must not wait until a thousand new partitions are durable. Files are replaced in that thread, too:
+the file system blocks changes of names while it commits its journal, and the loop must not wait for that many times a
+second. Complete segments have a further thread: each may have a gigabyte to write, and no leader may wait for that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_BUFFERS = 1024  # of one vectored write (IOV_MAX of Linux)
 
 
 class _Job:
-    """One call of fsync and everybody who waits for it."""
+    """One call of fsync and all requests that wait for it."""
 
     __slots__ = ("action", "loop", "waiters")
 
@@ -37,11 +37,11 @@ class _Job:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it, or nobody was to."""
+        """Whether a request still waits for it, or it was queued without one."""
         return self.loop is None or not all(waiter.done() for waiter in self.waiters)
 
     def settle(self, error: OSError | None) -> None:
-        """In the loop's thread: tell the waiters how it went."""
+        """In the loop's thread: report the result to the waiting requests."""
         for waiter in self.waiters:
             if waiter.done():
                 continue
@@ -52,11 +52,11 @@ class _Job:
 
 
 class GroupCommit:
-    """The thread that makes things durable, one at a time, in the order in which they were first asked for.
+    """A thread that makes things durable, one at a time, in the order of their first requests.
 
-    Invariants: a request never joins a call that has already begun, since that call may miss what was written last;
-    everybody who waits is told, whatever the call met: the thread does not end while somebody may ask; and what nobody
-    waits for any more is not begun.
+    Invariants: a request never joins a call that has already started, because that call may miss the last writes.
+    Every waiting request is answered, whatever the call raises; the thread does not end while requests may arrive.
+    A call for which no request waits any more is not started.
     """
 
     def __init__(self, name: str = "group-commit") -> None:
@@ -67,8 +67,8 @@ class GroupCommit:
         self._stopping = False
 
     async def run(self, key: object, action: Callable[[], None]) -> None:
-        """Call `action` in the thread, once for all who ask for `key` before it begins. Raises `OSError`: the action's
-        own, EIO for anything else that it met, EAGAIN when the system has no thread to give."""
+        """Call `action` in the thread, once for all requests of `key` before it starts. Raises `OSError`: the action's
+        own, EIO for any other exception, EAGAIN when the system has no thread left."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         with self._changed:
@@ -80,7 +80,7 @@ class GroupCommit:
         await waiter
 
     def later(self, key: object, action: Callable[[], None]) -> None:
-        """Call `action` behind everything that is queued; at once when there is no thread. Nobody waits for it."""
+        """Call `action` after everything that is queued; at once without a thread. The caller does not wait."""
         with self._changed:
             if self._thread is not None:
                 self._queue[key, None] = _Job(action, None)
@@ -98,7 +98,7 @@ class GroupCommit:
             thread.join()
 
     def _wake(self) -> None:
-        """With the lock held, so that the thread looks at the queue only when the caller has filled it."""
+        """Requires the lock, so that the thread sees the queue only after the caller has filled it."""
         if self._thread is None:
             self._stopping = False
             thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -121,12 +121,12 @@ class GroupCommit:
                 continue
             error = _failure_of(job.action)
             if job.loop is not None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits any more
                     job.loop.call_soon_threadsafe(job.settle, error)
 
 
 def _failure_of(action: Callable[[], None]) -> OSError | None:
-    """What goes wrong when `action` is called, as callers expect it of a disk."""
+    """The error of calling `action`, as an `OSError`; None on success."""
     try:
         action()
     except OSError as failure:
@@ -141,8 +141,8 @@ def _failure_of(action: Callable[[], None]) -> OSError | None:
 class RealFile:
     """An open file of the kernel.
 
-    A sync that failed is final (fsyncgate): the kernel drops the dirty pages and reports the next sync as good, so what
-    the file holds is unknown and no further append, cut or sync is accepted.
+    A failed sync is final (fsyncgate): the kernel drops the dirty pages and reports the next sync as successful. The
+    content of the file is then unknown, and no further append, cut or sync is accepted.
     """
 
     __slots__ = (
@@ -166,12 +166,11 @@ class RealFile:
         self._commit = commit
         self._background = background
         self._went_to_background = False
-        # The kernel tells of a failed write once: of two syncs at a time one would be good without the bytes.
+        # The kernel reports a failed write once: of two concurrent syncs one would succeed without the bytes.
         self._syncing = threading.Lock()
         self._closed = False
         self._size = os.fstat(fd).st_size
-        # A process that was killed may have left dirty pages: a file counts as changed until this process has synced
-        # it.
+        # A killed process may have left dirty pages: a file counts as changed until this process has synced it.
         self._changes = 1
         self._durable_changes = 0
         self._with_metadata = True
@@ -238,14 +237,14 @@ class RealFile:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            # Behind the syncs that may be under way: none may meet another file that got the same descriptor.
+            # After syncs that may be under way: none may reach another file that got the same descriptor.
             if self._went_to_background:
                 self._background.later(self, lambda: self._commit.later(self, self._close))
             else:
                 self._commit.later(self, self._close)
 
     def __del__(self) -> None:
-        # Nobody can use it any more, nor a sync be under way: that would hold it.
+        # No code can use the file any more, and no sync is under way: that would hold a reference.
         if not self._closed:
             self._closed = True
             os.close(self._fd)
@@ -256,11 +255,11 @@ class RealFile:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
-            reason = f"{os.strerror(self._failure)} (an earlier sync failed; the file is given up)"
+            reason = f"{os.strerror(self._failure)} (an earlier sync failed; the file is no longer used)"
             raise OSError(self._failure, reason, self._path)
 
     def _make_durable(self) -> None:
-        """In the thread of a group commit."""
+        """In the thread of a `GroupCommit`."""
         with self._syncing:
             self._refuse_after_failure()
             with_metadata, self._with_metadata = self._with_metadata, False
@@ -281,14 +280,14 @@ class RealFile:
             written = os.pwritev(self._fd, buffers, position)
         else:
             written = 0
-        if written < wanted:  # a disk that is nearly full, or more than the kernel takes at once
+        if written < wanted:  # the disk is nearly full, or the kernel takes less at once
             rest = memoryview(b"".join(buffers))
             while written < wanted:
                 written += os.pwrite(self._fd, rest[written:], position + written)
         return position + wanted
 
     def _cut_back(self, length: int) -> None:
-        """After a failed append: leave nothing of it behind."""
+        """After a failed append: remove what it has written."""
         try:
             os.ftruncate(self._fd, length)
         except OSError as failure:
@@ -298,7 +297,7 @@ class RealFile:
 class RealDisk:
     """A directory of the real file system; `root` is created when it is missing.
 
-    The syncs of what lies below each directory in `apart` (a name in the root) wait for no others.
+    Syncs below a directory in `apart` (a name in the root) do not wait for other syncs.
     """
 
     def __init__(self, root: str, *, apart: Collection[str] = ()) -> None:
@@ -334,7 +333,7 @@ class RealDisk:
         os.replace(self._at(source), self._at(target))
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        # Each has a call of its own: to join another's would be to leave that one's bytes.
+        # Each has its own call: joining another's would omit this one's bytes.
         await self._commit_of(path).run(object(), partial(_replace, self._at(path), content))
 
     def unlink(self, path: str) -> None:
@@ -359,7 +358,7 @@ class RealDisk:
 
     def close(self) -> None:
         """End the group commits and release the locks."""
-        # The first hands to the others what it closes.
+        # The first one hands the files that it closes to the others.
         for commit in (self._background, self._commit, *self._apart.values()):
             commit.stop()
         while self._locks:
@@ -373,12 +372,12 @@ class RealDisk:
 
 
 def _replace(path: str, content: bytes) -> None:
-    """In the thread of the group commit."""
+    """In the thread of a `GroupCommit`."""
     aside = path + ASIDE
     fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         written = 0
-        while written < len(content):  # a disk that is nearly full takes less than all
+        while written < len(content):  # a nearly full disk takes less than all
             written += os.pwrite(fd, content[written:], written)
         os.fsync(fd)
     except OSError as failure:

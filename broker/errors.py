@@ -1,4 +1,4 @@
-"""Error codes of the Kafka protocol that this broker answers with, and the exceptions that carry them."""
+"""The error codes of the Kafka protocol that this broker uses, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -93,16 +93,16 @@ class ErrorCode(IntEnum):
 
 
 LONGEST_MESSAGE = 500
-"""Characters. Messages say again what a request has named, for each of its entries, and a name may have megabytes."""
+"""Characters. Messages repeat names from a request, for each of its entries, and a name may have megabytes."""
 
 
 def shortened(message: str) -> str:
-    """The begin of a message that is too long, else all of it."""
+    """The message, cut if it is too long."""
     return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
 
 
 class ProtocolError(Exception):
-    """A request that is answered with an error code; `message` is for people and for the log, and is shortened."""
+    """A request is answered with an error code; `message` is for users and logs, and is shortened."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(shortened(message) or code.name)
@@ -110,18 +110,18 @@ class ProtocolError(Exception):
 
 
 class NotLeaderError(ProtocolError):
-    """This node does not lead; the caller looks for the leader and tries there. Nothing was changed."""
+    """This node is not the leader; the caller finds the leader and tries there. Nothing was changed."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
 
 class AppendRefusedError(ProtocolError):
-    """No leader could append these records. Nothing was changed, and this node goes on leading."""
+    """No leader could append these records. Nothing was changed, and this node stays leader."""
 
 
 class CommitUncertainError(ProtocolError):
-    """Leadership went while an append was waiting for its commit: it may or may not have happened."""
+    """The leadership was lost while an append waited for its commit: it may or may not have taken effect."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
@@ -132,7 +132,7 @@ class StartupError(Exception):
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether an exception came from the disk: what was written may be gone, so the broker must not go on."""
+    """Whether the disk raised this error: written data may be lost, so the broker must stop."""
     return (
         isinstance(error, OSError)
         and not isinstance(error, ConnectionError | TimeoutError | BlockingIOError | InterruptedError)
@@ -141,5 +141,5 @@ def is_disk_failure(error: BaseException) -> bool:
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether a file could not be opened because too many are: nothing was done to it, and later it may go."""
+    """Whether a file could not be opened for lack of descriptors: it is unchanged, and a later attempt may succeed."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

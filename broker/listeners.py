@@ -1,7 +1,7 @@
-"""Where a broker listens, and how it speaks there: Kafka's `listeners` and the keys that belong to them.
+"""Listeners: their names, addresses and security protocols, from Kafka's `listeners` and the related keys.
 
-A listener has a name and a security protocol. Those that `controller.listener.names` names take the requests by which
-the cluster is run, and no others; all other listeners are for clients and for the replication between brokers.
+The listeners in `controller.listener.names` serve only the requests between the nodes that run the cluster. All other
+listeners are for clients and for the replication between brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.properties import is_port, shown
 
 
 class SecurityProtocol(IntEnum):
-    """How a listener speaks; the numbers are those of Kafka's registrations."""
+    """The security protocol of a listener; the numbers are those of Kafka's registrations."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -28,7 +28,7 @@ class SecurityProtocol(IntEnum):
 
     @property
     def authenticates(self) -> bool:
-        """Whether peers say who they are by SASL before anything else."""
+        """Whether peers must authenticate with SASL first."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
@@ -47,15 +47,14 @@ class ListenerEndpoint:
 
 
 def plaintext(host: str, port: int) -> ListenerEndpoint:
-    """The listener that `listeners=host:port` means."""
+    """The listener of the short form `listeners=host:port`."""
     return ListenerEndpoint("PLAINTEXT", host, port, SecurityProtocol.PLAINTEXT)
 
 
 def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source: str) -> tuple[ListenerEndpoint, ...]:
-    """`CLIENTS://host:port,CONTROLLER://host:port`; without a name it is PLAINTEXT.
+    """Parse `CLIENTS://host:port,CONTROLLER://host:port`; without a name the listener is PLAINTEXT.
 
-    Raises `StartupError` for anything else, for a name or an address that is given twice, and for a name that has no
-    security protocol.
+    Raises `StartupError` for other text, for a duplicate name or address, and for a name without a security protocol.
     """
     found: list[ListenerEndpoint] = []
     for part in (each.strip() for each in text.split(",")):
@@ -66,8 +65,8 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source
         name = name or "PLAINTEXT"
         if name not in protocols:
             raise StartupError(
-                f"{source}: listeners: {shown(name)} is no security protocol; add {name}:SSL, or another protocol, to "
-                "listener.security.protocol.map"
+                f"{source}: listeners: {shown(name)} is not a security protocol; add {name}:SSL, or another protocol, "
+                "to listener.security.protocol.map"
             )
         endpoint = ListenerEndpoint(name, host, int(port), protocols[name])
         if any(endpoint.name == other.name or endpoint.address == other.address for other in found):
@@ -77,8 +76,8 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source
 
 
 def parse_protocols(text: str, controller_names: tuple[str, ...], source: str) -> dict[str, SecurityProtocol]:
-    """`CLIENTS:SASL_SSL,CONTROLLER:SSL`. A name that is that of a protocol stands for itself, and a controller listener
-    that is not named is PLAINTEXT, as in Kafka. Raises `StartupError`."""
+    """Parse `CLIENTS:SASL_SSL,CONTROLLER:SSL`. The name of a protocol stands for itself, and a controller listener that
+    is not listed is PLAINTEXT, as in Kafka. Raises `StartupError`."""
     protocols = {each.name: each for each in SecurityProtocol}
     protocols |= {name: SecurityProtocol.PLAINTEXT for name in controller_names if name not in protocols}
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -93,5 +92,5 @@ def parse_protocols(text: str, controller_names: tuple[str, ...], source: str) -
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Names separated by commas."""
     return tuple(each.strip() for each in text.split(",") if each.strip())

@@ -1,4 +1,4 @@
-"""The way from one broker to another, as those who ask see it; `broker.server.client` goes it."""
+"""The interface through which parts of a broker send requests to other nodes; `broker.server.client` implements it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from broker.protocol.schema import Message
 
 
 class Peers(Protocol):
-    """Other brokers and voters, by their ids."""
+    """Other brokers and voters, by id."""
 
     async def request(self, node_id: int, message: Message, version: int, timeout: float) -> Message:
-        """The answer of a node; `timeout` is how many seconds may pass without anything of it. Raises `ConnectionError`
-        or `TimeoutError`; the request may have been handled."""
+        """The answer of a node; `timeout`: seconds without any byte of it. Raises `ConnectionError` or `TimeoutError`;
+        the request may have been handled."""
         ...

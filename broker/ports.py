@@ -1,10 +1,10 @@
-"""The ports through which the broker reaches a disk.
+"""The interface through which the broker uses a disk.
 
-Time, timers and connections come from the running asyncio loop, randomness from an injected `random.Random`; together
-with `Disk` these are the only ways out of the broker. Reality (`broker.disk`) and simulation implement the same ports.
+Time, timers and connections come from the running asyncio loop, randomness from an injected `random.Random`. Together
+with `Disk` these are all of the broker's I/O. The real disk (`broker.disk`) and the simulation implement it.
 
-What survives a power cut is the contract of this module: bytes are durable once `sync` of their file has returned, a
-name (a created, renamed or removed file) once `sync_directory` of its directory has returned. Nothing else is.
+The interface defines what survives a power loss: bytes are durable once `sync` of their file has returned, and a name
+(of a created, renamed or removed file) once `sync_directory` of its directory has returned. Nothing else is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 ASIDE = ".tmp"
-"""Behind the name of a file that is being replaced: where its new bytes are written first."""
+"""Suffix of the temporary file to which the new content of a replaced file is written."""
 
 
 def parent(path: str) -> str:
@@ -25,7 +25,7 @@ def parent(path: str) -> str:
 
 
 class File(Protocol):
-    """An open file. Offsets and sizes are in bytes. Errors of the disk surface as `OSError`."""
+    """An open file. Offsets and sizes are in bytes. Disk errors are raised as `OSError`."""
 
     @property
     def path(self) -> str:
@@ -50,25 +50,25 @@ class File(Protocol):
 
     async def sync(self, *, in_background: bool = False) -> None:
         """Return once everything written before the call is durable (a group commit). Raises `OSError` if it is not,
-        and for a file that is closed. What the metadata quorum rests on waits for no sync of a partition.
-        `in_background`: a sync of another file does not wait for this one, which may take seconds."""
+        and for a closed file. Syncs of the metadata quorum never wait for those of partitions.
+        `in_background`: syncs of other files do not wait for this one, which may take seconds."""
         ...
 
     async def sync_again(self, start: int) -> None:
-        """`sync`, of bytes that another process wrote, from `start` on: they are written once more before. Where a sync
-        of that process failed, the kernel takes them for clean, and would write none of them. Nobody may change the
-        file meanwhile."""
+        """`sync` for bytes from `start` on that another process wrote: they are rewritten first. If a sync of that
+        process failed, the kernel regards them as clean, and would not write them. The file must not change
+        meanwhile."""
         ...
 
     def send_to(self, transport: asyncio.WriteTransport, offset: int, length: int) -> int:
-        """Hand up to `length` bytes from `offset` to a connection without copying them; the number of bytes taken.
+        """Send up to `length` bytes from `offset` to a connection without copying. Returns how many were taken.
 
         Raises `BlockingIOError` when the connection takes none now: try again when it is writable.
         """
         ...
 
     def close(self) -> None:
-        """Close the file. Nothing becomes durable by it."""
+        """Close the file. This makes nothing durable."""
         ...
 
 
@@ -76,7 +76,7 @@ class Disk(Protocol):
     """A directory tree. Paths are relative to the disk's root, with `/` between their parts."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending. Raises `FileNotFoundError` when it does not exist and `create` is false."""
+        """Open for reading and appending. Raises `FileNotFoundError` for a missing file unless `create`."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -94,9 +94,9 @@ class Disk(Protocol):
         ...
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        """Return once a file durably holds these bytes and no others; a power cut before that leaves those it had, or
-        these. Written aside (`ASIDE`), synced, renamed, and the directory synced. Of one path one at a time. Raises
-        `OSError`."""
+        """Return once the file durably has exactly this content; after an earlier power loss it has the old content or
+        the new one. Writes a temporary file (`ASIDE`), syncs and renames it, and syncs the directory. Only one call per
+        path at a time. Raises `OSError`."""
         ...
 
     def unlink(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""A file of properties: its lines, and how single values are read. Whatever is refused, the message says what to do."""
+"""Parses a file of properties and single values. Every error message says what to change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
 
 
 def is_number(text: str, most: int) -> bool:
-    """Whether it is a whole number from 0 to `most`. Numbers of absurd length are not worked out."""
+    """Whether the text is a whole number from 0 to `most`. Numbers of absurd length are not converted."""
     return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
 
 
@@ -34,12 +34,12 @@ def is_port(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """What was written, for a message: quoted, and not longer than a line bears."""
+    """A value from a file as a message shows it: quoted and shortened."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def take(properties: dict[str, str], source: str, key: str) -> str:
-    """Remove a value that has to be there, and return it. Raises `StartupError`."""
+    """Remove a required value and return it. Raises `StartupError`."""
     try:
         return properties.pop(key)
     except KeyError:
@@ -47,14 +47,14 @@ def take(properties: dict[str, str], source: str, key: str) -> str:
 
 
 def boolean(source: str, key: str, text: str) -> bool:
-    """`true` or `false`. Raises `StartupError`."""
+    """Parse `true` or `false`. Raises `StartupError`."""
     if text not in ("true", "false"):
         raise StartupError(f"{source}: {key}: {shown(text)} is neither true nor false")
     return text == "true"
 
 
 def integer(source: str, key: str, text: str, minimum: int | None) -> int:
-    """A whole number of 64 bits that is not below `minimum`. Raises `StartupError`."""
+    """Parse a whole number of 64 bits that is at least `minimum`. Raises `StartupError`."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         raise StartupError(f"{source}: {key}: {shown(text)} is not a whole number")
@@ -62,19 +62,19 @@ def integer(source: str, key: str, text: str, minimum: int | None) -> int:
         raise StartupError(f"{source}: {key}: {shown(text)} does not fit into 64 bits")
     value = int(text)
     if minimum is not None and value < minimum:
-        raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the least that makes sense")
+        raise StartupError(f"{source}: {key}: {value} is smaller than {minimum}, the smallest allowed value")
     return value
 
 
 def is_ratio(text: str) -> bool:
-    """Whether it is a number from 0 to 1, written with digits and a point."""
+    """Whether the text is a number from 0 to 1, written with digits and a point."""
     whole, _, fraction = text.partition(".")
     digits = whole + fraction
     return len(text) <= 20 and digits.isascii() and digits.isdigit() and whole != "" and float(text) <= 1
 
 
 def ratio(source: str, key: str, text: str) -> float:
-    """A number from 0 to 1. Raises `StartupError`."""
+    """Parse a number from 0 to 1. Raises `StartupError`."""
     if not is_ratio(text):
         raise StartupError(f"{source}: {key}: {shown(text)} is not a number from 0 to 1, such as 0.5")
     return float(text)

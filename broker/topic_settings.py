@@ -1,8 +1,8 @@
-"""The configuration of topics: Kafka's names, what each may be, and which key of the broker each falls back to.
+"""The configuration of topics: Kafka's names, the allowed values, and the broker's key that gives each default.
 
-Only what has an effect is accepted: a setting that is taken and ignored would promise what this broker does not do.
-Keys of Apache Kafka 4.1 that this broker does not implement accept the one value that describes what it does anyway
-(`FIXED`), since clients such as Kafka Streams set it explicitly; every other value is refused.
+Only settings with an effect are accepted: an ignored setting would promise what this broker does not do. Keys of
+Apache Kafka 4.1 that this broker does not implement accept the one value that describes its behaviour (`FIXED`), since
+clients such as Kafka Streams set them explicitly; every other value is refused.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from broker.properties import MAX_INT32, MAX_INT64, is_number, is_ratio, shown
 DELETE: Final = "delete"
 COMPACT: Final = "compact"
 NEVER: Final = -1
-"""As a retention: nothing is deleted for its age or size."""
+"""As a retention: nothing is deleted because of its age or size."""
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 CLUSTER_WIDE: Final = frozenset({MIN_INSYNC_REPLICAS})
-"""The keys whose default is the cluster's, in the metadata log, and not each broker's own: the controller takes for not
-committed what leaders do not commit by this number (KIP-966)."""
+"""The keys whose default is the cluster's, in the metadata log, instead of each broker's own: the controller and the
+leaders must use the same number to decide what is committed (KIP-966)."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key. `kind`: boolean, int, long, double or list, as DescribeConfigs names it. `default`: the broker's value.
+    """One key. `kind`: boolean, int, long, double or list, as in DescribeConfigs. `default`: the broker's value.
 
-    Numbers lie between `least` and `most`, doubles between 0 and 1; other values are among `allowed`.
+    Numbers are from `least` to `most`, doubles from 0 to 1; other values are among `allowed`.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Key:
     allowed: tuple[str, ...] = ()
 
     def check(self, value: str) -> None:
-        """Raises `ProtocolError` for a value that this key cannot have."""
+        """Raises `ProtocolError` for a value that is not allowed."""
         if self.kind in ("int", "long"):
             digits = value.removeprefix("-")
             if not is_number(digits, MAX_INT64) or not self.least <= int(value) <= self.most:
@@ -62,8 +62,8 @@ class Key:
 
 @dataclass(frozen=True)
 class FixedKey:
-    """A key whose `value` is what this broker does for every topic. `inherited`: Kafka's name of the broker's key,
-    empty where it has none; `meaning`: what the value means here."""
+    """A key that this broker does not implement; `value` describes what it does for every topic. `inherited`: Kafka's
+    name of the broker's key, empty where it has none; `meaning`: the meaning of the value here."""
 
     name: str
     kind: str
@@ -72,10 +72,10 @@ class FixedKey:
     meaning: str
 
     def check(self, value: str) -> None:
-        """Raises `ProtocolError` for any value that would have to change what this broker does."""
+        """Raises `ProtocolError` for any other value."""
         if value != self.value:
             message = (
-                f"{self.name}: {shown(value)} is not supported; this broker has {shown(self.value)} for all topics"
+                f"{self.name}: {shown(value)} is not supported; this broker uses {shown(self.value)} for all topics"
             )
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
 
@@ -124,74 +124,74 @@ FIXED: Final[Mapping[str, FixedKey]] = {
     for key in (
         FixedKey(
             "compression.type", "string", "producer", "compression.type",
-            "Batches keep the compression that the producer gave them.",
+            "Batches keep the compression of the producer.",
         ),
         FixedKey(
             "compression.gzip.level", "int", "-1", "compression.gzip.level",
-            "Without effect: batches are never compressed again.",
+            "No effect: batches are never recompressed.",
         ),
         FixedKey(
             "compression.lz4.level", "int", "9", "compression.lz4.level",
-            "Without effect: batches are never compressed again.",
+            "No effect: batches are never recompressed.",
         ),
         FixedKey(
             "compression.zstd.level", "int", "3", "compression.zstd.level",
-            "Without effect: batches are never compressed again.",
+            "No effect: batches are never recompressed.",
         ),
         FixedKey(
             "file.delete.delay.ms", "long", "0", "log.segment.delete.delay.ms",
-            "Files of segments are removed as soon as the segments are.",
+            "Files of a segment are removed together with it.",
         ),
         FixedKey(
             "flush.ms", "long", str(MAX_INT64), "log.flush.interval.ms",
-            "Records are never flushed because of their age alone.",
+            "Records are never flushed because of their age.",
         ),
         FixedKey(
             "follower.replication.throttled.replicas", "list", "", "",
-            "No replica is throttled while it fetches.",
+            "Fetching by replicas is not throttled.",
         ),
         FixedKey(
             "leader.replication.throttled.replicas", "list", "", "",
-            "No replica is throttled while it is fetched from.",
+            "Fetching from replicas is not throttled.",
         ),
         FixedKey(
             "local.retention.bytes", "long", "-2", "log.local.retention.bytes",
-            "There is no remote storage: retention.bytes holds.",
+            "No remote storage: retention.bytes applies.",
         ),
         FixedKey(
             "local.retention.ms", "long", "-2", "log.local.retention.ms",
-            "There is no remote storage: retention.ms holds.",
+            "No remote storage: retention.ms applies.",
         ),
         FixedKey(
             "max.compaction.lag.ms", "long", str(MAX_INT64), "log.cleaner.max.compaction.lag.ms",
-            "A record is not compacted because of its age alone.",
+            "Records are not compacted because of their age.",
         ),
         FixedKey(
             "message.timestamp.after.max.ms", "long", str(MAX_INT64), "log.message.timestamp.after.max.ms",
-            "Timestamps may lie as far ahead as they do.",
+            "Timestamps may be any time in the future.",
         ),
         FixedKey(
             "message.timestamp.before.max.ms", "long", str(MAX_INT64), "log.message.timestamp.before.max.ms",
-            "Timestamps may be as old as they are.",
+            "Timestamps may be any time in the past.",
         ),
         FixedKey(
             "message.timestamp.type", "string", "CreateTime", "log.message.timestamp.type",
-            "Records keep the timestamp that the producer gave them.",
+            "Records keep the timestamp of the producer.",
         ),
         FixedKey(
             "preallocate", "boolean", "false", "log.preallocate",
-            "Files of segments grow as they are written.",
+            "Segment files grow as they are written.",
         ),
         FixedKey(
-            "remote.log.copy.disable", "boolean", "false", "", "Without effect: there is no remote storage.",
+            "remote.log.copy.disable", "boolean", "false", "", "No effect: remote storage is not supported.",
         ),
         FixedKey(
-            "remote.log.delete.on.disable", "boolean", "false", "", "Without effect: there is no remote storage.",
+            "remote.log.delete.on.disable", "boolean", "false", "", "No effect: remote storage is not supported.",
         ),
-        FixedKey("remote.storage.enable", "boolean", "false", "", "There is no remote storage."),
+        FixedKey("remote.storage.enable", "boolean", "false", "", "Remote storage is not supported."),
         FixedKey(
             "segment.index.bytes", "int", "10485760", "log.index.size.max.bytes",
-            "An index is smaller than this: a segment has one entry for each index.interval.bytes.",
+            "Indexes are smaller: a segment has one entry per index.interval.bytes.",
         ),
         FixedKey(
             "segment.jitter.ms", "long", "0", "log.roll.jitter.ms",
@@ -203,11 +203,11 @@ FIXED: Final[Mapping[str, FixedKey]] = {
         ),
     )
 }  # fmt: skip
-"""The keys that this broker does not implement, with the value that describes what it does."""
+"""The keys that this broker does not implement, with the value that describes its behaviour."""
 
 
 def key_of(name: str) -> Key | FixedKey:
-    """A key by its name. Raises `ProtocolError` for one that topics do not have."""
+    """The key with this name. Raises `ProtocolError` for an unknown one."""
     key = KEYS.get(name) or FIXED.get(name)
     if key is None:
         message = f"{shown(name)} cannot be set for a topic; supported: {', '.join(sorted(KEYS))}"
@@ -216,7 +216,7 @@ def key_of(name: str) -> Key | FixedKey:
 
 
 def default_of(key: Key | FixedKey, config: BrokerConfig) -> str:
-    """What a topic has that does not set the key."""
+    """The value of a topic that does not set the key."""
     return key.value if isinstance(key, FixedKey) else key.default(config)
 
 
@@ -227,7 +227,7 @@ def split(value: str) -> list[str]:
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """What holds for the partitions of one topic. Sizes in bytes, times in milliseconds; `NEVER`: no limit."""
+    """The settings of the partitions of one topic. Sizes in bytes, times in milliseconds; `NEVER`: no limit."""
 
     cleanup: frozenset[str]
     delete_retention_ms: int
@@ -244,7 +244,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, own: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
-        """What is set for a topic, by itself or by the cluster's defaults, over the broker's own configuration."""
+        """The topic's own settings, over the cluster's defaults, over the broker's configuration."""
 
         def value(name: str) -> str:
             return own[name] if name in own else KEYS[name].default(broker)

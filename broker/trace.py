@@ -1,8 +1,8 @@
-"""Structured protocol events: what each node saw itself do, for the analyzer and for people.
+"""Structured protocol events of each node, for the analyzer and for users.
 
-Each event is a flat mapping: `event` (its name), `node` (the broker id), `seq` (counts the events of one process from
-0, so that what is missing is seen), `wall` (nanoseconds of the wall clock, by which events of several nodes are drawn
-on one axis) and the event's own fields, as in `EVENTS`.
+Each event is a flat mapping: `event` (its name), `node` (the broker id), `seq` (the number of the event in its process,
+from 0, which shows missing events), `wall` (the wall clock in ns, which puts events of several nodes on one time axis)
+and the event's own fields, listed in `EVENTS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "not_ready": ("reason",),
     "request_failed": ("error", "api"),
     "connection_rejected": ("peer", "reason"),
-    # its membership. setting_overruled: its file says something else than the cluster goes by.
+    # its membership. setting_overruled: the cluster's value overrides one of its file.
     "registered": ("broker_epoch",),
     "fenced": (),
     "unfenced": (),
@@ -30,19 +30,19 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "setting_overruled": ("key", "own", "cluster"),
     "broker_ended": ("broker", "broker_epoch"),
     "broker_gone": ("broker", "broker_epoch"),
-    # the controller. logs_compared: so many partitions that nobody led were given to the most complete log.
-    # fencing_refused: the session had expired, and begins anew.
+    # the controller. logs_compared: the number of partitions without leader that were given to the most complete log.
+    # fencing_refused: the session had expired, and starts again.
     "controller_active": ("epoch",),
     "controller_inactive": ("epoch",),
     "session_expired": ("broker", "broker_epoch"),
     "fencing_refused": ("broker", "reason"),
     "logs_compared": ("partitions",),
-    # the metadata quorum. restored: what the quorum-state file of this disk says at a start; persisted: what it says
-    # from here on, whatever happens; vote: one is granted to another (a candidate's own goes without saying);
+    # the metadata quorum. restored: the content of the disk's quorum-state file at the start; persisted: its content
+    # from now on, whatever happens; vote: a vote granted to another node (a candidate's vote for itself has no event);
     # high_watermark: everything below `offset` is committed, as learned in `epoch`, and applied; `digest` of what is
-    # applied (`quorum.committed.digest_with`); leader_change: a control record that opens an epoch is committed, with
-    # the voters that there were and those that voted for the leader; voters: the log names who votes from `offset` on,
-    # committed or not; snapshot_damaged: it is not served, and is made again.
+    # applied (`quorum.committed.digest_with`); leader_change: the control record that starts an epoch is committed,
+    # with the voters and those that voted for the leader; voters: the voters by the log from `offset` on, committed or
+    # not; snapshot_damaged: it is not served, and is made again.
     "quorum_restored": ("epoch", "leader", "voted", "directory"),
     "quorum_persisted": ("epoch", "leader", "voted"),
     "quorum_vote": ("epoch", "candidate"),
@@ -54,14 +54,14 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "quorum_voters": ("offset", "voters"),
     "quorum_bad_answer": ("peer", "error"),
     "quorum_failed": ("error",),
-    # partitions. leader_recovered: one that was elected uncleanly begins to serve. isr_changed: at the leader.
-    # truncated: a follower's log matches its leader's, or one step towards it, also when no record went; rule: `epoch`,
-    # `high-watermark`, `none` (empty log), `leader-start`, or K595-40 of the metadata log; lossy: the cut lies below
-    # this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15). replica_progress: at
-    # most four a second, and at rest. high_watermark_checkpointed: for each partition where it is news.
-    # partition_set_aside: its files were kept under another name. log_shortened: recovery after a crash has cut what
-    # was never known to be on disk, or the log ends below its high watermark. log_compacted: a pass is over, and up to
-    # `cleaned_to` each key has its latest record only. log_uncleanable: it is left as it is until the next start.
+    # partitions. leader_recovered: a leader from an unclean election starts to serve. isr_changed: at the leader.
+    # truncated: a follower's log matches its leader's, or one step towards it, also when no record was removed; rule:
+    # `epoch`, `high-watermark`, `none` (empty log), `leader-start`, or K595-40 of the metadata log; lossy: the cut is
+    # below this replica's high watermark, which is allowed only where the whole ISR lost data (K101-15).
+    # replica_progress: at most four per second, and at rest. high_watermark_checkpointed: for each partition with a new
+    # value. partition_set_aside: its files were kept under another name. log_shortened: recovery after a crash removed
+    # bytes that were never known to be on disk, or the log ends below its high watermark. log_compacted: a pass is
+    # over, and below `cleaned_to` each key has only its latest record. log_uncleanable: skipped until the next start.
     "partition_role": (*_PARTITION, "role", "leader", "leader_epoch", "isr", "partition_epoch"),
     "leader_recovered": (*_PARTITION, "leader_epoch", "log_end_offset"),
     "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
@@ -77,22 +77,22 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "log_shortened": (*_PARTITION, "log_end_offset", "high_watermark", "lost_bytes", "reason"),
     "log_compacted": (*_PARTITION, "cleaned_to", "bytes_before", "bytes_after"),
     "log_uncleanable": (*_PARTITION, "reason"),
-    # the group coordinator. loaded: it serves from here on what `records` records of its partition said.
+    # the group coordinator. loaded: it serves from now on; `records`: how many records of its partition it replayed.
     "coordinator_loaded": (*_PARTITION, "leader_epoch", "records"),
     "coordinator_load_failed": (*_PARTITION, "leader_epoch", "reason"),
     "offsets_topic_refused": ("error", "reason"),
 }
-"""The names in use, each with the fields that its events may have."""
+"""The events by name, each with the fields that it may have."""
 
 Value = str | int | float | bool | None | list[int] | list[str]
 
 
 Sink = Callable[[dict[str, Value]], None]
-"""Where events go: a file in reality, a list in the simulator."""
+"""The receiver of events: a file, or a list in the simulator."""
 
 
 class Tracer:
-    """Stamps events of one node and hands them to a sink; never raises for lack of a listener."""
+    """Stamps events of one node and passes them to a sink; works without a sink."""
 
     def __init__(self, node: int, clock: Callable[[], int], sink: Sink) -> None:
         self._node = node
@@ -109,7 +109,7 @@ class Tracer:
 class JsonLines:
     """A sink that appends one JSON object per line to a file and flushes each, so that a kill loses only the last.
 
-    What an earlier process left of a line that it could not finish stays a line of its own."""
+    An incomplete line of an earlier process stays a line of its own."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "ab+", buffering=0)  # noqa: SIM115 - lives as long as the process

@@ -1,2 +1,2 @@
-"""The group coordinator of a broker: the state machine of `broker.groups` on the partitions of `__consumer_offsets`
-that this broker leads."""
+"""The group coordinator of a broker: runs the state machine of `broker.groups` on the partitions of
+`__consumer_offsets` that this broker leads."""

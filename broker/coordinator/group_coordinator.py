@@ -1,4 +1,4 @@
-"""All groups that this broker coordinates: each partition of `__consumer_offsets` that it leads, with its shard."""
+"""All groups that this broker coordinates: a shard for each partition of `__consumer_offsets` that it leads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from broker.replica.manager import ReplicaManager
 from broker.trace import Tracer
 
 CREATE_TOPICS_VERSION = 7
-DELETED_AT_MOST = 10_000  # topics that are remembered for partitions that this broker comes to lead
+DELETED_AT_MOST = 10_000  # deleted topics that are remembered for partitions that this broker leads later
 _CREATED = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
 
 M = TypeVar("M", bound=Message)
@@ -64,7 +64,7 @@ class GroupCoordinator:
         self._image = MetadataImage()
         self._topics: dict[str, bytes] = {}
         self._deleted: dict[str, None] = {}
-        """Topics that this broker has seen go, and not come again; the last of them last."""
+        """Deleted topics, which were not created again; the most recent is last."""
         self._led: dict[int, LedPartition] = {}
         self._creating: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
@@ -72,8 +72,8 @@ class GroupCoordinator:
     # --- the partitions that this broker leads
 
     def apply(self, image: MetadataImage) -> None:
-        """Take up what this broker has come to lead, drop at once what it leads no more, and forget the offsets of
-        topics that are gone."""
+        """Start shards for new leaderships, stop those of lost ones at once, and remove the offsets of deleted
+        topics."""
         self._image = image
         topics = {name: its.id for name, its in image.topics.items()}
         gone = [name for name, its in self._topics.items() if topics.get(name) != its]
@@ -112,27 +112,27 @@ class GroupCoordinator:
                 reading=self._reading,
                 acknowledges_early=self._acknowledges_early,
             )
-            # The coordinator before may not have come to it. What it took, it took while this was not the leader yet,
-            # of topics that it knew then: none of those can be a later one that this broker has not heard of.
+            # The previous coordinator may not have removed these offsets. It accepted commits only before this broker
+            # became leader, for topics that it knew then. None of these is a later topic that is unknown here.
             led.forget(self._deleted)
 
     def stop(self) -> None:
-        """Answer everybody who waits, and coordinate nothing any more."""
+        """Answer all pending requests, and coordinate no groups any more."""
         for led in self._led.values():
             led.close()
         self._led.clear()
         self._background.abort()
 
     def _knows(self, topic: str, partition: int) -> bool:
-        """Whether offsets may be committed. The image runs ahead of `apply`: of a topic that was created anew they may
-        only once those of its predecessor are forgotten."""
+        """Whether offsets may be committed for the partition. The image is ahead of `apply`: for a topic that was
+        created again, commits must wait until the offsets of its predecessor are removed."""
         its = self._image.topics.get(topic)
         return its is not None and partition in its.partitions and self._topics.get(topic, its.id) == its.id
 
     # --- requests
 
     def shard_of(self, group: str) -> Shard:
-        """The shard of a group, for questions that change nothing. Raises `ProtocolError` where it may not answer."""
+        """The shard of a group, for read-only requests. Raises `ProtocolError` where it may not answer."""
         led = self._led_for(group)
         led.check()
         return led.shard
@@ -140,8 +140,8 @@ class GroupCoordinator:
     def ask(
         self, group: str, call: Callable[[Shard, float, int], Iterable[Effect]], refuse: Refuse
     ) -> asyncio.Future[Message]:
-        """What the shard of a group answers to a request, as soon as it does; refusals are answers too. `call` is made
-        at once, and not kept; `refuse` is kept until there is an answer."""
+        """The answer of a group's shard to a request; errors are answers, too. `call` is called at once and not kept;
+        `refuse` is kept until there is an answer."""
         try:
             led = self._led_for(group)
             return led.ask(lambda now, ticket: call(led.shard, now, ticket), refuse)
@@ -152,13 +152,13 @@ class GroupCoordinator:
         topic = self._image.topics.get(OFFSETS_TOPIC)
         index = 0 if topic is None else partition_of(group, len(topic.partitions))
         state, led = self._image.partition(OFFSETS_TOPIC, index), self._led.get(index)
-        # The image runs ahead of the roles. By one that has a later leader no offset may be taken: see `_follow_role`.
+        # The image is ahead of the roles. A leader with a later successor must not accept offsets: see `_follow_role`.
         if led is None or state is None or state.leader_epoch != led.role.leader_epoch:
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
         return led
 
     def led(self, index: int) -> LedPartition | None:
-        """The partition of this number, where this broker coordinates its groups; it may not be loaded yet."""
+        """The partition of this index, if this broker coordinates its groups; it may still be loading."""
         return self._led.get(index)
 
     def shards(self) -> list[Shard]:
@@ -167,13 +167,13 @@ class GroupCoordinator:
             led.check()
         return [led.shard for led in self._led.values()]
 
-    # --- who coordinates
+    # --- finding coordinators
 
     def find(self, group: str, listener: str) -> tuple[int, str, int]:
-        """Id of a group's coordinator, and host and port of its listener of this name. Raises `ProtocolError` while
-        there is none.
+        """The id of a group's coordinator, and host and port of its listener of this name. Raises `ProtocolError` while
+        it has none.
 
-        Who asks first has the topic created.
+        The first request creates the topic.
         """
         topic = self._image.topics.get(OFFSETS_TOPIC)
         if topic is None:
@@ -198,7 +198,7 @@ class GroupCoordinator:
             request = creation(self._config)
             answer = await self._peers.request(controller, request, CREATE_TOPICS_VERSION, CREATION_TIMEOUT_S + 1)
         except (ConnectionError, TimeoutError):
-            return  # whoever asks for a coordinator again has it tried again
+            return  # the next FindCoordinator request tries again
         (result,) = cast(CreateTopicsResponse, answer).topics
         if result.error_code not in _CREATED:
             code, reason = ErrorCode(result.error_code), result.error_message or ""
@@ -206,7 +206,7 @@ class GroupCoordinator:
 
 
 def answered(answer: Message) -> asyncio.Future[Message]:
-    """An answer that is there."""
+    """A completed answer."""
     future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
     future.set_result(answer)
     return future

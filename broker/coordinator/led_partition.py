@@ -1,7 +1,7 @@
-"""One partition of `__consumer_offsets` in one leader epoch of this broker: loaded, appended to, answered from.
+"""One partition of `__consumer_offsets` in one leader epoch of this broker: loads it, appends to it, answers from it.
 
-Nothing is answered by a broker that may have been replaced: each answer needs the role that the shard was loaded in,
-and the broker's lease.
+A broker that may have been replaced answers nothing: each answer needs the role with which the shard was loaded, and
+the broker's lease.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from broker.replica.background import Background
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import ALL, Partition
 
-LOAD_BYTES = 1 << 18  # of one log that are read in a turn of the loop
-WAIT_AGAIN_S = 60.0  # for what was not committed in time
-STALL_S = 0.1  # a timer that fires later than this means that the loop stood still: heartbeats may lie unread
+LOAD_BYTES = 1 << 18  # of one log, read per turn of the loop
+WAIT_AGAIN_S = 60.0  # for an append that was not committed in time
+STALL_S = 0.1  # a timer that is later than this shows that the loop was stalled: heartbeats may be unread
 
 Refuse = Callable[[ErrorCode], Message]
-"""The response of an API that says only that it was refused."""
+"""Makes the response of an API that refuses the request with an error."""
 
 _ERRORS = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
@@ -47,7 +47,7 @@ _ERRORS = {
 
 @dataclass(slots=True)
 class _Pending:
-    """An append that is not committed yet; `end` is the offset behind it."""
+    """An append that is not committed yet; `end` is the offset after it."""
 
     token: int
     end: int
@@ -63,7 +63,7 @@ class _Waiting:
 
 
 class LedPartition:
-    """Runs a shard. `loaded` is false while the log is read; `failed` when it could not be."""
+    """Runs a shard. `loaded` is false while the log is read; `failed` is true when it could not be."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LedPartition:
         reading: asyncio.Lock,
         acknowledges_early: bool,
     ) -> None:
-        """`reading` is one for all partitions of a broker: each reads of its log while it holds it."""
+        """`reading` is shared by all partitions of a broker: a partition reads its log only while it holds it."""
         self.role = role
         self.shard = shard
         self.loaded = False
@@ -105,7 +105,7 @@ class LedPartition:
     # --- life
 
     def forget(self, topics: Collection[str]) -> None:
-        """Topics were deleted: their offsets go, or will once all are loaded."""
+        """Topics were deleted: remove their offsets, now or once the log is loaded."""
         if not self.loaded:
             self._gone += topics
         elif topics:
@@ -113,11 +113,11 @@ class LedPartition:
 
     @property
     def leads(self) -> bool:
-        """Whether this is still the leader that the shard was made for, and nobody can have taken over yet."""
+        """Whether this broker still has the role for which the shard was made, and its lease."""
         return self._partition.role is self.role and self._lease_valid()
 
     def close(self) -> None:
-        """The leadership is over: everybody who waits is told to look for the coordinator."""
+        """The leadership is over: all pending requests are answered with NOT_COORDINATOR."""
         self._loading.cancel()
         self.shard.holdings.close()
         if self._timer is not None:
@@ -129,7 +129,7 @@ class LedPartition:
                 request.answer.set_result(request.refuse(ErrorCode.NOT_COORDINATOR))
 
     async def _load(self) -> None:
-        """Replay the log up to the begin of this epoch, once all of it is known to be committed."""
+        """Replay the log up to the start of this epoch, once all of it is known to be committed."""
         end = self.role.epoch_start_offset
         while self._partition.role is self.role and not self.role.high_watermark_is_known:
             await self._partition.commits.wait(end, WAIT_AGAIN_S)
@@ -140,13 +140,13 @@ class LedPartition:
             while offset < end:
                 async with self._reading:
                     if self._partition.role is not self.role:
-                        return  # its files may be closed by now, or another's
+                        return  # its files may be closed by now, or used by another role
                     data = log.read(offset, LOAD_BYTES, end)
                     if not data:
-                        break  # compaction has left nothing more below the end
+                        break  # compaction has removed everything below the end
                     offset, records = self._replay(data)
                     count += records
-                    await asyncio.sleep(0)  # until the turn is over nobody else reads
+                    await asyncio.sleep(0)  # keep the lock until the turn is over: no other partition reads in it
         except (DecodeError, CorruptBatch, UnsupportedCompression) as error:
             self.failed = True
             self._partition.trace("coordinator_load_failed", leader_epoch=self.role.leader_epoch, reason=str(error))
@@ -159,7 +159,7 @@ class LedPartition:
         self._set_timer()
 
     def _replay(self, data: bytes) -> tuple[int, int]:
-        """The offset behind these batches, and how many records the shard was given of them."""
+        """Returns the offset after these batches, and the number of records replayed."""
         offset, count = -1, 0
         for position, header in iter_batches(data):
             offset = header.next_offset
@@ -173,7 +173,7 @@ class LedPartition:
     # --- requests
 
     def check(self) -> None:
-        """Raises `ProtocolError` unless the shard may be asked."""
+        """Raises `ProtocolError` unless the shard may answer."""
         if not self.leads:
             raise ProtocolError(ErrorCode.NOT_COORDINATOR)
         if self.failed:
@@ -182,7 +182,7 @@ class LedPartition:
             raise ProtocolError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def ask(self, call: Callable[[float, int], Iterable[Effect]], refuse: Refuse) -> asyncio.Future[Message]:
-        """What the shard answers to `call(now, ticket)`. Raises `ProtocolError` as `check` does."""
+        """The shard's answer to `call(now, ticket)`. Raises `ProtocolError` as `check` does."""
         self.check()
         self._last_ticket += 1
         ticket = self._last_ticket
@@ -191,14 +191,14 @@ class LedPartition:
         try:
             self.run(call(_now(), ticket))
         except BaseException:
-            self._waiting.pop(ticket, None)  # with all that was asked, which may be large
+            self._waiting.pop(ticket, None)  # and with it the request, which may be large
             raise
         return answer
 
     # --- effects
 
     def run(self, effects: Iterable[Effect]) -> None:
-        """Do what the shard wants, in order; what follows from it comes behind."""
+        """Execute the shard's effects in order; effects that result from them are executed after them."""
         self._effects += effects
         if self._running:
             return
@@ -216,13 +216,13 @@ class LedPartition:
         self._set_timer()
 
     def _evict(self, group: str, member: str) -> None:
-        """Others at this broker need the room."""
+        """Evict a newcomer to free memory for others of this broker."""
         self.run(self.shard.evict(_now(), group, member))
 
     def _reply(self, effect: GroupReply) -> None:
         waiting = self._waiting.pop(effect.ticket, None)
         if waiting is None or waiting.answer.done():
-            return  # it was told before that it is late, or the peer is gone
+            return  # it was answered as late before, or the peer is gone
         waiting.answer.set_result(effect.response if self.leads else waiting.refuse(ErrorCode.NOT_COORDINATOR))
 
     def _append(self, effect: AppendEffect) -> None:
@@ -250,11 +250,11 @@ class LedPartition:
             if future.cancelled() or not self._pending or self._partition.role is not self.role:
                 return
             code = future.result()
-            self._commit_up_to(self.role.high_watermark)  # which may have come here since the wait was over
+            self._commit_up_to(self.role.high_watermark)  # it may have advanced since the wait ended
             self.run(())
             if pending.end <= self.role.high_watermark:
                 return
-            # It is in the log, and may be committed yet: whoever waits is told that it is not known.
+            # The batch is in the log and may still be committed: the pending request gets an uncertain error.
             self._watch(pending, self._partition.commits.wait(pending.end, WAIT_AGAIN_S))
             if not pending.late:
                 pending.late = True
@@ -263,7 +263,7 @@ class LedPartition:
         done.add_done_callback(settled)
 
     def _commit_up_to(self, high_watermark: int) -> None:
-        """Tell the shard of what is committed, in the order of the log."""
+        """Report committed appends to the shard, in log order."""
         while self._pending and self._pending[0].end <= high_watermark:
             self._effects += self.shard.committed(_now(), self._pending.popleft().token)
 

@@ -1,5 +1,5 @@
-"""Consumer groups, the classic protocol: who is a member, who reads what, and up to where it was read.
+"""Consumer groups, classic protocol: membership, assignment of partitions, and committed offsets.
 
-Pure: requests and the passing of time in, effects out. No I/O, no clock and no randomness of its own;
-`broker.coordinator` does what the effects say.
+Without I/O, clock or randomness of its own: requests and the passing of time go in, effects come out.
+`broker.coordinator` executes the effects.
 """

@@ -1,4 +1,4 @@
-"""What is asked about groups from outside, and what goes by itself: describe, list, delete, expire."""
+"""Administration of groups: describe, list and delete them; delete offsets; expire unused offsets and groups."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from broker.protocol.messages.offset_delete import (
 
 CLASSIC: Final = "classic"
 REMOVAL: Final = "removal"
-REMOVE_AGAIN_S = 1.0  # after the log has refused to take the removal of a deleted topic's offsets
-_COUNT = Struct(">hi")  # of a subscription: its version, and how many topics follow
+REMOVE_AGAIN_S = 1.0  # pause before removing a deleted topic's offsets again, after the log refused the append
+_COUNT = Struct(">hi")  # of a subscription: its version, and the number of topics that follow
 _LENGTH = Struct(">h")
 
 
 class Administration:
-    """Shows and removes groups."""
+    """Describes, lists and removes groups."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class Administration:
         self._timers = timers
         self._wall_ms = wall_ms
 
-    # --- showing
+    # --- describing
 
     def describe(self, name: str, version: int) -> DescribedGroup:
-        """A group that is not there is described as dead; from version 6 on that is an error (KIP-1043)."""
+        """A group that does not exist is described as dead; from version 6 on that is an error (KIP-1043)."""
         group = self._groups.get(name)
         if group is None:
             missing = DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
             if version >= 6:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = shortened(f"there is no group {name!r}")
+                missing.error_message = shortened(f"group {name!r} does not exist")
             return missing
         stable = group.state is GroupState.STABLE
         return DescribedGroup(
@@ -88,7 +88,7 @@ class Administration:
     # --- removing
 
     def delete(self, ticket: int, name: str) -> None:
-        """A group without members and all of its offsets."""
+        """Delete a group without members, with all of its offsets."""
         group = self._groups.get(name)
         if group is None:
             self._deleted(ticket, name, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -103,7 +103,7 @@ class Administration:
         self._outbox.reply(ticket, DeleteGroupsResponse(results=[DeletableGroupResult(name, code)]))
 
     def delete_offsets(self, ticket: int, request: OffsetDeleteRequest) -> None:
-        """Offsets of partitions that no member reads."""
+        """Delete offsets of partitions that no member reads."""
         group = self._groups.get(request.group_id)
         if group is None:
             self._outbox.reply(ticket, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -138,7 +138,7 @@ class Administration:
             self._outbox.reply(ticket, response)
 
     def forget_topics(self, topics: Collection[str]) -> None:
-        """The offsets of topics that were deleted, those too that are on their way to the log."""
+        """Remove the offsets of deleted topics, including those that are on their way to the log."""
         for name in self._offsets.groups():
             self._forget(name, [partition for partition in self._offsets.known(name) if partition[0] in topics])
 
@@ -152,8 +152,8 @@ class Administration:
         self._timers.set(Timer(REMOVAL), now + REMOVE_AGAIN_S)
 
     def remove_overdue(self, now: float) -> None:
-        """Try again what the log refused to forget. Where a change is on its way it must be seen first: it may be of
-        the topic that was deleted, or of a new one of that name, whose offset stays."""
+        """Retry removals that the log refused. Pending changes of the offset must be committed first: they may belong
+        to the deleted topic, or to a new one of the same name, whose offset stays."""
         for name, partitions in self._offsets.take_overdue().items():
             waiting = dict.fromkeys(each for each in partitions if self._offsets.is_announced(name, each))
             if waiting:
@@ -161,7 +161,7 @@ class Administration:
             self._forget(name, [each for each in partitions if each not in waiting and each in self._offsets.of(name)])
 
     def expire(self) -> None:
-        """What nobody has used for the time of retention: offsets, then groups that have neither those nor members."""
+        """Remove what was not used during the retention time: offsets, then groups with neither offsets nor members."""
         now_ms = self._wall_ms()
         for group in list(self._groups):
             changes = dict.fromkeys(self._expired(group, now_ms))
@@ -173,7 +173,7 @@ class Administration:
                 self._remove_offsets(group.id, changes, [])
 
     def _expired(self, group: Group, now_ms: int) -> list[TopicPartition]:
-        """What members say that they read is looked at once, and only where an offset is old enough."""
+        """The offsets to expire. The members' subscriptions are decoded only if an offset is old enough."""
         old = [
             partition
             for partition, offset in self._offsets.of(group.id).items()
@@ -185,7 +185,7 @@ class Administration:
         return [] if read is None else [partition for partition in old if partition[0] not in read]
 
     def _is_old(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
-        """Whether an offset is to go unless its topic is read."""
+        """Whether an offset expires unless its topic is read."""
         if offset.expire_ms >= 0:
             return group.state is GroupState.EMPTY and offset.expire_ms <= now_ms
         if group.used and group.state is GroupState.EMPTY:
@@ -199,7 +199,7 @@ class Administration:
     def _remove_group(
         self, group: Group, changes: Changes, answer: Callable[[ErrorCode], None] = lambda _: None
     ) -> None:
-        """From here on the name is free: whoever joins under it begins a new group, further on in the log."""
+        """The name is free from now on: a member that joins under it starts a new group, later in the log."""
         self._groups.remove(group.id)
         group.state = GroupState.DEAD
         records = [record(GroupMetadataKey(group.id), None)] if group.used else []
@@ -222,7 +222,7 @@ class Administration:
         answer: Callable[[ErrorCode], None] = lambda _: None,
         undo: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Append the removals, with other records of the same fate; `undo` what was done for them if none is."""
+        """Append the removals in one batch with `other` records; `undo` reverts what was done for them on a refusal."""
         self._offsets.announce(name, changes)
 
         def committed(_now: float) -> None:
@@ -241,7 +241,7 @@ class Administration:
 
 
 def topics_read(group: Group) -> Collection[str] | None:
-    """What the members of a consumer group are subscribed to; None: that cannot be told, and may be every topic."""
+    """The topics to which the members of a consumer group subscribe; None: unknown, it may be every topic."""
     if group.state is GroupState.EMPTY or not group.used:
         return ()
     if group.state is not GroupState.STABLE or group.protocol_type != CONSUMER or group.protocol is None:
@@ -256,9 +256,9 @@ def topics_read(group: Group) -> Collection[str] | None:
 
 
 def _topics(subscription: bytes) -> set[str] | None:
-    """The topics of a consumer's subscription (version, count, names; the rest does not matter here).
+    """The topics of a consumer's subscription (version, count, names; the rest is not needed here).
 
-    Each name takes bytes of what was sent, whatever its length field says: no count makes this long.
+    Each name takes bytes of the received data, whatever its length field says, so no count makes the loop long.
     """
     try:
         _, count = _COUNT.unpack_from(subscription)

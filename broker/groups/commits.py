@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch: who may commit, what is kept, and what is shown."""
+"""OffsetCommit and OffsetFetch: checks commits, stores offsets, and returns them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from broker.protocol.messages.offset_fetch import (
 )
 
 NO_OFFSET = -1
-LATEST_MS = (1 << 63) - 1  # that a record can say
+LATEST_MS = (1 << 63) - 1  # the latest timestamp of a record
 
 
 class Commits:
-    """Keeps offsets for groups; a group that only has offsets needs no members (`generation` -1)."""
+    """Stores offsets for groups. A group that only stores offsets needs no members (`generation` -1)."""
 
     def __init__(
         self,
@@ -118,19 +118,19 @@ class Commits:
             answer(ErrorCode.INVALID_COMMIT_OFFSET_SIZE if error is ErrorCode.MESSAGE_TOO_LARGE else error)
 
         def late(_now: float, error: ErrorCode) -> None:
-            answer(error)  # it is in the log, and may be committed yet
+            answer(error)  # the batch is in the log and may still be committed
 
         self._outbox.append(records, committed=committed, refused=refused, late=late)
 
     def _growth(self, group: Group, changes: dict[TopicPartition, CommittedOffset]) -> int:
-        """How many bytes more there are for good once this is committed; what becomes smaller makes no room."""
+        """By how many bytes the offsets grow once this is committed; offsets that shrink do not count."""
         names = group.size if group.kind is MemoryKind.NEWCOMERS else 0
         return names + sum(
             max(self._offsets.growth(group.id, {partition: offset}), 0) for partition, offset in changes.items()
         )
 
     def _checked(self, now: float, request: OffsetCommitRequest) -> Group:
-        """The group, if whoever commits may. Raises `ProtocolError`."""
+        """The group, if the sender may commit. Raises `ProtocolError`."""
         generation = request.generation_id_or_member_epoch
         group = self._groups.get(request.group_id)
         if group is None:
@@ -138,17 +138,17 @@ class Commits:
                 raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
             return Group(request.group_id)
         if generation < 0 and group.state is GroupState.EMPTY:
-            return group  # whoever assigns partitions to itself
+            return group  # a consumer that assigns its partitions without the group
         if generation >= 0 or request.member_id or request.group_instance_id is not None:
             member = find(group, request.member_id, request.group_instance_id)
             if generation != group.generation:
                 raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
             if group.state is GroupState.COMPLETING_REBALANCE:
-                # Nobody has an assignment yet: what is committed now was read under an older one.
+                # The members have no assignment yet: the offsets of this commit were read under an older one.
                 raise ProtocolError(ErrorCode.REBALANCE_IN_PROGRESS)
             self._sessions.heard(now, group, member)
             return group
-        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)  # a group with members is theirs
+        raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)  # only members may commit in a group with members
 
     def _problem(self, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
         if not self._knows(topic, asked.partition_index):
@@ -168,7 +168,7 @@ class Commits:
         )
 
     def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        """What a group has committed for the partitions it names, or for all; -1 where there is nothing."""
+        """The committed offsets of a group for the named partitions, or for all; -1 without an offset."""
         offsets = self._offsets.of(asked.group_id)
         response = OffsetFetchResponseGroup(group_id=asked.group_id)
         if asked.topics is None:
@@ -196,7 +196,7 @@ def answer_to_all(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommi
 
 
 def _size(response: OffsetCommitResponse) -> int:
-    """What a commit holds beside its offsets until it is answered."""
+    """The bytes that a commit holds until it is answered, apart from its offsets."""
     names = [topic.name for topic in response.topics]
     entries = len(names) + sum(len(topic.partitions) for topic in response.topics)
     return sized(0, COMMIT_BYTES + ANSWER_BYTES * entries, names)

@@ -1,10 +1,10 @@
-"""One consumer group: its members, their votes, its generation. What may happen to it when is in `members`.
+"""One consumer group: its members, their votes, its generation. `members` and `rebalance` decide when it changes.
 
 Invariants:
-- the generation never falls, and only members of the current generation hold an assignment;
-- a group with members has a leader, who is one of them, unless it has never had a generation;
-- an instance id (KIP-345) names exactly one member, the one that joined last under it;
-- what it has counts (see `account`) from `keep` to `let_go`, whatever changes meanwhile.
+- the generation never decreases, and only members of the current generation have an assignment;
+- a group with members has a leader, which is one of them, unless it has never had a generation;
+- an instance id (KIP-345) identifies exactly one member, the one that joined last with it;
+- the memory of the group is counted (see `memory_quota`) from `keep` to `let_go`, with every change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONSUMER = "consumer"
 
 
 class GroupState(Enum):
-    """The names are those that DescribeGroups and ListGroups give."""
+    """The names are those of DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -48,7 +48,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """Who sent a request, as far as groups show it."""
+    """The sender of a request, as descriptions of groups show it."""
 
     id: str
     host: str
@@ -56,9 +56,9 @@ class ConnectedClient:
 
 @dataclass(slots=True)
 class GroupMember:
-    """A member. `protocols` by name in the order of preference; `joining` and `syncing` are the tickets of requests of
-    this member that wait. `assignment` holds once the generation is stable; until then it is what is on its way, or
-    that of an earlier one."""
+    """A member. `protocols` by name in order of preference; `joining` and `syncing` are the tickets of its waiting
+    requests. `assignment` is valid once the generation is stable; until then it is a pending one, or that of an earlier
+    generation."""
 
     id: str
     instance_id: str | None
@@ -70,34 +70,34 @@ class GroupMember:
     joining: int | None = None
     syncing: int | None = None
     is_new: bool = False
-    """Has never been in a generation: it may wait for one longer than a session."""
+    """Has never been in a generation: may wait for one longer than a session."""
     kind: MemoryKind = MemoryKind.NEWCOMERS
-    """A newcomer until a generation with it, as it is, is committed; again when it comes to say more."""
+    """NEWCOMERS until a generation with the member in its present form is committed; again when its data grow."""
     counted: int = 0
-    """The size that it is counted with."""
+    """The size with which the member is counted."""
 
     @property
     def size(self) -> int:
         return self.size_with(self.protocols)
 
     def size_with(self, protocols: dict[str, bytes]) -> int:
-        """The size if these are its protocols."""
+        """The member's size with these protocols."""
         texts = (self.id, self.instance_id, self.client.id, self.client.host, *protocols)
         data = len(self.assignment) + sum(PROTOCOL_BYTES + len(data) for data in protocols.values())
         return sized(MEMBER_LEAST, MEMBER_BYTES, texts, data)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What this member says under a protocol."""
+        """The member's metadata for a protocol."""
         return self.protocols.get(protocol or "", b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The protocol that it prefers among those that all support."""
+        """The member's most preferred protocol among those that all members support."""
         return next(name for name in self.protocols if name in candidates)
 
 
 @dataclass(slots=True)
 class Group:
-    """A group. `since_ms` is when its state began, in milliseconds since 1970."""
+    """A group. `since_ms`: when its present state started, in ms since 1970."""
 
     id: str
     state: GroupState = GroupState.EMPTY
@@ -109,35 +109,35 @@ class Group:
     instances: dict[str, str] = field(default_factory=dict)
     """The ids of static members by their instance ids."""
     invited: dict[str, None] = field(default_factory=dict)
-    """Member ids that were given out, and with which nobody has joined yet (KIP-394)."""
+    """Member ids that were handed out and not yet used to join (KIP-394)."""
     unsynced: set[str] = field(default_factory=set)
     """Members of the generation that have not yet asked for their assignment."""
     storing: int | None = None
     """The last generation whose assignment was appended."""
     newcomers: bool = False
-    """Whether somebody joined since the initial delay was last extended."""
+    """Whether a member joined since the initial delay was last extended."""
     in_initial_delay: bool = False
     initial_delay_left_s: float = 0.0
     since_ms: int = -1
     kind: MemoryKind = MemoryKind.NEWCOMERS
-    """A member's kind once the log has a generation of this group, or will; else that of offsets, if there were any."""
+    """MEMBERS once the log has a generation of this group, or will; else OFFSETS, if the group had any."""
     _holdings: Holdings | None = None
     _counted: int = 0
 
-    # --- what it holds
+    # --- memory
 
     @property
     def size(self) -> int:
-        """Without its members and invitations."""
+        """The size of the group without its members and invitations."""
         return sized(GROUP_LEAST, GROUP_BYTES, (self.id, self.id, self.protocol_type, self.protocol))
 
     @property
     def newcomer_size(self) -> int:
-        """What it adds to a newcomer that comes to it."""
+        """The size that the group adds to a newcomer."""
         return self.size if self._holdings is None and self.kind is MemoryKind.NEWCOMERS else 0
 
     def keep(self, holdings: Holdings) -> None:
-        """What this group has is held from here on."""
+        """Count the memory of this group from now on."""
         self._holdings = holdings
         self._count_names()
         for member_id in self.invited:
@@ -146,7 +146,7 @@ class Group:
             self._count(member)
 
     def let_go(self) -> None:
-        """It is held no more."""
+        """Stop counting the memory of this group."""
         if self._holdings is None:
             return
         for member in self.members.values():
@@ -157,7 +157,7 @@ class Group:
         self._holdings, self._counted = None, 0
 
     def becomes(self, kind: MemoryKind) -> None:
-        """The log has something of this group, or will."""
+        """Count the group as `kind`: the log has a record of it, or will."""
         if self._holdings is not None:
             self._holdings.book(self.kind, -self._counted)
             self._holdings.book(kind, self._counted)
@@ -170,12 +170,12 @@ class Group:
             self._counted = size
 
     def are_members(self) -> None:
-        """All who are in it are in a generation that is committed."""
+        """All members are in a committed generation."""
         for member in self.members.values():
             self.is_member(member)
 
     def is_member(self, member: GroupMember) -> None:
-        """A generation that has this member as it is was committed."""
+        """A generation with this member in its present form was committed."""
         if member.kind is not MemoryKind.MEMBERS:
             self._discount(member)
             member.kind = MemoryKind.MEMBERS
@@ -206,7 +206,7 @@ class Group:
 
     @property
     def _is_long(self) -> bool:
-        """Whether its names alone make those large who come to it."""
+        """Whether the group's names alone make each of its newcomers a large one."""
         return self.kind is MemoryKind.NEWCOMERS and self._counted > GROUP_LEAST
 
     # --- members
@@ -229,7 +229,7 @@ class Group:
             self.leader = member.id
 
     def remove(self, member_id: str) -> GroupMember:
-        """Take a member out; the first of those that have joined, or else any other, leads instead."""
+        """Remove a member. If it was the leader, the first joined member succeeds it, or else any other."""
         member = self.members.pop(member_id)
         self._discount(member)
         self.unsynced.discard(member_id)
@@ -241,7 +241,7 @@ class Group:
         return member
 
     def rename(self, member: GroupMember, new_id: str) -> None:
-        """A static member has come back under another id; its place, the lead included, stays its own."""
+        """A static member has returned with another id; it keeps its place and its leadership."""
         old_id = member.id
         self._discount(member)
         member.id = new_id
@@ -256,7 +256,7 @@ class Group:
             self.unsynced.add(new_id)
 
     def update(self, member: GroupMember, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int) -> None:
-        """What a member says of itself. Who says more than before has to be in a generation again to be a member."""
+        """Update a member's data. If they grow, it counts as a newcomer until its next generation."""
         self._discount(member)
         size = member.size
         member.protocols = protocols
@@ -266,7 +266,7 @@ class Group:
         self._count(member)
 
     def with_assignments(self, assignments: Mapping[str, bytes]) -> tuple[int, int]:
-        """What newcomers here would have, and how much more than now other members would."""
+        """The bytes of newcomers with these assignments, and the growth of the other members."""
         newcomers, growth = 0, 0
         for member in self.members.values():
             held, member.assignment = member.assignment, assignments.get(member.id, b"")
@@ -278,7 +278,7 @@ class Group:
         return newcomers, growth
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Give all members what they are to read in this generation; nothing to who is not named."""
+        """Set the assignments of this generation; members that are not named get an empty one."""
         for member in self.members.values():
             self._discount(member)
             member.assignment = assignments.get(member.id, b"")
@@ -289,7 +289,7 @@ class Group:
         return not self.invited and all(member.joining is not None for member in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is one who has joined; false when nobody has."""
+        """Make sure that the leader has joined; false when no member has."""
         if self.leader is not None and self.members[self.leader].joining is not None:
             return True
         joined = next((member.id for member in self.members.values() if member.joining is not None), None)
@@ -299,18 +299,18 @@ class Group:
 
     @property
     def rebalance_timeout_s(self) -> float:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
 
     # --- protocols
 
     def is_of(self, protocol_type: str) -> None:
-        """Its first member says what it is."""
+        """Set the protocol type, by the first member."""
         self.protocol_type = protocol_type
         self._count_names()
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether somebody who speaks these may join: all members must have one in common."""
+        """Whether a member with these protocols may join: all members must have one in common."""
         names = set(protocols)
         if not self.members:
             return bool(protocol_type and names)
@@ -320,7 +320,7 @@ class Group:
         return set.intersection(*(set(member.protocols) for member in self.members.values()))
 
     def elect_protocol(self) -> str:
-        """The protocol with the most votes among those that all support; a tie goes to who voted first."""
+        """The protocol with the most votes among those that all support; on a tie the one that was voted for first."""
         candidates = self._common()
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
 
@@ -330,7 +330,7 @@ class Group:
         self.state, self.since_ms = state, now_ms
 
     def begin_generation(self, now_ms: int) -> None:
-        """Everybody who is left is in it."""
+        """Start the next generation with all present members."""
         self.generation += 1
         self.unsynced = set(self.members)
         if self.members:
@@ -343,13 +343,13 @@ class Group:
 
     @property
     def used(self) -> bool:
-        """Whether this group has ever had members; one that has not is only a name for offsets."""
+        """Whether this group has ever had members; otherwise it only names offsets."""
         return self.protocol_type is not None
 
     # --- the log
 
     def as_record(self) -> LogRecord:
-        """This generation as the log keeps it."""
+        """This generation as a record of the log."""
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -374,7 +374,7 @@ class Group:
 
     @classmethod
     def from_record(cls, name: str, value: GroupMetadataValue) -> Group:
-        """The group that a record describes: in a generation that is complete, or empty."""
+        """The group of a record: with a complete generation, or empty."""
         group = cls(
             name,
             state=GroupState.STABLE if value.members else GroupState.EMPTY,

@@ -1,4 +1,4 @@
-"""What a coordinator wants done, in this order, before the next event."""
+"""The effects that a coordinator must execute, in this order, before the next event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.protocol.schema import Message
 
 @dataclass(frozen=True, slots=True)
 class GroupReply:
-    """Answer the request that came in under `ticket`."""
+    """Answer the request with `ticket`."""
 
     ticket: int
     response: Message
@@ -20,8 +20,8 @@ class GroupReply:
 
 @dataclass(frozen=True, slots=True)
 class AppendEffect:
-    """Append records as one batch. Its fate comes back under `token`: `refused` (nothing was appended), `committed`,
-    or `late` (not committed in time) and then, perhaps, `committed`."""
+    """Append records as one batch. Its outcome is reported with `token`: `refused` (nothing was appended), `committed`,
+    or `late` (not committed in time), possibly followed by `committed`."""
 
     token: int
     records: tuple[LogRecord, ...]
@@ -31,13 +31,13 @@ Effect = GroupReply | AppendEffect
 
 
 def told(error: ErrorCode) -> ErrorCode:
-    """What members are told of an append that was refused: that a group is too large for the log is not their doing."""
+    """The error that members get for a refused append: a group too large for the log is not the member's mistake."""
     return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.MESSAGE_TOO_LARGE else error
 
 
 @dataclass(slots=True)
 class Fate:
-    """What to do once the fate of an append is known."""
+    """What to do once the outcome of an append is known."""
 
     committed: Callable[[float], None]
     refused: Callable[[float, ErrorCode], None]
@@ -45,12 +45,12 @@ class Fate:
 
 
 def _nothing(_now: float, _error: ErrorCode = ErrorCode.NONE) -> None:
-    """The fate of this append changes nothing here."""
+    """Used where the outcome of an append changes nothing."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """Collects effects, and remembers who waits for the fate of an append."""
+    """Collects effects, and keeps the callbacks of pending appends."""
 
     _effects: list[Effect] = field(default_factory=list)
     _fates: dict[int, Fate] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Outbox:
         refused: Callable[[float, ErrorCode], None] = _nothing,
         late: Callable[[float, ErrorCode], None] | None = None,
     ) -> None:
-        """`late` is what `refused` is, unless it is given."""
+        """`late` defaults to `refused`."""
         self._last_token += 1
         self._fates[self._last_token] = Fate(committed, refused, refused if late is None else late)
         self._effects.append(AppendEffect(self._last_token, tuple(records)))
@@ -84,5 +84,5 @@ class Outbox:
         self._fates.pop(token).refused(now, error)
 
     def late(self, now: float, token: int, error: ErrorCode) -> None:
-        """May be told once; `committed` may follow."""
+        """Called at most once per token; `committed` may follow."""
         self._fates[token].late(now, error)

@@ -1,4 +1,4 @@
-"""What a group coordinator is configured with."""
+"""The settings of a group coordinator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from broker.config import BrokerConfig
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """Durations in seconds of the loop's clock, `offsets_retention_ms` in milliseconds of the wall clock. `max_bytes`
-    is what all groups of a broker may hold."""
+    """Durations in seconds of the loop's clock, `offsets_retention_ms` in milliseconds of the wall clock. `max_bytes`:
+    the memory limit of all groups of a broker."""
 
     initial_rebalance_delay_s: float = 3.0
     min_session_timeout_ms: int = 6_000

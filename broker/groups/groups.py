@@ -1,4 +1,4 @@
-"""The groups of a shard by their names; what is in here is held, and counts."""
+"""The groups of a shard by name; the memory of each is counted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from broker.groups.offsets import Offsets
 
 
 class Groups:
-    """A group is here from the first request that leaves something behind until it is removed from the log; one that
-    the log has nothing of, until it is left by the last who came to it."""
+    """A group is contained from the first request that changes it until it is removed from the log. A group without
+    records in the log is removed when its last member or invitation is gone."""
 
     def __init__(self, holdings: Holdings, offsets: Offsets) -> None:
         self._holdings = holdings
@@ -28,7 +28,7 @@ class Groups:
         return self._groups.get(name)
 
     def keep(self, group: Group) -> None:
-        """Have this group under its name, and no other."""
+        """Add this group under its name, replacing another one."""
         before = self._groups.get(group.id)
         if before is group:
             return
@@ -38,13 +38,14 @@ class Groups:
         group.keep(self._holdings)
 
     def remove(self, name: str) -> None:
-        """The name is free, if it was not."""
+        """Remove the group of this name, if there is one."""
         group = self._groups.pop(name, None)
         if group is not None:
             group.let_go()
 
     def remove_if_idle(self, group: Group) -> bool:
-        """Remove a group that is only a name: nobody is in it or invited, and the log has nothing of it, nor will."""
+        """Remove a group without members, invitations and pending or existing records. Returns whether it was
+        removed."""
         idle = (
             not group.members
             and not group.invited

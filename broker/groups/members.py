@@ -1,8 +1,8 @@
-"""Who is in a group: joining, leaving, staying alive, and what each of them means for the generation.
+"""The membership of groups: joining, heartbeats, leaving, and their effect on the generation.
 
 The rules are those of Apache Kafka's coordinator for the classic protocol: KIP-62 (session and rebalance timeouts),
-KIP-134 (the initial delay), KIP-345 (static members), KIP-394 (a member id is asked for before it is used), KIP-814
-(a static leader that comes back assigns nothing).
+KIP-134 (initial delay), KIP-345 (static members), KIP-394 (a client gets a member id before it joins), KIP-814
+(a returning static leader assigns nothing).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Membership:
     def join(
         self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: ConnectedClient, version: int
     ) -> None:
-        """JoinGroup; answered at once, or when the generation that it asks for begins. Raises `ProtocolError`."""
+        """JoinGroup; answered at once, or when the requested generation starts. Raises `ProtocolError`."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         if not request.member_id:
             self._check_room(group, None)
@@ -82,8 +82,8 @@ class Membership:
     ) -> None:
         same = list(member.protocols.items()) == list(protocols.items())
         completing, stable = (group.state is it for it in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE))
-        # Who asks again for the generation that it is in has missed the answer, unless it is the leader of a stable
-        # one: a leader comes when what it has to assign has changed.
+        # A member that joins again with the same data has missed the answer and gets it again. The leader of a stable
+        # group is excepted: it joins again when the partitions to assign have changed.
         if same and (completing or (stable and group.leader != member.id)):
             self._sessions.heard(now, group, member)
             self._outbox.reply(ticket, joined(group, member))
@@ -97,7 +97,7 @@ class Membership:
     def _add(
         self, now: float, ticket: int, group: Group, member_id: str, request: JoinGroupRequest, client: ConnectedClient
     ) -> None:
-        """A member that the group did not have; with it a rebalance begins."""
+        """Add a new member; this starts a rebalance."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         member = GroupMember(member_id, request.group_instance_id, client, 0, 0, protocols, is_new=True)
         names = 0 if group.members else group.newcomer_size + text_bytes(request.protocol_type)
@@ -112,20 +112,20 @@ class Membership:
         self._wait_for_generation(now, ticket, group, member)
 
     def _wait_for_generation(self, now: float, ticket: int, group: Group, member: GroupMember) -> None:
-        if member.joining is not None:  # the same member asks again: only its last request is still waited for
+        if member.joining is not None:  # the same member joins again: only its last request keeps waiting
             self._outbox.reply(member.joining, refused_join(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
         member.joining = ticket
         self._rebalance.begin(now, group)
 
     @staticmethod
     def _update(group: Group, member: GroupMember, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
-        # Version 0 knows one timeout for both.
+        # Version 0 has one timeout for both.
         known = request.rebalance_timeout_ms >= 0
         rebalance_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms
         group.update(member, protocols, request.session_timeout_ms, rebalance_ms)
 
     def _admit_again(self, member: GroupMember, protocols: dict[str, bytes]) -> None:
-        """Whoever says no more than before needs no room. Raises `ProtocolError`."""
+        """Check the memory quota only if the member's data grow. Raises `ProtocolError`."""
         size = member.size_with(protocols)
         if size > member.size:
             self._holdings.admit_newcomer(size, member.counted if member.kind is MemoryKind.MEMBERS else 0)
@@ -135,7 +135,7 @@ class Membership:
             raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _check_room(self, group: Group, member_id: str | None) -> None:
-        """A member that is known keeps its place, unless it must rejoin and others have taken all places."""
+        """A known member keeps its place, unless it must rejoin and others have taken all places."""
         if member_id in group.members:
             others = sum(
                 1 for member in group.members.values() if member.joining is not None and member.id != member_id
@@ -153,7 +153,7 @@ class Membership:
     def _invite(
         self, now: float, ticket: int, group: Group, request: JoinGroupRequest, client: ConnectedClient
     ) -> None:
-        """Tell the client its id first: one that then fails to hear of it leaves no member behind."""
+        """Send the client its member id first. A client that does not receive the answer leaves no member behind."""
         member_id = self._new_id(client.id)
         self._holdings.admit_newcomer(invitation_size(member_id) + group.newcomer_size)
         group.invite(member_id)
@@ -165,7 +165,7 @@ class Membership:
         self._timers.cancel(Timer(INVITATION, group.id, member_id))
 
     def invitation_expired(self, now: float, group: Group, member_id: str) -> None:
-        """Nobody has come with this id."""
+        """The member id was not used in time."""
         self._uninvite(group, member_id)
         self._rebalance.invitation_removed(now, group)
 
@@ -196,7 +196,7 @@ class Membership:
         request: JoinGroupRequest,
         version: int,
     ) -> None:
-        """A static member comes back. Whoever still uses its former id is fenced."""
+        """A static member returns with a new id. Requests with its former id are fenced."""
         protocols = {protocol.name: protocol.metadata for protocol in request.protocols}
         self._admit_again(member, protocols)
         leader_before = group.leader
@@ -210,9 +210,9 @@ class Membership:
             self._wait_for_generation(now, ticket, group, member)
             return
 
-        # The generation stays: nobody else need know. Its id is on the log before it is used.
+        # The generation stays, so other members are not involved. The new id is committed before it is used.
         def answer(_now: float) -> None:
-            try:  # while this was on its way another may have come under the instance id, or an administrator
+            try:  # meanwhile another client may have joined with the instance id, or an administrator removed it
                 find(group, new_id, member.instance_id)
             except ProtocolError as error:
                 self._outbox.reply(ticket, refused_join(error.code, new_id))
@@ -222,7 +222,7 @@ class Membership:
             response = joined(group, member)
             if version >= 9:
                 response.skip_assignment = group.leader == member.id
-            else:  # who may not be told to assign nothing is told that another leads
+            else:  # versions without skip_assignment name another leader, so that the member assigns nothing
                 response.leader, response.members = leader_before or "", []
             self._outbox.reply(ticket, response)
 
@@ -237,7 +237,7 @@ class Membership:
 
     @staticmethod
     def _undo(group: Group, member: GroupMember) -> Callable[[], None]:
-        """What brings a static member back to how it is now."""
+        """A function that restores the present state of a static member."""
         old_id, protocols, kind = member.id, member.protocols, member.kind
         timeouts = member.session_timeout_ms, member.rebalance_timeout_ms
 
@@ -252,7 +252,7 @@ class Membership:
     # --- staying
 
     def heartbeat(self, now: float, group: Group, request: HeartbeatRequest) -> ErrorCode:
-        """Heartbeat. REBALANCE_IN_PROGRESS tells a member to join anew. Raises `ProtocolError`."""
+        """Heartbeat. REBALANCE_IN_PROGRESS makes a member join again. Raises `ProtocolError`."""
         member = find(group, request.member_id, request.group_instance_id)
         if request.generation_id != group.generation:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
@@ -263,7 +263,7 @@ class Membership:
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
     def session_expired(self, now: float, group: Group, member_id: str) -> None:
-        """A member was not heard of. One that waits for an answer lives; a new one does not wait for ever."""
+        """A member's session has expired. One that waits for an answer is alive; a new one has a limit for waiting."""
         member = group.members.get(member_id)
         if member is None:
             return
@@ -276,7 +276,7 @@ class Membership:
     # --- leaving
 
     def leave(self, now: float, group: Group, leaving: MemberIdentity) -> ErrorCode:
-        """One member of a LeaveGroup; an administrator names a static one by its instance id alone."""
+        """One member of a LeaveGroup; an administrator may name a static one only by its instance id."""
         member_id, instance = leaving.member_id, leaving.group_instance_id
         if not member_id and instance is not None:
             member_id = group.instances.get(instance, "")
@@ -291,8 +291,8 @@ class Membership:
         return ErrorCode.NONE
 
     def evict(self, now: float, group: Group, member_id: str) -> None:
-        """There is no room for this newcomer. Who waits is told to come again later; who comes with what it was invited
-        by is a stranger, and begins anew."""
+        """Remove this newcomer to free memory. Its pending request gets a retriable error; a later request with its
+        member id or invitation gets UNKNOWN_MEMBER_ID, and the client starts over."""
         if member_id in group.invited:
             self.invitation_expired(now, group, member_id)
         elif (member := group.members.get(member_id)) is not None:
@@ -300,7 +300,7 @@ class Membership:
             self._rebalance.member_removed(now, group)
 
     def remove_unsynced(self, now: float, group: Group) -> None:
-        """Who has not asked for its assignment in time is gone."""
+        """Remove the members that have not requested their assignment in time."""
         for member_id in sorted(group.unsynced):
             self._rebalance.drop(group, group.members[member_id])
         self._rebalance.member_removed(now, group)
@@ -311,7 +311,8 @@ class Membership:
 
 
 def find(group: Group, member_id: str, instance_id: str | None) -> GroupMember:
-    """The member that a request speaks for. Raises `ProtocolError`: unknown, or fenced by who joined in its name."""
+    """The sender of a request. Raises `ProtocolError`: unknown, or fenced by a member that joined with its instance
+    id."""
     if instance_id is not None:
         current = group.instances.get(instance_id)
         if current is None:

@@ -1,19 +1,19 @@
-"""What the groups of one broker hold in memory, and how much that may be: the one place where it is counted.
+"""The memory quota of the groups of a broker: counts everything that clients make its coordinators keep.
 
-Everything that a client can make a coordinator keep is of one of four kinds: what the log knows nothing of yet
-(`NEWCOMERS`: invitations, members that no committed generation has as they are, groups that have nothing else; and
-`COMMITS`: offsets on their way), and what it has (`MEMBERS`, `OFFSETS`). Invariants, for all shards of a broker
-together, whenever no shard is in the middle of something:
+All data are of one of four kinds. The log does not yet have `NEWCOMERS` (invitations, members that are in no committed
+generation in their present form, groups that have nothing else) and `COMMITS` (offsets on their way). The log has
+`MEMBERS` and `OFFSETS`. Invariants, for all shards of a broker together, between the events of all shards:
 
-- `held` of a kind is the sum of the sizes of what there is of it: whatever comes, changes or goes is booked as it does;
-- newcomers have a quarter of the limit at most, and together with members a half. Newcomers that come past it make
-  others of them go; members, never;
-- commits have an eighth at most, and together with offsets a half. What only replaces offsets by others as large needs
-  no more than the eighth, so that nobody is kept from going on;
-- past these bounds there is only what a log had when it was taken over, and while that lasts nothing is added to it.
+- `held` of a kind is the sum of the sizes of all data of that kind; every addition, change and removal is booked;
+- newcomers have at most a quarter of the limit, and together with members a half. Newcomers beyond that evict other
+  newcomers, never members;
+- commits have at most an eighth, and together with offsets a half. A commit that replaces offsets by others of the same
+  size needs only room in the eighth, so that consumers can always continue;
+- beyond these bounds there is only what a log already contained when this broker took it over. Meanwhile no data are
+  added to it.
 
-Sizes are no less than what is allocated, and have a floor: a consumer of a few topics, its assignment included, is
-counted alike whatever it says, and so needs no new room in order to rebalance, however full it is.
+Sizes are upper estimates of the allocated memory, with a minimum: a consumer of a few topics, its assignment included,
+always counts the same. It can therefore rebalance without new room, however full the quota is.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Final
 from broker.errors import ErrorCode, ProtocolError
 
 INVITATION_BYTES: Final = 1024
-"""Without its id; with its timers, as all of these."""
+"""Without its id. Timers are included, here and below."""
 MEMBER_BYTES: Final = 3 << 10
-"""Without what it says. Requests of it that wait for a generation, and for an assignment, are counted in."""
+"""Without its data. Its requests that wait for a generation and for an assignment are included."""
 MEMBER_LEAST: Final = 6 << 10
 PROTOCOL_BYTES: Final = 256
 GROUP_BYTES: Final = 2 << 10
@@ -41,14 +41,14 @@ ANSWER_BYTES: Final = 192
 
 
 def text_bytes(text: str | None) -> int:
-    """What a text takes at most: where not all of its characters are ASCII, each may take four."""
+    """The most bytes that a text takes: four per character unless all are ASCII."""
     if text is None:
         return 0
     return len(text) if text.isascii() else 4 * len(text)
 
 
 class MemoryKind(IntEnum):
-    """See above."""
+    """The kinds of data; see the module."""
 
     NEWCOMERS = 0
     MEMBERS = 1
@@ -57,33 +57,33 @@ class MemoryKind(IntEnum):
 
 
 class Account:
-    """What all shards of a broker hold. Sizes are in bytes."""
+    """The memory of all shards of a broker. Sizes are in bytes."""
 
     def __init__(self, limit: int) -> None:
         self.newcomers_at_most = limit // 4
         self.members_at_most = limit // 2
         self.commits_at_most = limit // 8
         self.growth_up_to = limit // 2 - limit // 8
-        """As far as offsets are added; those that are replaced are held twice for a while, in what is left."""
+        """The bound for added offsets. The rest is for replaced ones, which are held twice for a while."""
         self._held = [0] * len(MemoryKind)
         self._small: dict[Newcomer, None] = {}
         self._large: dict[Newcomer, None] = {}
-        """Newcomers, who has been one for longest first. Large ones go before small ones: who sends much keeps nobody
-        out who sends what everybody does."""
+        """Newcomers, oldest first. Large ones are evicted before small ones, so that clients which send much do not
+        evict those which send the usual amount."""
         self._making_room = False
 
     def held(self, kind: MemoryKind) -> int:
-        """What is held of a kind."""
+        """The bytes held of a kind."""
         return self._held[kind]
 
     @property
     def _newcomers_have(self) -> int:
-        """What is left for newcomers by members."""
+        """The bytes that members leave for newcomers."""
         return max(min(self.newcomers_at_most, self.members_at_most - self._held[MemoryKind.MEMBERS]), 0)
 
     def make_room(self) -> None:
-        """Have newcomers go until those that are left have room. To be called when no shard is in the middle of
-        something, and after all that a request has brought about: it may have come to nothing."""
+        """Evict newcomers until the rest have room. Call it between events, after all effects of a request: the request
+        may have been refused in the end."""
         if self._making_room:
             return
         self._making_room = True
@@ -98,7 +98,7 @@ class Account:
 
 
 class Holdings:
-    """What one shard holds. `evict` is called with a group and the id of a member or an invitation that has to go."""
+    """The memory of one shard. `evict` is called with a group and the id of a member or invitation to remove."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -106,36 +106,36 @@ class Holdings:
         self._held = [0] * len(MemoryKind)
 
     def close(self) -> None:
-        """The shard is no more, with all that it has."""
+        """The shard ends with all of its data."""
         for kind in MemoryKind:
             self.book(kind, -self._held[kind])
         for those in (self.account._small, self.account._large):
             for newcomer in [each for each in those if each[0] is self]:
                 del those[newcomer]
 
-    # --- what there is
+    # --- held data
 
     def book(self, kind: MemoryKind, size: int) -> None:
-        """So many bytes more are held; negative: fewer."""
+        """Add `size` bytes; negative: subtract."""
         self._held[kind] += size
         self.account._held[kind] += size
 
     def enlist(self, group: str, member: str, *, large: bool) -> None:
-        """The newest of those who can be told to go."""
+        """Add a newcomer that may be evicted, as the newest one."""
         (self.account._large if large else self.account._small)[self, group, member] = None
 
     def strike(self, group: str, member: str) -> None:
-        """Can be told to go no more."""
+        """This member or invitation may no longer be evicted."""
         self.account._large.pop((self, group, member), None)
         self.account._small.pop((self, group, member), None)
 
-    # --- what there may be
+    # --- admission
 
     def admit_newcomer(self, size: int, now_member: int = 0) -> None:
-        """Raises `ProtocolError` where a newcomer has no room even when all others are gone: COORDINATOR_NOT_AVAILABLE,
-        which clients take as a reason to wait and ask again, or GROUP_MAX_SIZE_REACHED where that would not help.
+        """Raises `ProtocolError` when a newcomer has no room even after all evictions: COORDINATOR_NOT_AVAILABLE, on
+        which clients wait and retry, or GROUP_MAX_SIZE_REACHED where that would not help.
 
-        `now_member`: what is counted of it among members until then.
+        `now_member`: the bytes of it that count as a member's until then.
         """
         account = self.account
         if size > account.newcomers_at_most:
@@ -144,7 +144,8 @@ class Holdings:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def admit_assignment(self, newcomers: int, growth: int) -> None:
-        """Members grow by so many bytes, and newcomers of their group have so many then. Raises `ProtocolError`."""
+        """Admit an assignment: members grow by `growth` bytes, and newcomers of the group then have `newcomers` bytes.
+        Raises `ProtocolError`."""
         account = self.account
         if growth <= 0 and newcomers <= 0:
             return
@@ -153,7 +154,7 @@ class Holdings:
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def admit_commit(self, size: int, growth: int) -> None:
-        """A commit of so many bytes is on its way, after which offsets have so many more. Raises `ProtocolError`:
+        """Admit a commit of `size` bytes, after which offsets grow by `growth` bytes. Raises `ProtocolError`:
         COORDINATOR_NOT_AVAILABLE, or INVALID_COMMIT_OFFSET_SIZE where there will never be room."""
         account = self.account
         if size > account.commits_at_most:
@@ -164,13 +165,13 @@ class Holdings:
 
 
 Newcomer = tuple[Holdings, str, str]
-"""Whose it is, its group, and the id of a member or an invitation."""
+"""Its shard's holdings, its group, and the id of a member or an invitation."""
 
 
 def _nobody(_group: str, _member: str) -> None:
-    """There is nobody to be told: the shard only answers questions."""
+    """Eviction before the shard serves requests: there is no newcomer."""
 
 
 def sized(least: int, fixed: int, texts: Iterable[str | None], data: int = 0) -> int:
-    """The size of something with these texts and so many bytes of data."""
+    """The size of data with these texts and `data` bytes, at least `least`."""
     return max(least, fixed + data + sum(map(text_bytes, texts)))

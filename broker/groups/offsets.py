@@ -1,4 +1,4 @@
-"""The offsets that groups have committed, as far as the log has them committed."""
+"""The committed offsets of groups, as far as the log has them committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TopicPartition = tuple[str, int]
 
 
 class CommittedOffset(NamedTuple):
-    """Up to where a partition was read. Times in milliseconds since 1970; `expire_ms` -1: by the time of retention."""
+    """The position of a group in a partition. Times in ms since 1970; `expire_ms` -1: by the retention time."""
 
     offset: int
     leader_epoch: int
@@ -32,13 +32,13 @@ class CommittedOffset(NamedTuple):
 
 
 Changes = Mapping[TopicPartition, CommittedOffset | None]
-"""New offsets; None takes one back."""
+"""New offsets by partition; None removes one."""
 
 
 class Offsets:
-    """By group. Changes are announced when they are appended and made when they are committed, in the log's order, so
-    that nobody reads what a fail-over could take back. What is committed is held; what is on its way counts where it
-    was asked for."""
+    """The offsets by group. A change is announced when it is appended and made when it is committed, in log order, so
+    that no client reads an offset that a fail-over could undo. Committed offsets count as held; pending changes are
+    counted by the code that appends them."""
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
@@ -47,23 +47,23 @@ class Offsets:
         self._overdue: dict[str, list[TopicPartition]] = {}
 
     def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
-        """What a group has committed."""
+        """The committed offsets of a group."""
         return self._committed.get(group, {})
 
     def known(self, group: str) -> list[TopicPartition]:
-        """The partitions for which a group has an offset, or for which a change is on its way."""
+        """The partitions for which a group has an offset or a pending change."""
         return list(dict.fromkeys([*self.of(group), *self._announced.get(group, {})]))
 
     def groups(self) -> list[str]:
-        """Groups that have offsets, or for which a change is on its way."""
+        """Groups that have offsets or a pending change."""
         return list(dict.fromkeys([*self._committed, *self._announced]))
 
     def is_announced(self, group: str, partition: TopicPartition) -> bool:
-        """Whether a change is on its way."""
+        """Whether a change of this offset is pending."""
         return partition in self._announced.get(group, {})
 
     def will_change(self, group: str) -> bool:
-        """Whether a change of any of a group's offsets is on its way."""
+        """Whether a change of any of a group's offsets is pending."""
         return group in self._announced
 
     def announce(self, group: str, changes: Changes) -> None:
@@ -72,7 +72,7 @@ class Offsets:
             announced[partition] = announced.get(partition, 0) + 1
 
     def withdraw(self, group: str, changes: Changes) -> None:
-        """What was announced was not appended."""
+        """The announced changes were not appended."""
         for partition in changes:
             announced = self._announced[group]
             announced[partition] -= 1
@@ -82,12 +82,12 @@ class Offsets:
                 del self._announced[group]
 
     def make(self, group: str, changes: Changes) -> None:
-        """What was announced is committed."""
+        """The announced changes are committed."""
         self.withdraw(group, changes)
         self.apply(group, changes)
 
     def growth(self, group: str, changes: Changes) -> int:
-        """How many bytes more a group's offsets have with these changes; negative: fewer."""
+        """By how many bytes a group's offsets grow with these changes; negative: they shrink."""
         offsets = self.of(group)
         return sum(
             offset_size(partition, offset) - offset_size(partition, offsets.get(partition))
@@ -97,26 +97,26 @@ class Offsets:
     # --- removals that the log has refused
 
     def put_off(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Offsets that have to go, and cannot now."""
+        """Remember offsets whose removal must be tried again later."""
         self._overdue[group] = list(dict.fromkeys([*self.overdue(group), *partitions]))
 
     def overdue(self, group: str) -> list[TopicPartition]:
         return self._overdue.get(group, [])
 
     def take_overdue(self) -> dict[str, list[TopicPartition]]:
-        """All that had to go, by group; they are for the caller to see to."""
+        """All remembered removals by group; the caller must handle them."""
         overdue, self._overdue = self._overdue, {}
         return overdue
 
     def settle(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """What had to go is gone: other offsets have taken its place."""
+        """Forget remembered removals: other offsets have replaced these."""
         if partitions:
             self._overdue[group] = [each for each in self.overdue(group) if each not in partitions]
 
     # --- the log
 
     def apply(self, group: str, changes: Changes) -> None:
-        """Changes that the log has."""
+        """Apply changes that are in the log."""
         offsets = self._committed.setdefault(group, {})
         self._holdings.book(MemoryKind.OFFSETS, self.growth(group, changes))
         for partition, offset in changes.items():
@@ -129,10 +129,10 @@ class Offsets:
 
 
 def offset_size(partition: TopicPartition, offset: CommittedOffset | None) -> int:
-    """What an offset takes, if there is one."""
+    """The bytes of an offset; 0 for None."""
     return 0 if offset is None else sized(OFFSET_LEAST, OFFSET_BYTES, (partition[0], offset.metadata))
 
 
 def removals(group: str, changes: Changes) -> list[LogRecord]:
-    """The records that take offsets back."""
+    """The records that remove offsets."""
     return [record(OffsetCommitKey(group, *partition), None) for partition in changes]

@@ -1,10 +1,10 @@
-"""From one generation of a group to the next: everybody joins, the leader assigns, everybody is told.
+"""From one generation of a group to the next: all members join, the leader assigns, all get their assignment.
 
     EMPTY -> PREPARING_REBALANCE -> COMPLETING_REBALANCE -> STABLE
                     ^                      |                 |
-                    +----------------------+-----------------+      a member comes, goes or changes
+                    +----------------------+-----------------+      a member joins, leaves or changes
 
-An assignment is handed out only once it is committed: a coordinator that takes over then knows this generation.
+An assignment is sent only once it is committed, so that a coordinator that takes over knows this generation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResp
 from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 JOINING, SYNCING = "joining", "syncing"
-AWAY_S = 1.0  # at least between two looks at whether anybody has joined, where all that are left are away
+AWAY_S = 1.0  # least time between two checks for joined members, when all remaining members are away
 
 
 class Rebalance:
@@ -49,7 +49,7 @@ class Rebalance:
     # --- joining
 
     def begin(self, now: float, group: Group) -> None:
-        """Somebody waits for a new generation, or is gone: have all members join, and go on when they have."""
+        """Start a rebalance: make all members join, and continue when they have."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             self._prepare(now, group)
         self.complete_if_all_joined(now, group)
@@ -62,7 +62,7 @@ class Rebalance:
         timeout_s = group.rebalance_timeout_s
         group.in_initial_delay = group.state is GroupState.EMPTY and self._settings.initial_rebalance_delay_s > 0
         if group.in_initial_delay:
-            # Others are likely to come soon: wait for them, and not for each of them anew (KIP-134).
+            # More members are likely to join soon: wait once for all of them (KIP-134).
             delay_s = self._settings.initial_rebalance_delay_s
             group.initial_delay_left_s = max(timeout_s - delay_s, 0.0)
             group.newcomers = False
@@ -71,12 +71,12 @@ class Rebalance:
         self._timers.set(Timer(JOINING, group.id), now + timeout_s)
 
     def complete_if_all_joined(self, now: float, group: Group) -> None:
-        """Begin the generation when nobody is missing; the initial delay is waited for in any case."""
+        """Start the generation when all members have joined, but not before the initial delay is over."""
         if group.state is GroupState.PREPARING_REBALANCE and not group.in_initial_delay and group.all_joined:
             self._complete(now, group)
 
     def joining_expired(self, now: float, group: Group) -> None:
-        """The time to join is over, or the initial delay is: it begins anew while members still come."""
+        """The time for joining, or the initial delay, is over. The delay starts again while members still join."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.in_initial_delay and group.newcomers and group.initial_delay_left_s > 0:
@@ -88,7 +88,7 @@ class Rebalance:
         self._complete(now, group)
 
     def _complete(self, now: float, group: Group) -> None:
-        # A static member that is away keeps its place until its session ends: it may be back at once.
+        # A static member that is away keeps its place until its session expires: it may return.
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 self.drop(group, member)
@@ -144,7 +144,7 @@ class Rebalance:
 
     def _store_assignment(self, now: float, group: Group, assignments: dict[str, bytes]) -> None:
         if group.storing == group.generation:
-            return  # a leader that asks again is told what it said first: the log has one assignment of a generation
+            return  # a leader that sends another assignment gets its first one: the log has one per generation
         generation = group.storing = group.generation
 
         def still_awaited() -> bool:
@@ -182,10 +182,10 @@ class Rebalance:
         group.becomes(MemoryKind.MEMBERS)
         self._outbox.append([group.as_record()], committed=committed, refused=refused, late=give_up)
 
-    # --- going
+    # --- leaving
 
     def member_removed(self, now: float, group: Group) -> None:
-        """A member is gone: the others share what it had."""
+        """A member is gone: the others take over its partitions."""
         if self._remove_if_idle(group):
             return
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -194,12 +194,12 @@ class Rebalance:
             self.complete_if_all_joined(now, group)
 
     def invitation_removed(self, now: float, group: Group) -> None:
-        """Somebody does not come."""
+        """An invitation ended without a join."""
         if not self._remove_if_idle(group):
             self.complete_if_all_joined(now, group)
 
     def _remove_if_idle(self, group: Group) -> bool:
-        """Whoever comes next begins the group, with nothing of it left."""
+        """Remove an idle group: the next member that joins starts it without any remaining state."""
         if not self._groups.remove_if_idle(group):
             return False
         for kind in (JOINING, SYNCING):
@@ -208,13 +208,13 @@ class Rebalance:
         return True
 
     def drop(self, group: Group, member: GroupMember, error: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """Take a member out; what follows for the group is for the caller to see to."""
+        """Remove a member. The caller handles the consequences for the group."""
         group.remove(member.id)
         self._sessions.close(group, member)
         self.dismiss(member, error)
 
     def dismiss(self, member: GroupMember, error: ErrorCode) -> None:
-        """Answer what a member waits for."""
+        """Answer the pending requests of a member with an error."""
         if member.joining is not None:
             ticket, member.joining = member.joining, None
             self._outbox.reply(ticket, refused_join(error, member.id))
@@ -230,7 +230,7 @@ class Rebalance:
 
 
 def joined(group: Group, member: GroupMember) -> JoinGroupResponse:
-    """The answer to who is in the current generation; its leader gets to know all members."""
+    """The answer to a member of the current generation; the leader gets the list of all members."""
     response = JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
@@ -247,12 +247,12 @@ def joined(group: Group, member: GroupMember) -> JoinGroupResponse:
 
 
 def refused_join(error: ErrorCode, member_id: str) -> JoinGroupResponse:
-    """The answer to who is in no generation."""
+    """The answer to a client that is in no generation."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def assigned(group: Group, member: GroupMember) -> SyncGroupResponse:
-    """What a member is to read."""
+    """The answer with a member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
     )

@@ -1,8 +1,8 @@
-"""The coordinator of one partition of `__consumer_offsets`, in one leader epoch.
+"""The groups of one partition of `__consumer_offsets`, in one leader epoch.
 
-One object lives for one leader epoch: it begins with what the log holds and ends with the leadership, so that nothing
-of an older epoch can be answered. Requests come in under tickets; every method returns what is to be done now. Each
-reply says what holds once everything it speaks of is committed.
+Theory of operation. A shard lives for one leader epoch. It starts with the content of the log and ends with the
+leadership, so that it answers nothing from an older epoch. Requests come in with tickets, and every method returns the
+effects to execute now: replies and appends. A reply is emitted only when everything that it reports is committed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ RETENTION = "retention"
 
 
 class Shard:
-    """The groups of one partition. `wall_ms` is the wall clock in milliseconds since 1970; `knows` whether the cluster
-    has a partition of a topic. All other times are seconds of the caller's clock."""
+    """The groups of one partition. `wall_ms`: the wall clock in ms since 1970. `knows`: whether the cluster has a
+    partition of a topic. All other times are seconds of the caller's clock."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Shard:
         knows: Callable[[str, int], bool],
         account: Account | None = None,
     ) -> None:
-        """`account`: that of all shards of a broker; None: this is the only one."""
+        """`account`: shared by all shards of a broker; None: this is the only one."""
         self.holdings = held = Holdings(account or Account(settings.max_bytes))
         self._settings = settings
         self._offsets = Offsets(held)
@@ -72,7 +72,7 @@ class Shard:
     # --- the log
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take in a record of the log, in its order. Raises `DecodeError`."""
+        """Apply a record of the log, in log order. Raises `DecodeError`."""
         read = read_record(key, value)
         match read:
             case (OffsetCommitKey() as its, OffsetCommitValue() as said):
@@ -88,7 +88,7 @@ class Shard:
                 self._groups.remove(its.group)
 
     def begin(self, now: float) -> None:
-        """All of the log was replayed. Members are given a session from here on: their heartbeats went elsewhere."""
+        """The whole log was replayed. Members start a new session now: their heartbeats went to another broker."""
         for name in self._offsets.groups():
             if name not in self._groups:
                 self._groups.keep(Group(name, kind=MemoryKind.OFFSETS))
@@ -97,14 +97,14 @@ class Shard:
                 self._sessions.heard(now, group, member)
         self._timers.set(Timer(RETENTION), now + self._settings.retention_check_interval_s)
 
-    # --- time and the fate of appends
+    # --- time and the outcome of appends
 
     def deadline(self) -> float | None:
-        """When `tick` is due."""
+        """The time at which `tick` is due."""
         return self._timers.next()
 
     def tick(self, now: float) -> list[Effect]:
-        """What time has brought about."""
+        """Handle the deadlines that have passed."""
         for timer in self._timers.due(now):
             if timer.kind == RETENTION:
                 self._administration.expire()
@@ -126,17 +126,17 @@ class Shard:
             self._membership.remove_unsynced(now, group)
 
     def committed(self, now: float, token: int) -> list[Effect]:
-        """An append is committed. Told in the order of the log."""
+        """An append is committed. Called in log order."""
         self._outbox.committed(now, token)
         return self._outbox.take()
 
     def refused(self, now: float, token: int, error: ErrorCode) -> list[Effect]:
-        """Nothing was appended; `error` is what clients are to be told."""
+        """Nothing was appended; `error` is for the clients."""
         self._outbox.refused(now, token, error)
         return self._outbox.take()
 
     def late(self, now: float, token: int, error: ErrorCode) -> list[Effect]:
-        """An append is not committed in time; `committed` may follow."""
+        """An append was not committed in time; `committed` may follow."""
         self._outbox.late(now, token, error)
         return self._outbox.take()
 
@@ -145,7 +145,7 @@ class Shard:
     def join(
         self, now: float, ticket: int, request: JoinGroupRequest, client: ConnectedClient, version: int
     ) -> list[Effect]:
-        """JoinGroup; `version` says what the client understands."""
+        """JoinGroup; `version` is that of the request."""
         try:
             least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
             if not least <= request.session_timeout_ms <= most:
@@ -181,7 +181,7 @@ class Shard:
         return self._outbox.take()
 
     def leave(self, now: float, ticket: int, request: LeaveGroupRequest, version: int) -> list[Effect]:
-        """LeaveGroup: up to version 2 of one member, then of several, each with an answer of its own."""
+        """LeaveGroup: up to version 2 of one member, later of several, each with its own answer."""
         leaving = request.members if version >= 3 else [MemberIdentity(request.member_id)]
         group = self._groups.get(request.group_id)
         codes = [
@@ -197,7 +197,7 @@ class Shard:
         return self._outbox.take()
 
     def evict(self, now: float, name: str, member: str) -> list[Effect]:
-        """A newcomer, by the id that it has or was invited by, has to go."""
+        """Evict a newcomer, named by its member id or invitation."""
         group = self._groups.get(name)
         if group is not None:
             self._membership.evict(now, group, member)
@@ -221,7 +221,7 @@ class Shard:
         return self._commits.fetch(asked)
 
     def topics_deleted(self, topics: Collection[str]) -> list[Effect]:
-        """The offsets of topics that are gone go with them, as soon as the log takes it."""
+        """Remove the offsets of deleted topics as soon as the log accepts it."""
         self._administration.forget_topics(topics)
         return self._outbox.take()
 

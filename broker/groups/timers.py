@@ -1,4 +1,4 @@
-"""Deadlines by name: set, moved, taken back, and found when they are due."""
+"""Named deadlines: set, move, cancel, and find those that are due."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from broker.groups.group import Group, GroupMember
 
 SESSION = "session"
-LEFT_OVER = 64  # deadlines that were moved or taken back, besides as many as there are
+LEFT_OVER = 64  # heap entries of moved or cancelled deadlines, in addition to one for each live entry
 
 
 class Timer(NamedTuple):
-    """The name of a deadline: what is over, in which group, for which member ("" for the group as a whole)."""
+    """The name of a deadline: its kind, its group, and its member ("" for the whole group)."""
 
     kind: str
     group: str = ""
@@ -21,14 +21,14 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """Deadlines in seconds. One that was moved or taken back stays in the heap until its old time, and is then left
-    out, or until most are such: heartbeats move deadlines all the time, and seldom does one come due. Nothing stays
-    of its name, which may be long."""
+    """Deadlines in seconds. A moved or cancelled deadline stays in the heap until its old time, when it is skipped, or
+    until most entries are such: heartbeats move deadlines often, and few come due. The heap entry contains only a
+    number, because names may be long."""
 
     def __init__(self) -> None:
         self._set: dict[Timer, tuple[float, int]] = {}
         self._names: dict[int, Timer] = {}
-        """By the numbers of those that are set."""
+        """The names of the live deadlines by number."""
         self._heap: list[tuple[float, int]] = []
         self._count = 0
 
@@ -65,8 +65,9 @@ class Timers:
         return None
 
     def due(self, now: float) -> Iterator[Timer]:
-        """The deadlines that are over, the earliest first; each is taken back as it comes. What is set meanwhile is for
-        the next call, even if it is over too: no length of time that a client may choose keeps a caller here."""
+        """The deadlines that have passed, earliest first; each is removed when it is returned. A deadline set meanwhile
+        is left for the next call, even if it has passed, so that no timeout chosen by a client makes the loop
+        endless."""
         last = self._count
         while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
             timer = self._names[heappop(self._heap)[1]]
@@ -75,13 +76,13 @@ class Timers:
 
 
 class MemberSessions:
-    """How long a member lives without being heard of."""
+    """The session timeouts of members."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
 
     def heard(self, now: float, group: Group, member: GroupMember) -> None:
-        """A member lives: its session begins anew."""
+        """A member has sent a request: its session starts again."""
         self.open(now, group, member, member.session_timeout_ms / 1000)
 
     def open(self, now: float, group: Group, member: GroupMember, timeout_s: float) -> None:

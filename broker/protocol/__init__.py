@@ -1,4 +1,4 @@
-"""The Kafka protocol: messages, record batches and the table of versions. Bytes to values and back, no I/O.
+"""The Kafka protocol: messages, record batches and the table of versions. Converts bytes to values and back, no I/O.
 
-`codec` encodes and decodes, `messages` declares, `api` says what is served, `records` is the format of the log.
+`codec` encodes and decodes, `messages` declares, `api` lists what is served, `records` is the format of the log.
 """

@@ -1,4 +1,4 @@
-"""Which APIs and versions are served, and the headers of requests and responses."""
+"""The served APIs and versions, and the headers of requests and responses."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ class Api:
     min_version: int
     max_version: int
     advertised_min_version: int
-    """The least version that ApiVersions names; lower than what is served only for Produce."""
+    """The lowest version in the ApiVersions answer; below the served ones only for Produce."""
     advertised: bool
-    """Whether ApiVersions names it; what brokers alone use is not for clients to see."""
+    """Whether ApiVersions lists it; APIs that only brokers use are not listed."""
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -140,7 +140,7 @@ class Api:
         return 2 if version in self.request.FLEXIBLE else 1
 
     def response_header_version(self, version: int) -> int:
-        """Always 0 for ApiVersions: its sender does not know yet what the broker speaks (KIP-511)."""
+        """Always 0 for ApiVersions: its sender does not know the broker's versions yet (KIP-511)."""
         return 1 if version in self.response.FLEXIBLE and self.key is not ApiKey.API_VERSIONS else 0
 
 
@@ -160,7 +160,7 @@ def _api(
 APIS: dict[ApiKey, Api] = {
     api.key: api
     for api in (
-        # An older librdkafka does without compression unless Produce is advertised from version 0 (KAFKA-18659).
+        # Older versions of librdkafka do not compress unless Produce is advertised from version 0 (KAFKA-18659).
         _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, (3, 12), advertised_from=0),
         _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, (4, 17)),
         _api(ApiKey.LIST_OFFSETS, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse, (1, 11)),
@@ -346,7 +346,7 @@ _BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values
 
 
 def find_api(key: int) -> Api | None:
-    """The API of a number from the wire; None when it is not served."""
+    """The API with this key; None when it is not served."""
     return _BY_KEY.get(key)
 
 
@@ -356,7 +356,7 @@ def api_of(request: Message) -> Api:
 
 
 def advertised_api_keys() -> list[api_versions.ApiVersion]:
-    """The table that ApiVersions answers with."""
+    """The table of the ApiVersions answer."""
     return [
         api_versions.ApiVersion(int(api.key), api.advertised_min_version, api.max_version)
         for api in APIS.values()
@@ -365,7 +365,7 @@ def advertised_api_keys() -> list[api_versions.ApiVersion]:
 
 
 class RequestHeader(NamedTuple):
-    """What precedes a request; `api_key` and `api_version` are as sent, and perhaps not served."""
+    """The header of a request; `api_key` and `api_version` as sent, possibly not served."""
 
     api_key: int
     api_version: int
@@ -374,17 +374,18 @@ class RequestHeader(NamedTuple):
 
 
 MOST_TAGGED_FIELDS = 100
-"""Of a header, which has none so far; each takes two bytes at least, of frames that may have 100 MB."""
+"""The most tagged fields of a header; none is defined so far. Each takes at least two bytes of a frame of up to
+100 MB."""
 
 _FIXED_HEADER = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
 
 
 def decode_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `pos` (behind the frame's length) and the position of the body.
+    """The header at `pos` (after the frame's length) and the position of the body.
 
-    The first fields are the same in every version, so that an API or version that is not served can still be answered;
-    the position is that of the body only where it is served. Raises `DecodeError`.
+    The first fields are the same in every version, so that an API or version that is not served can still be answered.
+    The position is valid only for a served API and version. Raises `DecodeError`.
     """
     try:
         key, version, correlation_id, length = _FIXED_HEADER.unpack_from(buf, pos)
@@ -409,7 +410,7 @@ def encode_request_header(header: RequestHeader, out: bytearray) -> None:
     """Append a request header. Raises `EncodeError` for an API that is not served or a client id that is too long."""
     api = _BY_KEY.get(header.api_key)
     if api is None:
-        raise EncodeError(f"there is no API {header.api_key}")
+        raise EncodeError(f"API {header.api_key} does not exist")
     client_id = None if header.client_id is None else header.client_id.encode()
     length = -1 if client_id is None else len(client_id)
     try:
@@ -459,10 +460,10 @@ def encode_response(api: Api, response: Message, version: int, correlation_id: i
 
 
 def _skip_tagged(buf: Buffer, pos: int) -> int:
-    """Behind the tagged fields of a header. They are read before anybody counts what a request costs."""
+    """The position after the tagged fields of a header. They are read before the cost of a request is counted."""
     count, pos = read_uvarint(buf, pos)
     if count > MOST_TAGGED_FIELDS:
-        raise DecodeError(f"a header with {count} tagged fields; it has at most {MOST_TAGGED_FIELDS}")
+        raise DecodeError(f"a header with {count} tagged fields; the limit is {MOST_TAGGED_FIELDS}")
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)

@@ -1,4 +1,4 @@
-"""Messages to bytes and back. The functions behind it are compiled when a version is first used."""
+"""Encodes and decodes messages, with functions that are compiled when a version is first used."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray], None]] = {
 
 
 def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0, *, most_entries: int = UNLIMITED) -> tuple[M, int]:
-    """Read a message at `pos`; the message and the position behind it.
+    """Decode a message at `pos`. Returns the message and the position after it.
 
     Strings, ids and `bytes` are copied out of the buffer; `records` are views of it and keep it alive (and a bytearray
     from being resized). Unknown tagged fields are skipped. `most_entries` bounds the elements of all arrays together;
-    `entries_decoded` tells how many there were. Raises `DecodeError`, for any bytes whatsoever nothing else.
+    `entries_decoded` returns how many there were. Raises only `DecodeError`, whatever the bytes are.
     """
     decoder = _decoders.get((cls, version))
     if decoder is None:

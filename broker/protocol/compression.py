@@ -1,8 +1,7 @@
-"""Opening what a batch has compressed, with a bound on what comes out: a few KB may claim to be gigabytes; and
-compressing what compaction has left of it.
+"""Decompresses the records of a batch within a bound, and compresses what compaction has left of them.
 
-gzip is the standard library's; the others are the package cramjam's. What cannot be opened is refused: a leader takes
-nothing that it cannot look into.
+The bound is needed because a few KB may decompress to gigabytes. gzip is the standard library's; the other codecs are
+the package cramjam's. Records that cannot be decompressed are refused: a leader must be able to validate them.
 """
 
 from __future__ import annotations
@@ -16,38 +15,38 @@ import cramjam
 from broker.protocol.records import CorruptBatch, UnsupportedCompression
 
 MOST_OPENED_BYTES = 32 << 20
-"""What the records of one batch may come to; clients' batches are of 16 KB to 1 MB before they are compressed."""
+"""The most bytes of one batch's records after decompression; clients' batches have 16 KB to 1 MB."""
 
 MOST_BLOCKS = 1 << 15
-"""Of snappy, in Java's frame: its clients have 32 KB in each, and one that has none takes a microsecond, too."""
+"""Most blocks of snappy in Java's frame: its clients put 32 KB into each, and an empty block takes a microsecond."""
 
 _SNAPPY_CODEC = 2
-_GZIP_WINDOW = 31  # of zlib: the largest window, and a gzip header is required
-_XERIAL = b"\x82SNAPPY\0"  # how Java's clients frame blocks of snappy; others send one bare block
+_GZIP_WINDOW = 31  # zlib parameter: the largest window, and a gzip header is required
+_XERIAL = b"\x82SNAPPY\0"  # start of Java's frame for blocks of snappy; other clients send one bare block
 _XERIAL_HEADER = 16
-_XERIAL_VERSIONS = bytes([0, 0, 0, 1, 0, 0, 0, 1])  # of the frame, and the oldest that reads it
-_XERIAL_BLOCK = 32 << 10  # bytes before they are compressed
+_XERIAL_VERSIONS = bytes([0, 0, 0, 1, 0, 0, 0, 1])  # of the frame, and the oldest version that can read it
+_XERIAL_BLOCK = 32 << 10  # bytes before compression
 _ZSTD_LEVEL = 3
-_TOO_SMALL = "write whole buffer"  # cramjam, of an output that holds no more
+_TOO_SMALL = "write whole buffer"  # cramjam's error for a full output buffer
 
 
 class TooLargeError(ValueError):
-    """Compressed records that come to more than `MOST_OPENED_BYTES`."""
+    """Compressed records that decompress to more than `MOST_OPENED_BYTES`."""
 
     def __init__(self) -> None:
-        super().__init__(f"the compressed records come to more than {MOST_OPENED_BYTES} bytes")
+        super().__init__(f"the compressed records have more than {MOST_OPENED_BYTES} bytes when decompressed")
 
 
 def open_records(codec: int, data: bytes) -> bytes:
-    """What `data` was before it was compressed. Raises `UnsupportedCompression`, `CorruptBatch`, `TooLargeError`."""
+    """Decompress `data`. Raises `UnsupportedCompression`, `CorruptBatch`, `TooLargeError`."""
     opener = _OPENERS.get(codec)
     if opener is None:
-        raise UnsupportedCompression(f"there is no codec {codec}")
+        raise UnsupportedCompression(f"unknown codec {codec}")
     return opener(data)
 
 
 def pieces(codec: int, data: bytes) -> int:
-    """How many blocks `data` was compressed in: each has its price, whatever comes out of it. Raises `CorruptBatch`."""
+    """The number of compressed blocks in `data`: each costs time, whatever its size. Raises `CorruptBatch`."""
     return sum(1 for _ in _java_blocks(data)) if codec == _SNAPPY_CODEC and data.startswith(_XERIAL) else 1
 
 
@@ -78,7 +77,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _java_blocks(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where the blocks in Java's frame begin and end. Raises `CorruptBatch`."""
+    """Start and end of the blocks in Java's frame. Raises `CorruptBatch`."""
     position = _XERIAL_HEADER
     for _ in range(MOST_BLOCKS):
         if position >= len(data):
@@ -110,7 +109,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _opened_into(decompress: Callable[[bytes, mmap.mmap], int], name: str, data: bytes) -> bytes:
-    # Pages of the system come as they are written to; 32 MB of zeros would cost the loop 20 ms for every batch.
+    # Untouched pages cost nothing; writing 32 MB of zeros would cost the loop 20 ms for every batch.
     with mmap.mmap(-1, MOST_OPENED_BYTES) as output:
         try:
             size = decompress(data, output)
@@ -122,10 +121,10 @@ def _opened_into(decompress: Callable[[bytes, mmap.mmap], int], name: str, data:
 
 
 def compress_records(codec: int, data: bytes) -> bytes:
-    """What `open_records` makes `data` of again, in a form that all clients open. Raises `UnsupportedCompression`."""
+    """Compress `data` in a form that all clients can read. Raises `UnsupportedCompression`."""
     packer = _PACKERS.get(codec)
     if packer is None:
-        raise UnsupportedCompression(f"there is no codec {codec}")
+        raise UnsupportedCompression(f"unknown codec {codec}")
     return packer(data)
 
 
@@ -135,7 +134,7 @@ def _pack_gzip(data: bytes) -> bytes:
 
 
 def _pack_snappy(data: bytes) -> bytes:
-    """In Java's frame: its clients open large bare blocks only with as much memory at once."""
+    """In Java's frame: its clients need as much memory for a large bare block as it has bytes."""
     parts = [_XERIAL, _XERIAL_VERSIONS]
     for start in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
@@ -144,7 +143,7 @@ def _pack_snappy(data: bytes) -> bytes:
 
 
 def _pack_lz4(data: bytes) -> bytes:
-    # Java's clients take no blocks that depend on each other.
+    # Java's clients cannot read blocks that depend on each other.
     stream = cramjam.lz4.Compressor(block_linked=False)
     stream.compress(data)
     return bytes(stream.finish())

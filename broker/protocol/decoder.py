@@ -1,10 +1,10 @@
 """Compiles message declarations into straight-line decoding functions.
 
-A generated function is `f(b, p, e)`: buffer, position, end of the buffer; it returns the message and the position
-behind it. Safety rests on three invariants. Positions never go down, so that indexing never wraps. Every slice is
-preceded by a comparison with `e`. No loop runs more often than the bytes that are left could fill: the least size of
-an array's element is known when the code is made. And all loops of one message together run no more often than
-`entries_left` says.
+A generated function is `f(b, p, e)`: buffer, position, end of the buffer. It returns the message and the position after
+it. Its safety rests on these invariants. Positions never decrease, so that indexing never wraps. Every slice is
+preceded by a comparison with `e`. No loop runs more often than the remaining bytes allow: the least size of an array's
+element is known when the code is generated. All loops of one message together run no more often than `entries_left`
+says.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from broker.protocol.source import FunctionSource
 
 UNLIMITED = 1 << 62
 entries_left = [UNLIMITED]
-"""How many more elements of arrays, and tagged fields, the message that is being decoded may have. One number for all
-generated code, set by whoever begins: decoding is never interrupted."""
+"""How many more array elements and tagged fields the message being decoded may have. One number for all generated
+code, set by the caller that starts to decode: decoding is never interrupted."""
 
 
 class DecodeError(ValueError):
@@ -40,7 +40,7 @@ class DecodeError(ValueError):
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned LEB128 of at most 32 bits: value and the position behind it. Raises `DecodeError`, `IndexError`."""
+    """An unsigned LEB128 of at most 32 bits: value and the position after it. Raises `DecodeError`, `IndexError`."""
     value = buffer[position]
     position += 1
     if value < 128:
@@ -63,7 +63,7 @@ def too_short(needed: int, left: int) -> DecodeError:
 
 
 def too_many() -> DecodeError:
-    """The error of a message with more entries than whoever decodes it allows."""
+    """The error of a message with more entries than the caller allows."""
     return DecodeError("more entries than one message may have")
 
 
@@ -86,7 +86,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, 
 
 @cache
 def least_size(wire: Wire, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value takes; always at least 1, or an array of it could not be bounded."""
+    """The fewest bytes of a value; always at least 1, because otherwise an array of it would be unbounded."""
     if isinstance(wire, Fixed):
         return wire.size
     if isinstance(wire, Identifier):
@@ -109,7 +109,7 @@ class _Decoder:
         self._flexible = flexible
 
     def struct(self, cls: type[Message]) -> str:
-        """Code that reads a structure; the expression that builds it."""
+        """Generate code that reads a structure. Returns the expression that builds it."""
         plain, tagged = live_fields(cls, self._version)
         values: dict[str, str] = {}
         numbers: list[Field] = []
@@ -126,7 +126,8 @@ class _Decoder:
         return f"{self._source.constant(cls)}({', '.join(arguments)})"
 
     def _numbers(self, run: list[Field], values: dict[str, str]) -> None:
-        """One unpacking for neighbouring numbers of fixed size."""
+        """Generate one unpacking for neighbouring numbers of fixed size."""
+        """Generate the tagged section: known tags go into their variables, unknown ones are skipped."""
         if not run:
             return
         wires = [field.wire for field in run if isinstance(field.wire, Fixed)]
@@ -167,7 +168,7 @@ class _Decoder:
                     source.line(f"p = {end}")
 
     def _value(self, wire: Wire, nullable: bool) -> str:
-        """Code that reads one value; a variable or an expression that is evaluated once."""
+        """Generate code that reads one value. Returns a variable, or an expression that is evaluated once."""
         source = self._source
         if isinstance(wire, StructOf):
             return self.struct(wire.cls)

@@ -1,6 +1,6 @@
 """Compiles message declarations into straight-line encoding functions `f(m, o)`: append message `m` to bytearray `o`.
 
-Fields that a version does not carry are left out, whatever their value: the caller knows the version it speaks.
+Fields that a version does not carry are omitted, whatever their value: the caller chooses the version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from broker.protocol.source import FunctionSource
 
 
 class EncodeError(ValueError):
-    """A message that its version cannot carry: a number out of range, or null where the schema has none."""
+    """A message that its version cannot carry: a number out of range, or null where the schema does not allow it."""
 
 
 def uvarint(value: int) -> bytes:
@@ -31,7 +31,7 @@ _UVARINTS = tuple(uvarint(value) for value in range(2048))
 
 
 def fast_uvarint(value: int) -> bytes:
-    """`uvarint`, from a table where it is short."""
+    """`uvarint` with a table for short values."""
     return _UVARINTS[value] if value < 2048 else uvarint(value)
 
 
@@ -71,7 +71,8 @@ class _Encoder:
             self._tagged(tagged, message, out)
 
     def _numbers(self, run: list[Field], message: str, out: str, padding: str = "") -> None:
-        """One packing for neighbouring numbers of fixed size; `padding` is an empty tagged section behind them."""
+        """Generate one packing for neighbouring numbers of fixed size; `padding`: an empty tagged section after
+        them."""
         if not run:
             return
         code = "".join(field.wire.code for field in run if isinstance(field.wire, Fixed))
@@ -80,7 +81,7 @@ class _Encoder:
         run.clear()
 
     def _tagged(self, tagged: list[Field], message: str, out: str) -> None:
-        """Tagged fields that differ from their default, in the order of their tags."""
+        """Generate the tagged fields that differ from their default, in the order of their tags."""
         source = self._source
         section = source.variable()
         source.line(f"{section} = []")

@@ -1,8 +1,8 @@
 """Record batches, format version 2: what the log stores and Produce and Fetch carry.
 
-A batch is a header of 61 bytes and its records. The CRC-32C covers everything behind itself, so that the base offset
-and the leader epoch in front of it can be stamped in place (K101-1, K101-13). Batches stay opaque bytes wherever
-possible; only `read_records` looks inside.
+A batch is a header of 61 bytes and its records. The CRC-32C covers everything after itself, so that the base offset and
+the leader epoch before it can be set in place (K101-1, K101-13). Batches stay opaque bytes wherever possible; only
+`read_records` decodes records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEADER_EPOCH_AT = 12
 _CRC_AT = 17
 _CHECKED_AT = 21
 _LENGTH_BEHIND = 12
-"""`batchLength` counts the bytes behind itself: it ends at offset 12."""
+"""`batchLength` counts the bytes after itself: it ends at offset 12."""
 
 
 class CorruptBatch(ValueError):  # noqa: N818 - a state of the log, not only an error
@@ -44,7 +44,7 @@ class CorruptBatch(ValueError):  # noqa: N818 - a state of the log, not only an 
 
 
 class UnsupportedCompression(ValueError):  # noqa: N818 - reads like CorruptBatch
-    """Records that are compressed: this broker stores and serves them, but does not look inside."""
+    """Compressed records: this broker stores and serves them, but does not decode them here."""
 
 
 class BatchHeader(NamedTuple):
@@ -98,16 +98,16 @@ class Record(NamedTuple):
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`, unchecked but for its presence. Raises `CorruptBatch` when fewer than 61 bytes are left."""
+    """The header at `pos`; only its length is checked. Raises `CorruptBatch` when fewer than 61 bytes are left."""
     if len(buf) - pos < BATCH_HEADER_SIZE:
         raise CorruptBatch(f"position {pos}: {len(buf) - pos} bytes are too few for a batch header")
     return BatchHeader._make(_HEADER.unpack_from(buf, pos))
 
 
 def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from `pos` on, CRC unchecked; an incomplete one at the end is left out.
+    """Position and header of each whole batch from `pos` on, CRC unchecked; an incomplete last batch is omitted.
 
-    Raises `CorruptBatch` for a magic or a length that no batch has: what follows it cannot be found.
+    Raises `CorruptBatch` for an impossible magic or length: the position of the next batch is then unknown.
     """
     end = len(buf)
     while end - pos >= BATCH_HEADER_SIZE:
@@ -127,9 +127,9 @@ def _check_frame(header: BatchHeader, pos: int) -> None:
 
 
 def validate_batch(buf: Buffer, pos: int = 0, *, compacted: bool = False) -> BatchHeader:
-    """The header of an intact batch at `pos`: complete, CRC right, its counts in agreement. Raises `CorruptBatch`.
+    """The header of an intact batch at `pos`: complete, correct CRC, consistent counts. Raises `CorruptBatch`.
 
-    `compacted`: compaction may have removed some of the records, or all; the offsets that it had stay its own.
+    `compacted`: compaction may have removed some or all of the records; the batch keeps their offsets.
     """
     header = parse_header(buf, pos)
     _check_frame(header, pos)
@@ -160,7 +160,7 @@ def validate_batches(buf: Buffer) -> list[BatchHeader]:
 
 
 def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Write a batch's base offset and leader epoch in place; both lie outside its CRC."""
+    """Set a batch's base offset and leader epoch in place; the CRC covers neither."""
     _BASE_OFFSET.pack_into(buf, pos, base_offset)
     _LEADER_EPOCH.pack_into(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
 
@@ -236,7 +236,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed integer and the position behind it. Raises `CorruptBatch` past 64 bits, `IndexError` at the end."""
+    """A signed integer and the position after it. Raises `CorruptBatch` past 64 bits, `IndexError` at the end."""
     encoded = shift = 0
     while True:
         byte = buf[pos]
@@ -273,7 +273,7 @@ def read_records(batch: Buffer, pos: int = 0) -> list[Record]:
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptBatch(f"position {pos}: a record is malformed: {error}") from None
     if pos != end:
-        raise CorruptBatch(f"position {pos}: {end - pos} bytes behind the last record")
+        raise CorruptBatch(f"position {pos}: {end - pos} bytes after the last record")
     return records
 
 
@@ -284,7 +284,7 @@ def _read_record(body: bytes, header: BatchHeader) -> Record:
     value, pos = _read_nullable(body, pos)
     count, pos = read_varint(body, pos)
     headers = []
-    # Each header takes two bytes at least, hence the loop is bounded by the record's length.
+    # Each header takes at least two bytes, so the record's length bounds the loop.
     for _ in range(count):
         name, pos = _read_nullable(body, pos)
         header_value, pos = _read_nullable(body, pos)

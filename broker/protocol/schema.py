@@ -1,13 +1,13 @@
-"""How messages are declared: typed classes whose annotations say what goes over the wire, in which versions.
+"""The declaration of messages: typed classes whose annotations define the wire format and the versions of each field.
 
     class FetchPartition(Message):
         partition: Int32 = 0
         current_leader_epoch: Annotated[Int32, v("9+")] = -1
         replica_directory_id: Annotated[Uuid, v("17+"), Tag(0)] = NO_ID
 
-Fields are listed in the order of the wire. `v` gives the versions that carry a field (all, when it is missing), `Tag`
-makes it a tagged field of the flexible versions, `| None` makes it nullable and `Nullable` narrows the versions in
-which it is. A tagged structure is declared `| None`: None is "absent", which is what the schema's default means.
+Fields are listed in wire order. `v` gives the versions that carry a field (all, when it is missing), `Tag` makes it a
+tagged field of the flexible versions, `| None` makes it nullable, and `Nullable` limits the versions in which it is. A
+tagged structure is declared `| None`: None means "absent", which is the meaning of the schema's default.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Tag:
 
 @dataclass(frozen=True)
 class Nullable:
-    """The versions in which a field may be null, where it is not all of them."""
+    """The versions in which a field may be null, where these are not all."""
 
     versions: str
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A number of fixed size; `code` is that of the `struct` module."""
+    """A number of fixed size; `code` is its format character of the `struct` module."""
 
     code: str
     size: int
@@ -71,7 +71,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Sized:
-    """Bytes behind a length: `string`, `bytes` (copied out) or `records` (a view of the buffer)."""
+    """Bytes after a length: `string`, `bytes` (copied) or `records` (a view of the buffer)."""
 
     name: str
 
@@ -107,9 +107,10 @@ Uuid = Annotated[bytes, Identifier()]
 
 
 class Message(msgspec.Struct, gc=False):
-    """The base of every message and of every structure inside one. Messages hold no cycles: no garbage collection.
+    """The base of every message and of every structure inside one. Messages contain no cycles, hence no garbage
+    collection.
 
-    A whole message (not a structure inside one) says which versions exist and which of them are flexible (KIP-482).
+    A whole message (not a structure inside one) declares which versions exist and which of them are flexible (KIP-482).
     """
 
     VERSIONS: ClassVar[Versions] = v("0+")
@@ -117,7 +118,7 @@ class Message(msgspec.Struct, gc=False):
 
 
 class SecretMessage(Message):
-    """One whose content is nobody's business: its `repr`, which ends up in logs, says what it is and no more."""
+    """A message with secrets: its `repr`, which ends up in logs, contains only its type."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
@@ -125,7 +126,7 @@ class SecretMessage(Message):
 
 @dataclass(frozen=True)
 class Field:
-    """One declared field, resolved."""
+    """One declared field, with its resolved type and versions."""
 
     name: str
     wire: Wire
@@ -164,7 +165,7 @@ def _field(cls: type[Message], info: Any, hint: Any) -> Field:
         raise DeclarationError(f"{cls.__name__}.{info.name}: a structure is nullable exactly when it is tagged")
     default: Any = list if info.default is msgspec.NODEFAULT else info.default
     if isinstance(wire, StructOf) and info.default_factory is wire.cls:
-        default = None  # it is in every version of its message: nothing asks for the default
+        default = None  # the field is in every version of its message, so the default is never used
     elif info.default is msgspec.NODEFAULT and info.default_factory is not list:
         raise DeclarationError(f"{cls.__name__}.{info.name}: needs a constant default or an empty list")
     return Field(info.name, wire, versions, nullable_versions if nullable else v("none"), tag, default)
@@ -177,7 +178,7 @@ def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _wire(hint: Any, marks: tuple[Any, ...]) -> tuple[Wire | None, bool]:
-    """The wire type behind a (partly unwrapped) annotation, and whether it is nullable."""
+    """The wire type of a (partly unwrapped) annotation, and whether it is nullable."""
     for mark in marks:
         if isinstance(mark, Fixed | Sized | Identifier):
             return mark, False

@@ -1,4 +1,4 @@
-"""A few lines of Python under construction: what the encoder's and the decoder's compilers write into."""
+"""Builds the source text of a function: used by the compilers of encoders and decoders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FunctionSource:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """An indented block behind `head`; the caller writes at least one line into it."""
+        """An indented block after `head`; the caller writes at least one line into it."""
         self.line(head)
         self._depth += 1
         yield
@@ -33,7 +33,7 @@ class FunctionSource:
         return f"x{self._variables}"
 
     def constant(self, value: Any) -> str:
-        """A name for a value that the code refers to."""
+        """A name by which the code refers to a value."""
         name = f"K{len(self.names)}"
         self.names[name] = value
         return name

@@ -1,4 +1,4 @@
-"""Ids as Kafka makes and writes them: sixteen random bytes, shown as 22 characters of base64 for URLs."""
+"""Ids in Kafka's form: sixteen random bytes, shown as 22 characters of URL-safe base64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BYTES = 16
 
 
 def random_id(rng: random.Random) -> bytes:
-    """A random id (a version 4 UUID) whose text does not begin with a hyphen, which tools would take for an option."""
+    """A random id (a version 4 UUID) whose text does not start with a hyphen, which tools would parse as an option."""
     while True:
         raw = bytearray(rng.randbytes(_BYTES))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -25,11 +25,11 @@ def id_text(raw: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """The id of a text. Raises `ValueError` for what is none."""
+    """The id with this text. Raises `ValueError` for an invalid text."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != _BYTES or id_text(raw) != text:
-        raise ValueError(f"{text!r} is no id of 22 characters of base64 for URLs")
+        raise ValueError(f"{text!r} is not an id of 22 characters of URL-safe base64")
     return raw

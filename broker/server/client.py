@@ -246,7 +246,7 @@ class Link:
 
     @property
     def ready(self) -> PeerConnection | None:
-        """The open connection; None when there is none, or when it must be replaced."""
+        """The open connection; None before it is open, or when it must be replaced."""
         connection = self._connection
         return connection if connection is not None and connection.is_open and not connection.is_worn else None
 

@@ -75,7 +75,7 @@ class Shortcut(Protocol):
         ...
 
     def finish(self) -> Outcome:
-        """Serve the gathered requests: one outcome for all of them, in order. None when there are none."""
+        """Serve the gathered requests: one outcome for all of them, in order. None for an empty batch."""
         ...
 
 
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def descriptor(self) -> int:
-        """The socket's file descriptor; -1 when there is no socket."""
+        """The socket's file descriptor; -1 without a socket."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if sock is None else int(sock.fileno())
 
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
     def keep_frame(self) -> Callable[[], None]:
         """Keep the memory of the frame that is being dispatched until the returned function is called.
 
-        Raises `Rejected` when there is no memory for the next frames."""
+        Raises `Rejected` when the budget has no memory for the next frames."""
         try:
             return self._input.lend()
         except FrameError as error:

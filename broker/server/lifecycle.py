@@ -28,7 +28,7 @@ from broker.protocol.schema import Message
 from broker.server.lease import Lease
 from broker.trace import Tracer
 
-RETRY_MIN = 0.02  # seconds between attempts while there is no controller; doubles up to the maximum
+RETRY_MIN = 0.02  # seconds between attempts without a controller; doubles up to the maximum
 RETRY_MAX = 0.2
 SESSIONS_OF_PATIENCE = 3  # session timeouts for which another process may seem alive under this node.id
 REGISTRATION_VERSION = 4
@@ -122,7 +122,7 @@ class BrokerLifecycle:
         )
         loop = asyncio.get_running_loop()
         # A dead process whose disk was lost may have left a session, which is over by then. The time counts from the
-        # first refusal, and starts again when there was no controller: a new controller starts all sessions again.
+        # first refusal, and starts again after a time without a controller: a new controller starts all sessions again.
         patience_s = SESSIONS_OF_PATIENCE * self._config.broker_session_timeout_ms / 1000
         refused_at: float | None = None
         while True:
@@ -193,7 +193,7 @@ class BrokerLifecycle:
                 self.unfenced.set()
 
     async def _ask_controller(self, request: Message, version: int) -> Message | None:
-        """The controller's answer; None when there is no controller or it does not answer."""
+        """The controller's answer; None when the controller is unknown or does not answer."""
         controller = self._controller_id()
         if controller is None:
             return None

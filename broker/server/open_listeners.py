@@ -8,7 +8,7 @@ from broker.listeners import ListenerEndpoint, SecurityProtocol
 
 def open_listeners(config: BrokerConfig) -> list[str]:
     """A warning for each listener without authentication, where another listener requires it or an authorizer is set.
-    There is no warning when no listener requires it: the configuration shows that plainly."""
+    Without any such listener the configuration is plain, and gives no warning."""
     opened = [each for each in config.listeners if not _authenticates(each, config)]
     if len(opened) == len(config.listeners) and not config.authorizer_class_name:
         return []

@@ -47,7 +47,7 @@ class ListenerAuthentication:
 
 @dataclass(frozen=True)
 class _Identity:
-    """An authenticated peer and its mechanism; `began`: the start of the authentication, by the loop's clock."""
+    """An authenticated peer and its mechanism; `began`: its start, by the loop's clock."""
 
     user: str
     mechanism: str

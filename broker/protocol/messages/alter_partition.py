@@ -13,7 +13,7 @@ class BrokerState(Message):
 
 
 class PartitionData(Message):
-    """The wanted ISR is `new_isr` in version 2 and `new_isr_with_epochs` from 3 on."""
+    """The requested ISR is `new_isr` in version 2 and `new_isr_with_epochs` from 3 on."""
 
     partition_index: Int32 = 0
     leader_epoch: Int32 = 0

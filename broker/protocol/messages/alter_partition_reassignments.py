@@ -8,7 +8,7 @@ from broker.protocol.schema import Bool, Int16, Int32, Message, String, v
 
 
 class ReassignablePartition(Message):
-    """`replicas` None: the reassignment that is under way is given up."""
+    """`replicas` None: cancel the reassignment that is under way."""
 
     partition_index: Int32 = 0
     replicas: list[Int32] | None = None

@@ -11,7 +11,7 @@ class ScramCredentialDeletion(Message):
 
 
 class ScramCredentialUpsertion(SecretMessage):
-    """Who knows `salted_password` can pass for the user."""
+    """Knowledge of `salted_password` is sufficient to authenticate as the user."""
 
     name: String = ""
     mechanism: Int8 = 0

@@ -7,7 +7,7 @@ from typing import Annotated
 from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, Tag, Uuid, v
 
 LEASE_TAG = 10_000
-"""Far behind the tags that Apache Kafka gives."""
+"""Far above the tags that Apache Kafka assigns."""
 
 
 class BrokerHeartbeatRequest(Message):
@@ -32,4 +32,4 @@ class BrokerHeartbeatResponse(Message):
     is_fenced: Bool = True
     should_shut_down: Bool = False
     lease_ms: Annotated[Int64, Tag(LEASE_TAG)] = 0
-    """For so long after it sent the request the broker may act as a leader. Apache Kafka has no leases."""
+    """How long after it sent the request the broker may act as a leader, in ms. Apache Kafka has no leases."""

@@ -1,4 +1,4 @@
-"""The control records of the metadata log: what its quorum writes for itself, beside the records of the controller."""
+"""The control records of the metadata log, which the quorum writes in addition to the controller's records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from broker.protocol.schema import NO_ID, Int16, Int32, Message, String, UInt16, Uuid, v
 
 LEADER_CHANGE_TYPE = 2
-"""The control record type of LeaderChangeMessage, as shipped: KIP-595 says 3, which became another's (H32, K595-21)."""
+"""The type of LeaderChangeMessage as released by Apache Kafka; KIP-595 says 3, now another record's (H32, K595-21)."""
 VOTERS_TYPE = 6
 """The control record type of VotersRecord (KIP-853)."""
 
@@ -20,7 +20,7 @@ class Voter(Message):
 
 
 class LeaderChangeMessage(Message):
-    """The value of the control record that opens a leader's epoch; `granting_voters` is KIP-595's VotedIds."""
+    """The control record that starts a leader's epoch; `granting_voters` is KIP-595's VotedIds."""
 
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
@@ -62,7 +62,7 @@ class VotersRecord(Message):
 
 
 class ControlRecordKey(Message):
-    """The key of a control record; `type` says what its value is."""
+    """The key of a control record; `type` identifies its value."""
 
     VERSIONS = v("0")
 

@@ -10,7 +10,7 @@ class CreatePartitionsAssignment(Message):
 
 
 class CreatePartitionsTopic(Message):
-    """`count` is how many partitions the topic shall have, those that it has included."""
+    """`count`: how many partitions the topic shall have, existing ones included."""
 
     name: String = ""
     count: Int32 = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.protocol.schema import Int16, Int32, Int64, Message, String, v
 
 HIGH_WATERMARK = -1
-"""As an `offset`: everything that is committed."""
+"""As an `offset`: everything committed."""
 
 
 class DeleteRecordsPartition(Message):

@@ -10,7 +10,7 @@ LITERAL = 3
 
 
 class DescribeAclsRequest(Message):
-    """A filter: what is None or ANY matches everything."""
+    """A filter: None and ANY match everything."""
 
     VERSIONS = v("1-3")
     FLEXIBLE = v("2+")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, String, v
 
-EXACT, DEFAULT, ANY = 0, 1, 2  # what `match_type` says
+EXACT, DEFAULT, ANY = 0, 1, 2  # values of `match_type`
 
 
 class ComponentData(Message):
@@ -37,7 +37,7 @@ class EntryData(Message):
 
 
 class DescribeClientQuotasResponse(Message):
-    """`entries` is None where there is an error."""
+    """An error response has `entries` None."""
 
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")

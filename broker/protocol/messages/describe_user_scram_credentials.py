@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (50): who has which (KIP-554); never what they are."""
+"""DescribeUserScramCredentials (50): which credentials users have (KIP-554), never their content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class UserName(Message):
 
 
 class DescribeUserScramCredentialsRequest(Message):
-    """None, or no users: all."""
+    """Without users: all users."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")

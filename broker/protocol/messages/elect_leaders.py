@@ -7,7 +7,7 @@ from typing import Annotated
 from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
 
 PREFERRED, UNCLEAN = 0, 1
-"""The values of `election_type`; before version 1 only the preferred replica could be asked for."""
+"""The values of `election_type`; before version 1 only elections of the preferred replica exist."""
 
 
 class TopicPartitions(Message):

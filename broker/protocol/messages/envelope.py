@@ -1,4 +1,4 @@
-"""Envelope (58): a request of a client, as one broker hands it on to the controller (KIP-590)."""
+"""Envelope (58): a client's request, forwarded by a broker to the controller (KIP-590)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.protocol.schema import Bytes, Int16, Message, v
 
 
 class EnvelopeRequest(Message):
-    """`request_data` is a request with its header, without a frame's length; `client_host_address` is an IP's bytes."""
+    """`request_data`: a request with header, without the frame's length; `client_host_address`: the bytes of an IP."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -17,7 +17,7 @@ class EnvelopeRequest(Message):
 
 
 class EnvelopeResponse(Message):
-    """`response_data` is a response with its header; None when the envelope itself was refused."""
+    """`response_data`: a response with header; None when the envelope was refused."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")

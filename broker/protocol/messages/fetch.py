@@ -1,4 +1,4 @@
-"""Fetch (1): by consumers, by follower replicas, and by the followers of the metadata quorum."""
+"""Fetch (1): from consumers, from follower replicas, and from followers of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ForgottenTopic(Message):
 
 
 class FetchRequest(Message):
-    """A replica names itself in `replica_id` up to version 14 and in `replica_state` from 15 on: `fetching_replica`."""
+    """A replica's id is in `replica_id` up to version 14 and in `replica_state` from 15 on: see `fetching_replica`."""
 
     VERSIONS = v("4-18")
     FLEXIBLE = v("12+")

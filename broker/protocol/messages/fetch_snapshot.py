@@ -16,7 +16,7 @@ class SnapshotId(Message):
 
 
 class PartitionSnapshot(Message):
-    """`position`: of the first byte that is asked for."""
+    """`position`: of the first requested byte."""
 
     partition: Int32 = 0
     current_leader_epoch: Int32 = 0
@@ -41,7 +41,7 @@ class FetchSnapshotRequest(Message):
 
 
 class PartitionSnapshotResult(Message):
-    """`size`: of the whole snapshot; `unaligned_records`: bytes of it, which may begin and end inside a batch."""
+    """`size`: of the whole snapshot; `unaligned_records`: bytes of it, which may start and end inside a batch."""
 
     index: Int32 = 0
     error_code: Int16 = 0

@@ -7,7 +7,7 @@ from typing import Annotated
 from broker.errors import ErrorCode
 from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
 
-TRANSACTION_KEY = 1  # a `key_type`
+TRANSACTION_KEY = 1  # value of `key_type`
 
 
 class FindCoordinatorRequest(Message):
@@ -42,7 +42,7 @@ class FindCoordinatorResponse(Message):
 
 
 def no_transactions(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-    """The answer of a broker without transactions: with the one error that every client takes for final."""
+    """The answer of a broker without transactions, with the one error that every client treats as final."""
     code, why = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
     if version >= 4:
         return FindCoordinatorResponse(

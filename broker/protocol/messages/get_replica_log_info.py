@@ -1,4 +1,4 @@
-"""GetReplicaLogInfo (93): where the logs of a broker's replicas end (KIP-966)."""
+"""GetReplicaLogInfo (93): the log ends of a broker's replicas (KIP-966)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GetReplicaLogInfoRequest(Message):
 
 
 class PartitionLogInfo(Message):
-    """`last_written_leader_epoch` is that of the last record, -1 where there is none."""
+    """`last_written_leader_epoch` is that of the last record, -1 for an empty log."""
 
     partition: Int32 = 0
     last_written_leader_epoch: Int32 = -1
@@ -35,7 +35,7 @@ class TopicPartitionLogInfo(Message):
 
 
 class GetReplicaLogInfoResponse(Message):
-    """`has_more_data`: the answer was cut short, ask again for what is missing."""
+    """`has_more_data`: the answer was cut short; request the rest separately."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")

@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: keys and values in Apache Kafka's formats, so that its tools can read them.
 
-A key or value is a version (two bytes) and the message in that version. Keys of version 0 and 1 are offsets, of version
-2 groups. A record without a value (a tombstone) takes back what an earlier one of its key said.
+A key or value is a version (two bytes) and the message in that version. Keys of versions 0 and 1 are offsets, of
+version 2 groups. A record without a value (a tombstone) removes the earlier records of its key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """`commit_timestamp` and `expire_timestamp` in milliseconds since 1970; -1: by the time of retention."""
+    """`commit_timestamp` and `expire_timestamp` in ms since 1970; -1: expires by the retention time."""
 
     VERSIONS = v("0-3")
 
@@ -75,21 +75,21 @@ Value = OffsetCommitValue | GroupMetadataValue
 
 
 _WRITTEN: dict[type[Message], tuple[int, int]] = {OffsetCommitKey: (1, 3), GroupMetadataKey: (2, 3)}
-"""The versions of key and value that this broker writes."""
+"""The versions of keys and values that this broker writes."""
 _WITH_EXPIRY: Final = 1
-"""The one version of an offset's value that says when it expires. It is written where a client asked for a time, as by
-Kafka; leader epochs, which it lacks, came later than such requests."""
+"""The only version of an offset's value with an expiry time. It is written where a client requested a retention time,
+as by Kafka. It has no leader epoch, but requests with a retention time are older than leader epochs."""
 
 
 class LogRecord(NamedTuple):
-    """A record as the log holds it; no value: a tombstone."""
+    """A record of the log; without value: a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 def record(key: Key, value: Value | None) -> LogRecord:
-    """A record. Raises `EncodeError` for what does not fit."""
+    """A record. Raises `EncodeError` for fields that do not fit."""
     key_version, value_version = _WRITTEN[type(key)]
     if isinstance(value, OffsetCommitValue) and value.expire_timestamp >= 0:
         value_version = _WITH_EXPIRY
@@ -97,7 +97,7 @@ def record(key: Key, value: Value | None) -> LogRecord:
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[Key, Value | None] | None:
-    """What a record says; None for a key of a version that this broker does not know, which Kafka passes over too.
+    """The content of a record; None for a key with an unknown version, which Kafka skips, too.
 
     Raises `DecodeError`.
     """
@@ -126,6 +126,6 @@ def _version_of(data: bytes) -> int:
 def _decoded(cls: type[M], data: bytes) -> M:
     version = _version_of(data)
     if version not in cls.VERSIONS:
-        raise DecodeError(f"{cls.__name__} of version {version} is not known")
+        raise DecodeError(f"{cls.__name__} has no version {version}")
     message, _ = decode(cls, version, data, _VERSION.size)
     return message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, String, v
 
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # what `config_operation` says
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # values of `config_operation`
 
 
 class AlterableConfig(Message):

@@ -15,7 +15,7 @@ class MetadataRequestTopic(Message):
 
 
 class MetadataRequest(Message):
-    """`topics` None asks for all topics, an empty list for none (version 0: an empty list for all)."""
+    """`topics` None asks for all topics, an empty list for no topic (version 0: an empty list for all)."""
 
     VERSIONS = v("0-13")
     FLEXIBLE = v("9+")

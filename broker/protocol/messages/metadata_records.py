@@ -1,11 +1,10 @@
-"""The records of the metadata log, and how they are framed: frame version, record type, record version, body.
+"""The records of the metadata log and their framing: frame version, record type, record version, body.
 
-Names, types and versions are Apache Kafka's (KRaft), of which each class declares the fields that this broker uses
-meaningfully or must carry. The cluster's id, which the first
-leader writes as a record (K595-46), is a setting of all brokers: Kafka has no record type for it, and its tools must be
-able to read the log. So is for how long the leases of controllers may last (`SESSION_TIMEOUT`). The cluster's
-`min.insync.replicas` is one in Kafka, too (KIP-966). Kafka's ClearElrRecord, which
-follows another value of that, is not written: whoever applies such a value ends the ELRs.
+Names, types and versions are Apache Kafka's (KRaft). Each class declares the fields that this broker uses or must
+carry. The cluster id, which the first leader writes as a record (K595-46), is a setting of all brokers: Kafka has no
+record type for it, and Kafka's tools must be able to read the log. The longest lease of a controller
+(`SESSION_TIMEOUT`) is such a setting, too. So is the cluster's `min.insync.replicas`, as in Kafka (KIP-966). Kafka's
+ClearElrRecord, which follows a change of that setting, is not written: applying the change ends the ELRs.
 """
 
 from __future__ import annotations
@@ -37,15 +36,14 @@ NO_LEADER = -1
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_CHANGE = -1
 OWN_OFFSET = -1
-"""In `RegisterBrokerRecord.broker_epoch`: the epoch is the offset of that very record."""
+"""In `RegisterBrokerRecord.broker_epoch`: the epoch is the offset of the record itself."""
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 ALL_BROKERS = ""
-"""The name of the resource that stands for every broker."""
+"""The name of the resource that stands for all brokers."""
 CLUSTER_ID = "cluster.id"
 SESSION_TIMEOUT = "broker.session.timeout.ms"
-"""As a setting of all brokers: no controller's lease lasts longer than this after the controller last proved that it
-led."""
+"""A setting of all brokers: how long after the last proof of its leadership a controller's lease lasts at most."""
 
 
 class BrokerEndpoint(Message):
@@ -62,7 +60,7 @@ class BrokerFeature(Message):
 
 
 class RegisterBrokerRecord(Message):
-    """A broker's process registered. Its epoch is this record's own offset when `broker_epoch` is OWN_OFFSET."""
+    """A broker's process has registered. Its epoch is this record's own offset when `broker_epoch` is OWN_OFFSET."""
 
     VERSIONS = v("0-3")
     FLEXIBLE = v("0+")
@@ -120,9 +118,9 @@ class PartitionRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """What changed: None, -2 (leader) and -1 (recovery state) mean "not that".
+    """A change of a partition. None, -2 (leader) and -1 (recovery state) mean "unchanged".
 
-    Applying it raises the partition epoch, and the leader epoch too when `leader` is given, even if it is the same.
+    Applying it raises the partition epoch; also the leader epoch when `leader` is given, even if it is the same.
     """
 
     VERSIONS = v("0-2")
@@ -149,7 +147,7 @@ class RemoveTopicRecord(Message):
 
 
 class ConfigRecord(Message):
-    """A configuration value; None removes it."""
+    """A configuration value; None removes the key."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -161,7 +159,7 @@ class ConfigRecord(Message):
 
 
 class ProducerIdsRecord(Message):
-    """A broker got a block of producer ids; `next_producer_id` is the first of the block behind it."""
+    """A broker was assigned a block of producer ids; `next_producer_id` is the first id after the block."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -172,7 +170,7 @@ class ProducerIdsRecord(Message):
 
 
 class UserScramCredentialRecord(SecretMessage):
-    """What a SCRAM password of a user is verified by (KIP-554). It is none, but who has it can try passwords."""
+    """The verifier of a user's SCRAM password (KIP-554). It is not the password, but allows to test guesses of it."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -215,7 +213,7 @@ class RemoveAccessControlEntryRecord(Message):
 
 
 class NoOpRecord(Message):
-    """Changes nothing; that it was committed proves that its writer still led."""
+    """Changes nothing; its commit proves that its writer was still the leader."""
 
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
@@ -256,7 +254,7 @@ _TYPES: dict[type[Message], int] = {cls: number for number, cls in RECORD_TYPES.
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """A record in its frame, at the newest version. Raises `EncodeError`."""
+    """A framed record, at the newest version. Raises `EncodeError`."""
     version = type(record).VERSIONS.high
     out = bytearray(uvarint(FRAME_VERSION) + uvarint(_TYPES[type(record)]) + uvarint(version))
     encode(record, version, out)
@@ -264,7 +262,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MetadataRecord:
-    """The record in a frame. Raises `DecodeError`, also for a type or version that this broker does not know."""
+    """The record in a frame. Raises `DecodeError`, also for an unknown type or version."""
     try:
         frame, position = read_uvarint(data, 0)
         number, position = read_uvarint(data, position)
@@ -272,7 +270,7 @@ def decode_record(data: bytes) -> MetadataRecord:
     except IndexError:
         raise DecodeError("a metadata record ends within its frame") from None
     if frame != FRAME_VERSION:
-        raise DecodeError(f"a metadata record has frame version {frame}, known is {FRAME_VERSION}")
+        raise DecodeError(f"a metadata record has frame version {frame}, expected {FRAME_VERSION}")
     if number not in RECORD_TYPES:
         raise DecodeError(f"a metadata record has the unknown type {number}")
     return decode_exactly(RECORD_TYPES[number], version, data, position)

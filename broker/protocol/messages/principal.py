@@ -1,4 +1,4 @@
-"""DefaultPrincipalData: who has asked, as an envelope carries it (KIP-590)."""
+"""DefaultPrincipalData: the sender of a request inside an envelope (KIP-590)."""
 
 from __future__ import annotations
 

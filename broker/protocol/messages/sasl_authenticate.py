@@ -15,7 +15,7 @@ class SaslAuthenticateRequest(SecretMessage):
 
 
 class SaslAuthenticateResponse(SecretMessage):
-    """`session_lifetime_ms` 0: the session does not end."""
+    """`session_lifetime_ms` 0: the session does not expire."""
 
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")

@@ -1,4 +1,4 @@
-"""SaslHandshake (17): by which mechanism a client is going to say who it is (KIP-43, KIP-152)."""
+"""SaslHandshake (17): selects the mechanism of the authentication (KIP-43, KIP-152)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.protocol.schema import Int16, Message, String, v
 
 
 class SaslHandshakeRequest(Message):
-    """From version 1 on SaslAuthenticate carries the tokens. Before they come bare, each in a frame."""
+    """From version 1 on SaslAuthenticate carries the tokens. In version 0 each is a bare frame."""
 
     VERSIONS = v("0-1")
 

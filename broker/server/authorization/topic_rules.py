@@ -90,7 +90,7 @@ def _no_partitions(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
 
 
 def _produce(request: ProduceRequest, _version: int, rights: Rights) -> Permit:
-    """With acks=0 there is no response: a refusal closes the connection, as in Kafka."""
+    """A request with acks=0 gets no response: a refusal closes the connection, as in Kafka."""
     allowed, others = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
     if not others:
         return Permit(request)

@@ -208,7 +208,7 @@ class _Answer:
         return [self._call.respond(self.response)]
 
     def reject_errors(self) -> None:
-        """With acks=0 there is no response, so an error can only be reported by closing the connection, as in Kafka."""
+        """Without a response (acks=0) an error can only be reported by closing the connection, as in Kafka."""
         for topic in self.response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code:

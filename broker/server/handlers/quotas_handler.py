@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: this broker throttles no clients, so there are no quotas."""
+"""DescribeClientQuotas: this broker throttles no clients and has no quotas."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_a_users_password_is_altered_and_deleted(cluster: SimulatedCluster) -> N
         ),
         ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, "ssl.keystore.location is missing"),
         ({"ssl.client.auth": "perhaps"}, "'perhaps' is not one of"),
-        ({"authorizer.class.name": "mine"}, "'mine' is not org.apache.kafka"),
+        ({"authorizer.class.name": "mine"}, "'mine' is unknown; the only one is org.apache.kafka"),
         ({"super.users": "root", "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
          "'root' is not of the form User:name"),
         ({"sasl.inter.broker.credentials.file": None}, "sasl.inter.broker.credentials.file is missing"),
