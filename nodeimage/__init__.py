@@ -1,5 +1,7 @@
-"""What nodes run on: a lean Debian as a virtual machine's disk, a Vagrant box and a root filesystem, with the broker's
-packages in it, so that no node needs a network. Built from Debian's packages, kept by content."""
+"""The image that nodes run: a lean Debian as a virtual machine's disk, a Vagrant box and a root filesystem.
+
+It contains the broker's packages, so that no node needs a network. It is built from Debian's packages and cached by its
+content."""
 
 from nodeimage.app import App, app_archive
 from nodeimage.build import MACHINES, build, check_machine, remove_all

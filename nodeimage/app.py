@@ -1,4 +1,4 @@
-"""The broker as an archive: what of this project a node needs."""
+"""The broker's source as an archive for nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from installation.files import cache_directory
 
 # `broker` imports no other room.
 _ROOMS = ("broker",)
-# Where playbooks unpack it: what tracebacks name.
+# The directory into which playbooks unpack the archive; tracebacks name it.
 _PLACE = Path("/opt/brownout/app")
 
 
@@ -26,9 +26,9 @@ class App:
 
 
 def app_archive(project: Path) -> App:
-    """The archive of the project's broker as it is now, made unless it is there; kept in the cache by its key.
+    """The archive of the project's current broker, made unless the cache has it under its key.
 
-    The same content has the same key and the same bytes, whoever makes it and when."""
+    The same content has the same key and the same bytes, whichever user makes it at whatever time."""
     files = {str(path.relative_to(project)): path for room in _ROOMS for path in sorted((project / room).rglob("*.py"))}
     key = archives.content_key(files, salt=f"app 2 {sys.implementation.cache_tag}")
     archive = cache_directory(project) / "apps" / f"{key}.tar.gz"
@@ -39,9 +39,9 @@ def app_archive(project: Path) -> App:
 
 
 def _compiled(files: dict[str, Path], scratch: Path) -> dict[str, Path]:
-    """The modules as this Python compiles them, by their names beside the sources: most nodes have the same Python, and
-    under emulation compiling takes seconds. Any other Python takes the sources. The archive's key vouches that both are
-    the same, so no times are compared."""
+    """The modules compiled by this Python, by their names beside the sources. Most nodes have the same Python version,
+    and compiling takes seconds under emulation. Another Python version uses the sources. The archive's key covers the
+    sources, so the compiled files are not compared with their times."""
     compiled = {}
     for number, (name, path) in enumerate(files.items()):
         beside = Path(name).parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"

@@ -1,4 +1,4 @@
-"""Archives that depend on nothing but their content: no clock, no user, no order of a directory."""
+"""Archives that depend on their content only, not on the clock, the user or the order of a directory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, cast
 
-# 2024-01-01: some tools warn of files from 1970.
+# 2024-01-01: some tools warn about files from 1970.
 _MTIME = 1_704_067_200
 
 
 def content_key(files: Mapping[str, Path], *, salt: str = "") -> str:
-    """A hash of names, contents and whether they can be executed, as 16 hexadecimal digits."""
+    """A hash of names, contents and executable flags, as 16 hexadecimal digits."""
     digest = hashlib.sha256(salt.encode())
     for name in sorted(files):
         path = files[name]
@@ -28,7 +28,7 @@ def content_key(files: Mapping[str, Path], *, salt: str = "") -> str:
 
 
 def write(files: Mapping[str, Path], destination: Path, *, compressed: bool = True) -> None:
-    """Write a .tar.gz (or a .tar) of regular files, by the names they shall have in it, at once or not at all."""
+    """Write a .tar.gz (or a .tar) of regular files under the given names; it appears whole or not at all."""
     with whole_file(destination) as path, open(path, "wb") as raw, contextlib.ExitStack() as packing:
         packed: IO[bytes] = raw
         if compressed:
@@ -50,7 +50,7 @@ def write(files: Mapping[str, Path], destination: Path, *, compressed: bool = Tr
 
 @contextlib.contextmanager
 def whole_file(destination: Path) -> Iterator[Path]:
-    """A path to write to, which becomes `destination` when the block ends well, and is gone when it does not."""
+    """A path to write to; it becomes `destination` when the block succeeds, and is removed when it fails."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=destination.parent, prefix=".unfinished-")
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Building the image: Debian's packages, our files, a disk, a box. All of it, or nothing that is taken for it."""
+"""Builds the image from Debian's packages and our files: a disk and a box. An incomplete build is never used."""
 
 from __future__ import annotations
 
@@ -39,25 +39,24 @@ from nodeimage.python_packages import site_archive, site_key
 Progress = Callable[[str], None]
 
 MACHINES = ("x86_64", "AMD64")
-"""What a machine that images can be built and booted on calls itself."""
+"""The machine types, as `platform.machine` reports them, that can build and boot images."""
 _LOCK = "lock"
 _ARCHIVES = ("sites", "apps", "files")
 _NEEDED_BYTES = 2 << 30
-# The newest stale image stays: a campaign that began with it may still be running.
+# The newest stale image stays: a campaign that started with it may still be running.
 _KEPT_STALE = 1
 
 
 def build(project: Path, on_progress: Progress, *, options: Collection[str] = (), force: bool = False) -> Image:
-    """The image that the project's recipe asks for with these options, built unless it is there (or anyhow, with
-    `force`).
+    """The image of the project's recipe with these options, built unless it exists (with `force`, always).
 
-    Needs root, a network and about a minute. An interrupted or failed build leaves nothing behind; two at a time wait
-    for each other. Raises `ImageError`.
+    Needs root, a network and about a minute. An interrupted or failed build leaves nothing behind; concurrent builds
+    wait for each other. Raises `ImageError`.
     """
     check_machine()
     unknown = sorted(set(options) - set(recipe.OPTIONS))
     if unknown:
-        raise ImageError(f"an image cannot have {unknown[0]!r}; there is: {', '.join(sorted(recipe.OPTIONS))}")
+        raise ImageError(f"unknown option of an image: {unknown[0]!r}; known: {', '.join(sorted(recipe.OPTIONS))}")
     directory = images_directory(project)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,9 +75,9 @@ def build(project: Path, on_progress: Progress, *, options: Collection[str] = ()
 
 
 def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
-    """Remove every image, finished or not, and the kept archives; how many images there were.
+    """Remove all images, finished or not, and the cached archives; returns the number of images.
 
-    Waits for the end of a build that is under way."""
+    Waits for the end of a running build."""
     directory = images_directory(project)
     if not directory.is_dir():
         return 0
@@ -101,15 +100,15 @@ def _found(project: Path, options: Collection[str]) -> Image | None:
 
 
 def check_machine() -> None:
-    """Whether images can be built here at all. Raises `ImageError` when not."""
+    """Check that this machine can build images. Raises `ImageError` if not."""
     if platform.machine() not in MACHINES:
         raise ImageError(
-            f"images are built for x86_64 only so far, and this machine is {platform.machine()}; "
+            f"images are built for x86_64 only, and this machine is {platform.machine()}; "
             "the namespace and inventory worlds need no image"
         )
     if os.geteuid() != 0:
         raise ImageError(
-            f"an image has files of many owners, so it is built by root: sudo {command_anywhere('image', 'build')}"
+            f"an image has files of several owners, so root must build it: sudo {command_anywhere('image', 'build')}"
         )
 
 
@@ -119,7 +118,7 @@ def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            on_progress("another build is under way; waiting for it")
+            on_progress("another build is running; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -153,7 +152,7 @@ def _fill(project: Path, image: Image, on_progress: Progress, options: Collectio
     room = project / "nodeimage"
     log = images_directory(project) / "build.log"
     log.write_text("", encoding="utf-8")
-    # pip and apt wait for the network by turns.
+    # pip and apt alternately wait for the network.
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(site_archive, project, recipe.PYTHON, recipe.MACHINE, on_progress)
         debian.install(image.rootfs, log, on_progress, options)
@@ -200,7 +199,7 @@ def _record(image: Image, seconds: float, options: Collection[str]) -> dict[str,
 
 
 def _replace(new: Path, place: Path) -> None:
-    """Put a finished image in its place; one that was there (forced builds, damaged ones) goes."""
+    """Move a finished image to its place; removes an existing one (after a forced build, or when it was damaged)."""
     old = place.with_name(f"{UNFINISHED}old-{place.name}")
     if place.exists():
         place.rename(old)

@@ -1,4 +1,4 @@
-"""What makes a Debian a node: our files, its user, its units, the broker's packages; and what is left out."""
+"""Turns a Debian into a node: adds our files, its user, its units and the broker's packages, and removes the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOST_NAME = "node"
 
 
 def customize(rootfs: Path, guest: Path, site: PythonPackages) -> None:
-    """Turn what `debian.install` left into a node's root filesystem. Raises `ImageError`."""
+    """Turn the root filesystem of `debian.install` into a node's. Raises `ImageError`."""
     modules.prune(rootfs, recipe.MODULES)
     _remove(rootfs)
     copy_guest(guest, rootfs)
@@ -28,12 +28,12 @@ def customize(rootfs: Path, guest: Path, site: PythonPackages) -> None:
     _let_in(rootfs)
     _choose_units(rootfs)
     _add_site(rootfs, site)
-    # Under emulation a module is read ten times as fast as it is compiled.
+    # Under emulation, reading a compiled module is ten times as fast as compiling it.
     run(["chroot", rootfs, "python3", "-m", "compileall", "-q", "-j", "0", "/usr/lib/python3.11", f"/{SITE}"])
 
 
 def copy_guest(guest: Path, rootfs: Path) -> None:
-    """Copy the tree of our own files. Permissions follow from what a file is: the checkout's umask shall not show."""
+    """Copy the tree of our files. Permissions follow from the kind of file, not from the checkout's umask."""
     for path in sorted(guest.rglob("*")):
         target = rootfs / path.relative_to(guest)
         if path.is_dir():
@@ -67,12 +67,12 @@ def _name(rootfs: Path) -> None:
     (etc / "fstab").write_text("", encoding="utf-8")
     (etc / "resolv.conf").unlink(missing_ok=True)
     (etc / "resolv.conf").write_text("", encoding="utf-8")
-    # With an identity of its own a machine does not take each boot for its first.
+    # A machine with an id does not take each boot for its first boot.
     (etc / "machine-id").write_text(hashlib.sha256(recipe.BOX_NAME.encode()).hexdigest()[:32] + "\n", encoding="utf-8")
 
 
 def _let_in(rootfs: Path) -> None:
-    # `*` is no password; `!`, useradd's default, would lock the account and keep even keys out.
+    # `*` allows no password; `!`, useradd's default, would lock the account and reject keys, too.
     run(["chroot", rootfs, "useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", recipe.USER])
     for home in (f"home/{recipe.USER}", "root"):
         directory = rootfs / home / ".ssh"

@@ -1,4 +1,4 @@
-"""The root filesystem, from Debian's packages."""
+"""Makes the root filesystem from Debian's packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodeimage.programs import run
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _INDEX_FIELDS = "$(REPO_URI) $(CODENAME) $(ORIGIN) $(COMPONENT)"
-# What mmdebstrap says while it works, and what people are told.
+# Lines of mmdebstrap's output, and the progress messages for them.
 _PHASES = (
     (re.compile(r"^I: running apt-get update"), "reading Debian's package lists"),
     (re.compile(r"^I: downloading packages with apt"), "downloading the base system"),
@@ -29,7 +29,7 @@ _SPACE_TROUBLE = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options: Collection[str] = ()) -> None:
-    """Install the recipe's packages, and those of its options, into `rootfs`, which must not exist.
+    """Install the recipe's packages, and those of its options, into the new directory `rootfs`.
 
     Raises `ImageError`."""
     packages = [*recipe.PACKAGES, *(package for option in sorted(options) for package in recipe.OPTIONS[option])]
@@ -44,7 +44,7 @@ def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options
         '--aptopt=Acquire::Languages "none"',
         '--aptopt=Acquire::Retries "3"',
         "--dpkgopt=force-unsafe-io",
-        # Java's installation puts links there, and fails without the directory, of which dpkg unpacks nothing.
+        # Java's installation puts links into this directory, and fails without it; dpkg unpacks nothing into it.
         '--essential-hook=mkdir -p "$1/usr/share/man/man1"',
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.EXCLUDED_PATHS),
         *([f"--keyring={_KEYRING}"] if _KEYRING.exists() else []),
@@ -60,7 +60,7 @@ def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options
                 told.add(phase)
                 on_progress(phase)
 
-    # INITRD: the kernel package shall not make one; ours is a hundredth of the size.
+    # INITRD: the kernel package must not make an initrd; ours has a hundredth of the size.
     try:
         run(command, contained=True, on_line=tell, environment={"INITRD": "No"}, log=log)
     except ImageError as error:
@@ -68,9 +68,9 @@ def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options
 
 
 def package_sources() -> list[str]:
-    """Where this machine itself gets the suite's packages, as sources.list lines; empty: mmdebstrap's default.
+    """The sources.list lines from which this machine gets the suite's packages; empty: mmdebstrap's default.
 
-    A Debian of the same suite knows the nearest mirror, or the only one that it can reach."""
+    A Debian of the same suite has the nearest mirror configured, or the only one that it can reach."""
     wanted = (recipe.SUITE, f"{recipe.SUITE}-updates", f"{recipe.SUITE}-security")
     try:
         listed = subprocess.run(

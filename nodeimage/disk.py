@@ -1,4 +1,4 @@
-"""The root filesystem as a disk, and the disk as a Vagrant box."""
+"""Makes a disk of the root filesystem, and a Vagrant box of the disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nodeimage.programs import run
 
 
 def make(rootfs: Path, disk: Path) -> None:
-    """One ext4 filesystem, no partitions, filled from a directory: nothing is mounted. Raises `ImageError`."""
+    """Make one ext4 filesystem without partitions, filled from a directory, without mounting. Raises `ImageError`."""
     raw = disk.with_suffix(".raw")
     try:
         with open(raw, "wb") as file:
             file.truncate(recipe.DISK_BYTES)
-        # All that a new filesystem puts off until its first mount is done here: machines boot more often.
+        # mkfs does now what a new filesystem postpones until its first mount: machines boot more often.
         layout = "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
         run(["mke2fs", "-q", "-t", "ext4", "-L", recipe.DISK_LABEL, "-m", "0", "-E", layout, "-d", rootfs, raw])
         run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, disk])
@@ -25,7 +25,7 @@ def make(rootfs: Path, disk: Path) -> None:
 
 
 def make_box(disk: Path, vagrantfile: Path, box: Path) -> None:
-    """The disk as a box for Vagrant's libvirt provider: not compressed, so that adding it is copying it."""
+    """The disk as a box for Vagrant's libvirt provider: uncompressed, so that Vagrant only copies it."""
     metadata = box.with_suffix(".json")
     gigabytes = -(-recipe.DISK_BYTES // (1 << 30))
     metadata.write_text(

@@ -1,4 +1,4 @@
-"""What can go wrong with the nodes' image. Every message says what to do next."""
+"""Errors of the nodes' image. Every message names the next step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class ImageError(Exception):
 
 
 class ImageMissingError(ImageError):
-    """No image has been built, or the one that was is not whole."""
+    """No image has been built, or the existing one is incomplete."""
 
     def __init__(self, why: str, options: Collection[str] = ()) -> None:
         super().__init__(f"{why}; build it: {build_command(options)}")
 
 
 class ImageStaleError(ImageError):
-    """An image is there, but was built from another recipe than the one in this project."""
+    """An image exists, but was built from another recipe than this project's."""
 
     def __init__(self, why: str, options: Collection[str] = ()) -> None:
         super().__init__(f"{why}; build it: {build_command(options)}")
 
 
 def build_command(options: Collection[str] = ()) -> str:
-    """What builds an image with these options, for people to type."""
+    """The command that builds an image with these options, for messages."""
     return command("image", "build", *(word for option in sorted(options) for word in ("--with", option)))

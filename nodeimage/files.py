@@ -1,4 +1,4 @@
-"""The files of a system under test as an archive, for machines that do not see this one's."""
+"""The files of a system under test as an archive, for machines that do not share this machine's filesystem."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class FilesArchive:
 
 
 def files_archive(project: Path, files: Mapping[str, Path]) -> FilesArchive:
-    """The archive of these files, by the paths that they shall have in it; made unless it is there, and kept in the
-    project's cache by its key. Raises `OSError` for a file that cannot be read.
+    """The archive of these files under the given paths, made unless the project's cache has it under its key. Raises
+    `OSError` for a file that cannot be read.
 
-    It is not compressed: jars are already, and unpacking is what emulated machines are slow at."""
+    It is not compressed: jars already are, and unpacking is slow on emulated machines."""
     key = archives.content_key(files, salt="files 1")
     archive = cache_directory(project) / DIRECTORY / f"{key}.tar"
     if not archive.exists():

@@ -1,4 +1,4 @@
-"""The image that a project has: where it is, and whether it is the one that its recipe asks for."""
+"""Finds the project's image and checks that it matches the recipe."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from installation.files import cache_directory
 from nodeimage.errors import ImageMissingError, ImageStaleError
 from nodeimage.python_packages import site_key
 
-# What of this room decides what is in an image; the rest only finds and reports it.
+# The files of this room that determine an image's content; the others only find and report it.
 _SOURCES = ("recipe.py", "debian.py", "customize.py", "modules.py", "initrd.py", "disk.py", "guest", "initrd", "box")
 _RECORD = "image.json"
-# A build in the making is in a directory of this name; it is never taken for an image.
+# Prefix of a directory with an unfinished build; it is never used as an image.
 UNFINISHED = ".unfinished-"
 CURRENT = "current"
 
@@ -43,7 +43,7 @@ class Image:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What the build noted: versions, sizes, times."""
+        """The build's record: versions, sizes, times."""
         noted: dict[str, Any] = json.loads((self.directory / _RECORD).read_text(encoding="utf-8"))
         return noted
 
@@ -51,7 +51,7 @@ class Image:
         (self.directory / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
     def missing_parts(self) -> list[str]:
-        """The names of what should be there and is not."""
+        """The names of missing files."""
         parts = (self.rootfs / "usr", self.disk, self.kernel, self.initrd, self.box, self.site)
         return [path.name for path in (*parts, self.directory / _RECORD) if not path.exists()]
 
@@ -61,8 +61,8 @@ def images_directory(project: Path) -> Path:
 
 
 def wanted_key(project: Path, options: Collection[str] = ()) -> str:
-    """The key of the image that the project's recipe makes with these options: a hash of its packages, files, pins and
-    building code.
+    """The key of the image of the project's recipe with these options: a hash of packages, files, pins and building
+    code.
 
     Raises `ImageError` when the pins cannot be read."""
     room = project / "nodeimage"
@@ -77,11 +77,11 @@ def wanted_key(project: Path, options: Collection[str] = ()) -> str:
 
 
 def image_in(directory: Path, key: str, site: str) -> Image:
-    """How an image's directory is laid out."""
+    """The image in a directory with the standard layout."""
     return Image(
         key=key,
         directory=directory,
-        # In a directory that only its owner may enter: it has programs with special rights, which nobody updates.
+        # Only its owner may enter the directory: it has setuid programs, which nothing updates.
         rootfs=directory / "private" / "rootfs",
         disk=directory / "node.qcow2",
         kernel=directory / "vmlinuz",
@@ -95,7 +95,7 @@ def image_in(directory: Path, key: str, site: str) -> Image:
 def find(project: Path, needs: Collection[str] = ()) -> Image:
     """The smallest image of the recipe that has the options `needs`.
 
-    Raises `ImageMissingError` or `ImageStaleError`, which tell how to get it."""
+    Raises `ImageMissingError` or `ImageStaleError`; their messages have the command that builds it."""
     for options in _variants(needs):
         key = wanted_key(project, options)
         image = image_in(images_directory(project) / key, key, site_key(project, recipe.PYTHON, recipe.MACHINE))
@@ -103,7 +103,7 @@ def find(project: Path, needs: Collection[str] = ()) -> Image:
             missing = image.missing_parts()
             if missing:
                 raise ImageMissingError(
-                    f"the nodes' image in {image.directory} is not whole ({', '.join(missing)} missing)", options
+                    f"the nodes' image in {image.directory} is incomplete ({', '.join(missing)} missing)", options
                 )
             built_for = image.record.get("architecture", recipe.DEBIAN_ARCHITECTURE)
             if built_for != recipe.DEBIAN_ARCHITECTURE:
@@ -121,20 +121,20 @@ def find(project: Path, needs: Collection[str] = ()) -> Image:
 
 
 def current(project: Path) -> list[Path]:
-    """The directories of the images that are built from the recipe as it is, with whatever options."""
+    """The directories of images that match the current recipe, with any options."""
     keys = {wanted_key(project, options) for options in _variants(())}
     return [path for path in built(project) if path.name in keys]
 
 
 def _variants(needs: Collection[str]) -> list[tuple[str, ...]]:
-    """Every set of options that has those that are needed, the smallest first."""
+    """Every set of options that includes the needed ones, the smallest first."""
     others = sorted(set(recipe.OPTIONS) - set(needs))
     more = itertools.chain.from_iterable(itertools.combinations(others, size) for size in range(len(others) + 1))
     return [tuple(sorted((*needs, *each))) for each in more]
 
 
 def built(project: Path) -> list[Path]:
-    """The directories of all images that are there, up to date or not, the newest last."""
+    """The directories of all images, current or not, the newest last."""
     found = [path.parent for path in images_directory(project).glob(f"*/{_RECORD}")]
     return sorted(
         (path for path in found if not path.is_symlink() and not path.name.startswith(UNFINISHED)),
@@ -143,7 +143,7 @@ def built(project: Path) -> list[Path]:
 
 
 def make_current(image: Image) -> None:
-    """Have `images/current` in the cache lead to this image: where `vagrant up` by hand looks."""
+    """Point `images/current` in the cache to this image; `vagrant up` by hand looks there."""
     link = image.directory.with_name(f"{UNFINISHED}{CURRENT}")
     link.unlink(missing_ok=True)
     link.symlink_to(image.directory.name)

@@ -1,6 +1,6 @@
-"""The initial RAM disk: one shell script, busybox and the drivers of virtual disks and networks, not compressed.
+"""Makes the initial RAM disk: a shell script, busybox, and the drivers of virtual disks and networks, uncompressed.
 
-An emulated machine unpacks Debian's own, of 30 MB compressed, in eight seconds; this one, of 3 MB, in no time.
+An emulated machine needs eight seconds to unpack Debian's own (30 MB, compressed). This one has 3 MB.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def make(rootfs: Path, init: Path, modules: tuple[str, ...], destination: Path) 
 
 
 class Cpio:
-    """An archive in the kernel's format ("newc"). The same entries give the same bytes."""
+    """An archive in the kernel's format ("newc"). Equal entries give equal bytes."""
 
     def __init__(self) -> None:
         self._out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Which of a kernel's modules are kept, and in which order they are loaded."""
+"""Selects the kernel modules that the image keeps, and the order in which they are loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Dependencies = Mapping[str, Sequence[str]]
 
 
 def kernel_version(rootfs: Path) -> str:
-    """The version of the one kernel in there. Raises `ImageError`."""
+    """The version of the only kernel in the root filesystem. Raises `ImageError`."""
     found = sorted(path.name for path in (rootfs / "lib" / "modules").iterdir())
     if len(found) != 1:
         raise ImageError(f"one kernel was expected in the image, not {found or 'none'}")
@@ -20,19 +20,19 @@ def kernel_version(rootfs: Path) -> str:
 
 
 def read_dependencies(text: str) -> dict[str, list[str]]:
-    """modules.dep: each module's path, with the paths of all that it needs, the deepest last."""
+    """modules.dep: each module's path, with the paths of its dependencies, the deepest last."""
     return {name: needed.split() for name, _, needed in (line.partition(":") for line in text.splitlines())}
 
 
 def closure(dependencies: Dependencies, prefixes: Iterable[str]) -> set[str]:
-    """The paths of all modules whose path under kernel/ begins so, and of all that they need."""
+    """The paths of all modules whose path under kernel/ starts with one of the prefixes, and of their dependencies."""
     beginnings = tuple(f"kernel/{prefix}" for prefix in prefixes)
     chosen = {path for path in dependencies if path.startswith(beginnings)}
     return chosen.union(*(dependencies[path] for path in chosen))
 
 
 def load_order(dependencies: Dependencies, names: Iterable[str]) -> list[str]:
-    """The paths of the named modules and all that they need, each after what it needs. Raises `ImageError`."""
+    """The paths of the named modules and their dependencies, each after its own dependencies. Raises `ImageError`."""
     by_name = {Path(path).stem: path for path in dependencies}
     order: dict[str, None] = {}
     for name in names:
@@ -44,7 +44,7 @@ def load_order(dependencies: Dependencies, names: Iterable[str]) -> list[str]:
 
 
 def prune(rootfs: Path, prefixes: Iterable[str]) -> None:
-    """Remove all modules but those, and index what is left. Raises `ImageError`."""
+    """Remove all other modules, and index the remaining ones. Raises `ImageError`."""
     version = kernel_version(rootfs)
     directory = rootfs / "lib" / "modules" / version
     kept = closure(read_dependencies((directory / "modules.dep").read_text(encoding="utf-8")), prefixes)

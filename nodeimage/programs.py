@@ -1,4 +1,4 @@
-"""Running other programs so that they end with us, and telling what they said when they fail."""
+"""Runs other programs so that they end with this process, and reports their output when they fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nodeimage.errors import ImageError
 
 _LAST_LINES = 12
 _ADMINISTRATION = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-# Own mounts and processes: when the first process is killed, so is every other, and no mount is left behind.
+# Separate mount and process namespaces: killing the first process kills all others, and no mount is left behind.
 _CONTAINED = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL")
 _CONTAINED_PROC = "--mount-proc"
 
@@ -26,10 +26,10 @@ def run(
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> None:
-    """Run a program to its end; each line that it says goes to `on_line`, all of them into `log`.
+    """Run a program to its end; each line of its output goes to `on_line`, all of them to `log`.
 
-    Contained, it and all that it starts end with this process, however that ends. Raises `ImageError` with the
-    program's last lines.
+    If `contained`, the program and all its processes end with this process, for any reason. Raises `ImageError` with
+    the program's last lines.
     """
     words = [*map(str, command)]
     path = search_path()
@@ -48,7 +48,7 @@ def run(
             encoding="utf-8",
             errors="replace",
             env={**os.environ, "LC_ALL": "C.UTF-8", "PATH": path, **(environment or {})},
-            # Ctrl-C is ours to hear: the program is ended below, once, and in order.
+            # Only this process handles Ctrl-C: it ends the program below, once, and in order.
             start_new_session=True,
         ) as process,
     ):
@@ -62,7 +62,7 @@ def run(
             process.wait()
         except BaseException:
             process.kill()
-            # The pipe ends with the last of its processes.
+            # The pipe is closed when the last of the program's processes ends.
             process.stdout.read()
             raise
     if process.returncode:
@@ -71,6 +71,6 @@ def run(
 
 
 def search_path() -> str:
-    """PATH, with the directories of administrators' programs, which not every user's has."""
+    """PATH with the directories of administration programs, which some users' PATH lacks."""
     given = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     return ":".join(dict.fromkeys([*given, *_ADMINISTRATION]))

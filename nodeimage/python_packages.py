@@ -1,4 +1,4 @@
-"""The broker's third-party packages as an archive, for a Python and a machine that need not be this one's."""
+"""The broker's third-party packages as an archive, for any supported Python version and machine."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from installation.files import cache_directory
 from nodeimage.errors import ImageError
 from nodeimage.programs import run
 
-# What the broker imports beyond the standard library; what these need comes along.
+# The broker's imports beyond the standard library; their dependencies are added.
 DEPENDENCIES = ("cramjam", "crc32c", "msgspec", "uvloop")
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
-# Wheels of glibc 2.17 (manylinux2014) to 2.36 (bookworm's) run on the nodes.
+# Wheels for glibc 2.17 (manylinux2014) to 2.36 (bookworm) run on the nodes.
 _GLIBC_MINORS = range(36, 16, -1)
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==")
 _VIA = re.compile(r"^\s+#(?: via)?\s+(?!via$)([A-Za-z0-9._-]+)$")
@@ -27,16 +27,16 @@ _VIA = re.compile(r"^\s+#(?: via)?\s+(?!via$)([A-Za-z0-9._-]+)$")
 
 @dataclass(frozen=True)
 class PythonPackages:
-    """`archive` is a .tar.gz to be unpacked where PYTHONPATH points; `key` changes with the pins it is made from."""
+    """`archive`: a .tar.gz to unpack into a directory of PYTHONPATH; `key` changes with the pins it is made from."""
 
     key: str
     archive: Path
 
 
 def pinned(lock: str, wanted: tuple[str, ...] = DEPENDENCIES) -> str:
-    """The part of a requirements.lock that pins these packages and what they need, with hashes and without comments.
+    """The part of a requirements.lock that pins these packages and their dependencies, with hashes, without comments.
 
-    Raises `ImageError` when one of them is not pinned."""
+    Raises `ImageError` when a package is not pinned."""
     blocks: dict[str, list[str]] = {}
     needed_by: dict[str, set[str]] = {}
     name = ""
@@ -52,7 +52,7 @@ def pinned(lock: str, wanted: tuple[str, ...] = DEPENDENCIES) -> str:
             needed_by[name].add(via[1])
     missing = sorted(set(wanted) - set(blocks))
     if missing:
-        raise ImageError(f"requirements.lock does not pin {', '.join(missing)}; make it anew (docs/development.md)")
+        raise ImageError(f"requirements.lock does not pin {', '.join(missing)}; make it again (docs/development.md)")
     chosen = set(wanted)
     while more := {name for name, users in needed_by.items() if users & chosen} - chosen:
         chosen |= more
@@ -60,7 +60,7 @@ def pinned(lock: str, wanted: tuple[str, ...] = DEPENDENCIES) -> str:
 
 
 def site_key(project: Path, python: str = "3.11", machine: str = "x86_64") -> str:
-    """The key that `site_archive` would give. Raises `ImageError`."""
+    """The key of the archive that `site_archive` would return. Raises `ImageError`."""
     return _key(_requirements(project), python, machine)
 
 
@@ -70,12 +70,12 @@ def site_archive(
     machine: str = "x86_64",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> PythonPackages:
-    """The archive of the broker's pinned dependencies, made by pip unless it is there; kept in the cache by its key.
+    """The archive of the broker's pinned dependencies, made by pip unless the cache has it under its key.
 
-    Every file that pip takes is checked against the hashes of requirements.lock. Raises `ImageError`."""
+    pip checks every file against the hashes of requirements.lock. Raises `ImageError`."""
     if python not in PYTHONS or machine not in MACHINES:
         raise ImageError(
-            f"the broker's packages can be had for Python {', '.join(PYTHONS)} on {', '.join(MACHINES)}, "
+            f"the broker's packages exist for Python {', '.join(PYTHONS)} on {', '.join(MACHINES)}, "
             f"not for Python {python} on {machine}"
         )
     requirements = _requirements(project)
@@ -120,6 +120,6 @@ def _install(requirements: str, python: str, machine: str, scratch: Path) -> Non
         run(command, environment={"PYTHONPATH": ""})
     except ImageError as error:
         raise ImageError(
-            f"the broker's packages for Python {python} on {machine} could not be had: {error}\n"
+            f"the broker's packages for Python {python} on {machine} could not be fetched: {error}\n"
             "check the network (and pip's configuration), then run the same command again"
         ) from None

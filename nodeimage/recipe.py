@@ -1,4 +1,4 @@
-"""What a node's image consists of. A change here, or in `guest/`, `initrd/` and `box/`, makes another image."""
+"""The content of a node's image. A change here, or in `guest/`, `initrd/` and `box/`, makes another image."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PACKAGES = (
     "systemd-sysv",
     "xfsprogs",
 )
-# What an image can have besides, where it is asked for (`brownout image build --with java`).
+# Options of an image (`brownout image build --with java`).
 OPTIONS = {"java": ("openjdk-17-jre-headless",)}
 JAVA = 17
-# What dpkg does not unpack.
+# Files that dpkg does not unpack.
 EXCLUDED_PATHS = (
     "/usr/share/doc/*",
     "/usr/share/info/*",
@@ -35,13 +35,13 @@ EXCLUDED_PATHS = (
     "/usr/share/man/*",
     "/usr/share/lintian/*",
     "/usr/share/bug/*",
-    # Names of devices, for udev, which does not run.
+    # Names of devices for udev, which does not run here.
     "/lib/udev/hwdb.d/*",
     "/usr/lib/udev/hwdb.d/*",
-    # Only xfs_scrub uses it, and it is a tenth of everything.
+    # Only xfs_scrub uses it, and it is a tenth of the image's size.
     "/usr/lib/x86_64-linux-gnu/libicudata.so.*",
 )
-# What is there after the installation and that no node needs.
+# Files of the installation that no node needs.
 REMOVED_PATHS = (
     "boot/*",
     "initrd.img*",
@@ -52,7 +52,7 @@ REMOVED_PATHS = (
     "etc/dpkg/dpkg.cfg.d/99mmdebstrap",
     "etc/motd",
     "usr/lib/udev/hwdb.bin",
-    # All but perl-base, which Debian's own scripts keep to; the rest came with what makes Debian's initrds.
+    # Everything but perl-base, which Debian's own scripts use; the rest came with Debian's initrd tools.
     "usr/lib/x86_64-linux-gnu/libperl.so.*",
     "usr/lib/x86_64-linux-gnu/perl",
     "usr/share/perl",
@@ -64,7 +64,7 @@ REMOVED_PATHS = (
     "var/log/apt",
 )
 
-# Kernel modules by the start of their path under kernel/; those that they need come along.
+# Kernel modules by the start of their path under kernel/; their dependencies are added.
 MODULES = (
     "crypto/",
     "drivers/block/loop",
@@ -93,7 +93,7 @@ MODULES = (
     "net/sched/",
     "net/unix/",
 )
-# What a virtual machine needs before it can see its root disk (and its network, which saves the search for it later).
+# Modules that a virtual machine needs to find its root disk, and its network, which would take longer to find later.
 INITRD_MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio-rng")
 
 # Units that a node without consoles, users and removable devices does not need: each costs time at every boot.
@@ -180,11 +180,11 @@ ENABLED_UNITS = {
     "/etc/systemd/system/brownout-network.service": "sysinit.target",
     "/lib/systemd/system/ssh.service": "multi-user.target",
 }
-# Whether a clock is to be corrected, and by whom, is the playbook's decision.
+# The playbook decides whether a clock is corrected, and by which service.
 DISABLED_UNITS = ("chrony.service",)
 
 USER = "vagrant"
-# The key that every public Vagrant box accepts; its private half is known to all: boxes belong on private networks.
+# The key that every public Vagrant box accepts. Its private half is public, too: boxes belong on private networks.
 USER_KEY = (
     "ssh-rsa AAAAB3NzaC1yc2EAAAABIwAAAQEA6NF8iallvQVp22WDkTkyrtvp9eWW6A8YVr+kz4TjGYe7gHzIw+niNltGEFHzD8+v1I2YJ6oXevct1Y"
     "eS0o9HZyN1Q9qgCgzUFtdOKLv6IedplqoPkcmF0aYet2PkEDo3MlTBckFXPITAMzF8dJSIFo9D8HfdOV0IAdx4O7PtixWKn5y2hMNG0zQPyUecp4pzC6"

@@ -32,7 +32,7 @@ class SystemFiles:
     versions: tuple[str, ...]
 
     def lock(self, version: str) -> Lock:
-        """The lock of a version. Raises `InputError`, with the nearest known version, when there is no such lock."""
+        """The lock of a version. Raises `InputError`, with the nearest known version, for an unknown version."""
         if not (self.directory / _VERSIONS).is_dir():
             raise InputError(f"{self.name} has no versions whose files are fetched: its files come without a lock")
         if version not in self.versions:
@@ -52,7 +52,7 @@ def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
 
 
 def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
-    """The system of this name. Raises `InputError`, with the nearest known name, when there is no such system."""
+    """The system of this name. Raises `InputError`, with the nearest known name, for an unknown name."""
     known = {each.name: each for each in all_systems(root)}
     if name not in known:
         raise InputError(f"there is no system {name!r}; {suggestion(name, known)}")

@@ -24,7 +24,7 @@ class LocalPorts:
     """Ports that are reserved until `release`, or until the process ends."""
 
     def __init__(self, beginning: str) -> None:
-        """`beginning`: any text; equal texts start the search at the same port."""
+        """`beginning`: any text; equal texts give the same first port."""
         self._at = random.Random(beginning).randrange(len(PORTS))
         self._held: list[socket.socket] = []
 

@@ -21,7 +21,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, order=True)
 class Coordinate:
-    """The Maven coordinate of a jar; `classifier` is empty when there is no classifier."""
+    """The Maven coordinate of a jar; without a classifier, `classifier` is empty."""
 
     group: str
     artifact: str

@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """`leader` is None while there is no leader."""
+    """`leader` is None without a leader."""
 
     leader: str | None
     leader_epoch: int

@@ -95,7 +95,7 @@ class ClientConnection(Generic[C]):
         self.made = 0
 
     def open(self) -> str | None:
-        """Make sure that an object exists; None, or why there is none now. Raises `ClientClassError` if never."""
+        """Make sure that an object exists; None, or the reason why not. Raises `ClientClassError` if it never will."""
         if self._holder is not None:
             return None
         now_s = time.monotonic()

@@ -110,7 +110,7 @@ class OwnProcess(ABC, Generic[C]):
         self._connection.close()
 
     def connected(self) -> str | None:
-        """Make sure that a client object exists before an operation is invoked; None, or why there is none."""
+        """Make sure that a client object exists before an operation is invoked; None, or the reason why not."""
         made = self._connection.made
         error = self._connection.open()
         self._last_error = error or self._last_error

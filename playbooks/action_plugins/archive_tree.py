@@ -1,6 +1,6 @@
-"""Directories that are unpacked from archives: sends those that the node has not got, and nothing when it has all.
+"""Copies directories to a node as archives: only those that the node does not have yet, recognized by a content key.
 
-`trees`: a list of `archive` (a tar archive on this machine, compressed or not), `key` (its content's) and `to` (the
+`trees`: a list of `archive` (a tar archive on this machine, compressed or not), `key` (of its content) and `to` (the
 directory on the node; the key is kept beside it as `<to>.key`).
 """
 
@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
         trees = self._task.args["trees"]
         for tree in trees:
             if not os.path.isfile(tree["archive"]):
-                raise AnsibleActionFail(f"there is no archive {tree['archive']!r} for {tree['to']}")
+                raise AnsibleActionFail(f"the archive {tree['archive']!r} for {tree['to']} does not exist")
         wanted = [{"to": tree["to"], "key": tree["key"]} for tree in trees]
         seen = self._run_there(wanted, task_vars)
         if seen.get("failed") or not seen["missing"] or self._task.check_mode:

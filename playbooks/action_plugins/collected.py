@@ -1,7 +1,7 @@
-"""What is to be collected of a node, packed there, brought here in one piece, and unpacked into a directory.
+"""Collects files of a node: packs them on the node, fetches one archive, and unpacks it into a directory.
 
-`to`: the directory on this machine; `trees` and `outputs` as the module of the same name says. Each tree gets its name
-once it is whole: half a replica would be judged as one that lost the other half.
+`to`: the directory on this machine; `trees` and `outputs` as in the module of the same name. Each tree gets its name
+when it is complete: the analysis would take half a replica for one that lost the other half.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ActionModule(ActionBase):
             self._connection.fetch_file(archive, local)
             unpacked = os.path.join(draft, "unpacked")
             with tarfile.open(local) as content:
-                # Nodes are trusted no more than need be, where Python knows how (3.11.4 and later).
+                # Nodes are not fully trusted: use the safe filter where Python has it (3.11.4 and later).
                 content.extraction_filter = getattr(tarfile, "data_filter", None)
                 content.extractall(unpacked)
             for name in sorted(os.listdir(unpacked)):

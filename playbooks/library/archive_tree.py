@@ -1,7 +1,7 @@
-"""Directories that are unpacked from archives, each known by its content key: the part that runs on the node.
+"""Unpacks archives into directories, each known by its content key: the part that runs on the node.
 
-`trees`: a list of `to` (the directory), `key`, and `archive`, which is the archive's path on the node once the action
-plugin of the same name has sent it. Called without archives, it tells which trees are wanted (`missing`).
+`trees`: a list of `to` (the directory), `key`, and `archive`, the archive's path on the node after the action plugin of
+the same name has sent it. Called without archives, it returns the trees that are needed (`missing`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def unpack(module: AnsibleModule, tree: dict[str, Any]) -> None:
-    """Beside the old tree first; the key is written last, so that what was cut short is done again."""
+    """Unpack beside the old tree, then replace it. The key is written last, so that an interrupted run is repeated."""
     target = tree["to"]
     draft, old = f"{target}.new", f"{target}.old"
     for path in (draft, old):
@@ -50,7 +50,7 @@ def unpack(module: AnsibleModule, tree: dict[str, Any]) -> None:
         os.rename(target, old)
     os.rename(draft, target)
     shutil.rmtree(old, ignore_errors=True)
-    # What the key vouches for must be on the disk before the key is.
+    # The tree must be on the disk before its key is.
     module.run_command(["sync", "--file-system", target], check_rc=True)
     with open(f"{target}.key", "w", encoding="utf-8") as key:
         key.write(f"{tree['key']}\n")

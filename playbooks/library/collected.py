@@ -1,8 +1,8 @@
-"""Packs what is to be collected of a node into one archive: the part that runs on the node.
+"""Packs the files that are collected from a node into one archive: the part that runs on the node.
 
-`trees`: a list of `source` (a directory), `name` (what it is called in the archive) and `patterns` (which files below
-it, as globs); the directories that such files would lie in come too, with files or without. `outputs`: what commands
-print, by the name of the file that it becomes.
+`trees`: a list of `source` (a directory), `name` (in the archive) and `patterns` (globs of files below it). The
+directories that such files would be in are packed, too, with or without files. `outputs`: commands by file name; the
+output of each command becomes a file of that name.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def add_tree(archive: tarfile.TarFile, source: str, name: str, patterns: list[st
 
 
 def visible(path: Path) -> str:
-    """Without hidden names: what uploads artifacts leaves hidden files out."""
+    """Replaces hidden names: programs that upload artifacts skip hidden files."""
     return "/".join(f"dot{part}" if part.startswith(".") else part for part in path.parts)
 
 
 def matching(source: str, patterns: set[str]) -> list[Path]:
-    """What is below a directory and like one of the patterns, which mean what they do where no playbook collects."""
+    """The paths below a directory that match a pattern; patterns mean the same as in the worlds without playbooks."""
     while True:
         try:
             return sorted({path for pattern in patterns for path in Path(source).glob(pattern)} - {Path(source)})
@@ -73,7 +73,7 @@ def add_directory(archive: tarfile.TarFile, name: str) -> None:
 
 
 def add_output(archive: tarfile.TarFile, name: str, command: list[str]) -> None:
-    """What the node cannot tell (no such program, not allowed) is left out."""
+    """Leaves out an output that the node cannot produce (missing program, missing permission)."""
     if shutil.which(command[0]) is None:
         return
     done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
@@ -89,7 +89,7 @@ def add(archive: tarfile.TarFile, name: str, content: bytes | None) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """A file as it is at this moment; None when a running broker has just removed it."""
+    """The current content of a file; None when a running broker has just removed it."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

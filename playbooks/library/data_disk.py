@@ -1,8 +1,8 @@
-"""A node's data disk: found, given a filesystem where it has none, and its place in the tree made.
+"""Prepares a node's data disk: finds it, makes a filesystem on an empty disk, and makes its mount point.
 
-The disk is found by its serial (`/sys/block/*/serial`, whatever order disks appear in) or named by its device; with
-neither, the data is a directory on the root filesystem. What holds anything that is not ours is never touched: a
-filesystem is ours by its label, a directory by the note that is left in `note`.
+The disk is found by its serial (`/sys/block/*/serial`, in whatever order disks appear) or named by its device; without
+both, the data is a directory on the root filesystem. Other data is never touched: a filesystem is ours if it has our
+label, a directory if it has the note that is left in `note`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 LABEL = "brownout"
-# Initialized later, in the background: a data disk is there in a tenth of a second, whatever its size.
+# Initialized later in the background, so that a data disk of any size is ready in a tenth of a second.
 MKFS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-L", LABEL, "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"],
     "xfs": ["mkfs.xfs", "-q", "-K", "-L", LABEL],
@@ -35,7 +35,7 @@ def main() -> None:
     )
     directory, note = os.path.normpath(module.params["directory"]), module.params["note"]
     if directory in ("/", "/etc", "/home", "/opt", "/root", "/run", "/tmp", "/usr", "/var"):
-        module.fail_json(msg=f"brownout_data_dir is {directory}, which is not Brownout's alone; name a directory of it")
+        module.fail_json(msg=f"brownout_data_dir is {directory}, which is not Brownout's alone; name another directory")
     device = find(module)
     made = False
     if device is not None:
@@ -59,13 +59,13 @@ def main() -> None:
 
 
 def find(module: AnsibleModule) -> str | None:
-    """The disk's device; None where the data is to be a plain directory."""
+    """The disk's device; None where the data is a plain directory."""
     serial, device = module.params["serial"], module.params["device"]
     if not serial and not device:
         return None
     if not serial:
         if not os.path.exists(device):
-            module.fail_json(msg=f"there is no {device} (brownout_data_device); the node has {disks()}")
+            module.fail_json(msg=f"the node has no {device} (brownout_data_device); it has {disks()}")
         return os.path.realpath(device)
     found = [name for name, its in serials().items() if its == serial]
     if len(found) != 1:
@@ -75,22 +75,22 @@ def find(module: AnsibleModule) -> str | None:
 
 
 def prepare(module: AnsibleModule, device: str, directory: str) -> bool:
-    """Make a filesystem where there is nothing at all. Returns whether it did, or would."""
+    """Make a filesystem on an empty device. Returns whether it did, or (in check mode) would."""
     wanted = module.params["filesystem"]
     mounted = mount_points(device)
     if mounted and mounted != [directory]:
         module.fail_json(msg=f"{device} is in use: it is mounted at {', '.join(mounted)}")
     if not mounted and os.path.ismount(directory):
-        module.fail_json(msg=f"{directory} is another filesystem's already; unmount that, or change brownout_data_dir")
+        module.fail_json(msg=f"{directory} has another filesystem mounted; unmount it, or change brownout_data_dir")
     held = probe(module, device)
     if held.get("LABEL") == LABEL and held.get("TYPE") == wanted:
         return False
     if held:
         what = " ".join(f"{key}={held[key]}" for key in ("TYPE", "PTTYPE", "LABEL") if key in held) or str(held)
-        refuse(module, device, f"holds something else than Brownout's {wanted}: {what}")
+        refuse(module, device, f"holds something other than Brownout's {wanted}: {what}")
     with open(device, "rb") as raw:
         if any(raw.read(_LOOKED_AT)):
-            refuse(module, device, "is not empty, though it has no filesystem that is known")
+            refuse(module, device, "is not empty, although it has no known filesystem")
     if not module.check_mode:
         program, *options = MKFS[wanted]
         module.run_command([module.get_bin_path(program, required=True), *options, device], check_rc=True)
@@ -99,36 +99,36 @@ def prepare(module: AnsibleModule, device: str, directory: str) -> bool:
 
 def refuse(module: AnsibleModule, device: str, why: str) -> None:
     module.fail_json(
-        msg=f"{device} {why}. Nothing was changed. Should it be lost, empty it by hand on this node: "
+        msg=f"{device} {why}. Nothing was changed. If its content is not needed, empty it by hand on this node: "
         f"wipefs --all {device} && dd if=/dev/zero of={device} bs=1M count=1"
     )
 
 
 def refuse_foreign(module: AnsibleModule, directory: str, note: str) -> None:
-    """`wipe` will empty the directory: it must have been empty, or ours, before."""
+    """`wipe` will empty the directory: it must have been empty, or Brownout's, before."""
     if not os.path.isdir(directory) or read(note) == f"{directory}\n":
         return
     held = sorted(set(os.listdir(directory)) - {"lost+found"})
     if held:
         module.fail_json(
-            msg=f"{directory} (brownout_data_dir) holds what is not Brownout's: {', '.join(held[:5])}. "
+            msg=f"{directory} (brownout_data_dir) has files that are not Brownout's: {', '.join(held[:5])}. "
             "Nothing was changed. Empty it by hand on this node, or name another directory"
         )
 
 
 def probe(module: AnsibleModule, device: str) -> dict[str, str]:
-    """What the device holds, read from the device itself: TYPE, LABEL, UUID, PTTYPE; empty for nothing known."""
+    """The device's content, read from the device itself: TYPE, LABEL, UUID, PTTYPE; empty if it is unknown."""
     code, said, complained = module.run_command(
         [module.get_bin_path("blkid", required=True), "--probe", "--output", "export", device]
     )
     if code not in (0, 2):
-        module.fail_json(msg=f"blkid cannot tell what {device} holds ({code})", stdout=said, stderr=complained)
+        module.fail_json(msg=f"blkid cannot identify the content of {device} ({code})", stdout=said, stderr=complained)
     values = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     return {key: value for key, value in values.items() if key in ("TYPE", "LABEL", "UUID", "PTTYPE")}
 
 
 def mount_points(device: str) -> list[str]:
-    """Where the device is mounted, by its number: names of devices change."""
+    """Where the device is mounted, by its number, because device names change."""
     number = os.stat(device).st_rdev
     here = f"{os.major(number)}:{os.minor(number)}"
     with open("/proc/self/mountinfo", encoding="utf-8") as mounts:

@@ -1,4 +1,4 @@
-"""What the roles want to know of a node, in one round trip: far less than Ansible's own facts, and far quicker."""
+"""Facts of a node for the roles, in one round trip: fewer than Ansible's own facts, and much faster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 
 from ansible.module_utils.basic import AnsibleModule
 
-# What systemd starts at boot, and what runs: told by links and control groups quicker than by `systemctl`.
+# Services that start at boot, and running services: links and control groups answer faster than `systemctl`.
 _SIGNS = (
     "/etc/systemd/system/*.wants/{name}.service",
     "/sys/fs/cgroup/system.slice/{name}.service",
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def services_on(services: list[str]) -> list[str]:
-    """Those of the services that run, or would after a boot."""
+    """Those of the services that run, or would run after a boot."""
     return [name for name in services if any(glob.glob(sign.format(name=name)) for sign in _SIGNS)]
 
 

@@ -1,10 +1,10 @@
-"""Files and links of a node, all in one round trip; commands that are to follow when something changed.
+"""Writes files and links of a node in one round trip, and runs commands when something changed.
 
-`files`: a list of `path` with `content` (and `mode`, "0644") or with `link` (the target of a symbolic link).
-Directories above them are made. When a command of `on_change` fails, the files that were written are
-removed again: so the next run tries again. `repeat` runs them though no file changed: what they do was undone. Commands
-of `on_replace` go before them when there was another file at one of the paths: systemd must be told to forget a unit,
-not of a new one, and telling it takes a second under emulation.
+`files`: a list of `path` with `content` (and `mode`, "0644") or with `link` (the target of a symbolic link). Parent
+directories are made. When a command of `on_change` fails, the files that were written are removed again, so that the
+next run repeats both. `repeat` runs the commands although no file changed, because their effect was undone. Commands of
+`on_replace` run before them if a path had another file before: systemd must reload a changed unit, but not a new one,
+and reloading takes a second under emulation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def differs(file: dict[str, Any]) -> bool:
-    """Whether the node has something else than what is wanted."""
+    """Whether the node's file differs from the wanted one."""
     path = file["path"]
     if file["link"] is not None:
         return not (os.path.islink(path) and os.readlink(path) == file["link"])
@@ -78,7 +78,7 @@ def make(file: dict[str, Any]) -> None:
 
 
 def follow(module: AnsibleModule, commands: list[str], paths: list[str]) -> None:
-    """Run what is to follow a change."""
+    """Run the commands that follow a change."""
     path = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
     for command in commands:
         code, said, complained = module.run_command(command, environ_update={"PATH": path})
@@ -97,7 +97,7 @@ def read(path: str) -> str | None:
 
 
 def difference(file: dict[str, Any]) -> dict[str, str]:
-    """For `ansible-playbook --diff`."""
+    """The change in the form of `ansible-playbook --diff`."""
     return {
         "before_header": file["path"],
         "after_header": file["path"],

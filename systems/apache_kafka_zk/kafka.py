@@ -24,7 +24,7 @@ _GIVEN = {
 class ZooKeeperKafka(JavaSystem):
     """One node is ZooKeeper, the others are brokers.
 
-    There is no class archive: a single broker without ZooKeeper does not start far enough to make one."""
+    It makes no class archive: a single broker without ZooKeeper does not start far enough."""
 
     least_java = 11
     has_controller = True

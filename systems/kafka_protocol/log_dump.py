@@ -35,7 +35,7 @@ class DumpedBatch:
 
 @dataclass(frozen=True)
 class DumpedSegment:
-    """One `.log` file. `torn`: describes the bytes after its last whole batch; empty when there are none."""
+    """One `.log` file. `torn`: describes the bytes after its last whole batch; empty if nothing follows it."""
 
     path: Path
     data: bytes

@@ -109,7 +109,7 @@ class KafkaObserver:
         )
 
     def _ask_member(self, member: Member) -> View | str:
-        """This node's view, or why there is no view."""
+        """This node's view, or why it has none."""
         try:
             epoch = self._quorum_epoch(member)
             state = self._metadata(member)
@@ -183,7 +183,7 @@ class KafkaObserver:
 
 
 def _newest(answers: Sequence[View | str]) -> View:
-    """The view with the newest epoch among those that know a controller; an empty view if there is none."""
+    """The view with the newest epoch among those that know a controller; otherwise an empty view."""
     views = [answer for answer in answers if isinstance(answer, View)]
     return max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)), default=View())
 

@@ -129,12 +129,12 @@ def test_a_second_build_waits_for_the_first(project: Path, programs: Path) -> No
 
         with pytest.raises(nodeimage.ImageError, match="mmdebstrap failed"):
             nodeimage.build(project, first_ends)
-    assert heard[0] == "another build is under way; waiting for it"
+    assert heard[0] == "another build is running; waiting for it"
 
 
 def test_other_machines_are_told_what_they_can_do(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    with pytest.raises(nodeimage.ImageError, match=r"x86_64 only so far, and this machine is aarch64"):
+    with pytest.raises(nodeimage.ImageError, match=r"x86_64 only, and this machine is aarch64"):
         nodeimage.build(project, ignore)
 
 

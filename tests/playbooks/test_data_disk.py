@@ -75,16 +75,16 @@ def test_a_filesystem_is_made_on_an_empty_disk_only_once(tmp_path: Path, device:
 
 def test_a_disk_that_holds_something_else_is_refused(tmp_path: Path, device: str) -> None:
     refused = run(tmp_path, device=device)
-    assert f"{device} holds something else than Brownout's ext4: TYPE=ext4. Nothing was changed" in refused["msg"]
+    assert f"{device} holds something other than Brownout's ext4: TYPE=ext4. Nothing was changed" in refused["msg"]
     assert f"wipefs --all {device}" in refused["msg"], "what to do is told"
     erase(device)
     with open(device, "r+b") as raw:
         raw.write(b"not a filesystem, but somebody's")
-    assert "is not empty, though it has no filesystem that is known" in run(tmp_path, device=device)["msg"]
+    assert "is not empty, although it has no known filesystem" in run(tmp_path, device=device)["msg"]
     erase(device)
     assert run(tmp_path, device=device)["made"]
     other = run(tmp_path, device=device, filesystem="xfs")
-    assert "holds something else than Brownout's xfs: TYPE=ext4 LABEL=brownout" in other["msg"]
+    assert "holds something other than Brownout's xfs: TYPE=ext4 LABEL=brownout" in other["msg"]
     assert kind(device) == "ext4"
 
 
@@ -92,7 +92,7 @@ def test_a_directory_must_be_empty_or_ours(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "thesis.tex").touch()
-    assert "holds what is not Brownout's: thesis.tex" in run(tmp_path)["msg"]
+    assert "has files that are not Brownout's: thesis.tex" in run(tmp_path)["msg"]
     (data / "thesis.tex").unlink()
     assert run(tmp_path)["changed"]
     (data / "log").mkdir()
@@ -101,5 +101,5 @@ def test_a_directory_must_be_empty_or_ours(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "there is no /dev/nope (brownout_data_device); the node has" in run(tmp_path, device="/dev/nope")["msg"]
+    assert "the node has no /dev/nope (brownout_data_device); it has" in run(tmp_path, device="/dev/nope")["msg"]
     assert "no disk has the serial 'nope'" in run(tmp_path, serial="nope")["msg"]

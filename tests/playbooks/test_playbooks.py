@@ -142,7 +142,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
     assert "ext4, xfs" in said["setting"]
     assert seen["disks"]["failed"] == ["n1", "n2"]
     assert "no disk has the serial 'no such disk' (brownout_data_serial); the node has" in said["disks"]
-    assert "/usr/share (brownout_data_dir) holds what is not Brownout's" in said["disks"]
+    assert "/usr/share (brownout_data_dir) has files that are not Brownout's" in said["disks"]
     assert "the service ended at its start; its last words: refused: this configuration" in said["start"]
     assert "port 9092 did not open within 8 s; the service's last words: arguments:" in said["start"], said["start"]
     assert "/etc/brownout/service.port is not there yet: a campaign writes it" in said["not configured"]
