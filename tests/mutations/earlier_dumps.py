@@ -94,7 +94,11 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
     )
     yield "of another cluster", lambda run: run.text("nodes/n1/earlier/meta.properties", r"^cluster.*", ANOTHER), TOLD
     yield "of another cluster, all", _in_every_dump("meta.properties", r"^cluster.*", ANOTHER), TOLD
-    yield "of another topic", _in_every_dump("log-0/partition.metadata", r"^topic_id: .*", "topic_id: AAAAAAAAAAAAAAAAAAAAAQ"), TOLD
+    yield (
+        "of another topic",
+        _in_every_dump("log-0/partition.metadata", r"^topic_id: .*", "topic_id: AAAAAAAAAAAAAAAAAAAAAQ"),
+        TOLD,
+    )
     yield "without the mark of a partition", _in_every_dump(MARKS, r"^log 0 \d+\n", ""), TOLD
     yield "with a mark of nothing", lambda run: run.text(f"nodes/n1/earlier/{MARKS}", r"^log 0 ", "log 7 "), TOLD
     yield "shorter than its mark", _shortened(lambda count: count // 2), TOLD
