@@ -1,4 +1,4 @@
-"""Batches of a leader's log, checked and stamped where they lie: the inner loop of every produce request."""
+"""Checks and stamps the batches of a leader's append in place: the inner loop of every produce request."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LARGEST_TIMESTAMP_AT = 35
 _SMALLEST = BATCH_HEADER_SIZE - _LENGTH_BEHIND
 
 TRIES = 4
-"""So many batches of one buffer are remembered, and so many runs are looked for in it that are none."""
+"""The most batches of one buffer that are remembered, and the most failed searches for identical batches in it."""
 
 Admit = Callable[[BatchClaims, memoryview], int]
-"""Whether a producer's batch may be appended, given what its header says and its records: its largest timestamp."""
+"""Decides from header and records whether a producer's batch may be appended; returns its largest timestamp."""
 
 
 class Batch(NamedTuple):
@@ -41,12 +41,12 @@ class Batch(NamedTuple):
     size: int
     max_timestamp: int
     sequenced: Sequenced | None = None
-    """What it says of its idempotent producer, if it has one."""
+    """The producer's numbers of the batch, if its producer is idempotent."""
 
     @classmethod
     def of(cls, header: BatchHeader) -> Batch:
-        """Of a batch that has its offset."""
-        # What a transaction's end leaves is numbered by nobody.
+        """The batch of a header whose offset is final."""
+        # The control batch at the end of a transaction has no sequence number.
         if header.producer_id < 0 or header.is_control:
             sequenced = None
         else:
@@ -57,9 +57,9 @@ class Batch(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """What an append added. Nothing added: `last_offset` is `base_offset` - 1.
+    """The result of an append. If it added nothing, `last_offset` is `base_offset` - 1.
 
-    Of an idempotent producer's batch that was there before: its offsets, and no bytes.
+    For a batch that its idempotent producer had sent before: the offsets of then, and no bytes.
     """
 
     base_offset: int
@@ -72,7 +72,7 @@ class OutOfOrderError(ValueError):
 
 
 class UnpreparedEpochError(RuntimeError):
-    """Fetched batches begin a leader epoch whose entry is not durable yet: `prepare_epochs` comes first (K101-8)."""
+    """Fetched batches start a leader epoch whose entry is not durable yet; call `prepare_epochs` first (K101-8)."""
 
 
 def stamp_batches(
@@ -84,10 +84,10 @@ def stamp_batches(
 ) -> list[Batch]:
     """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
 
-    Those of producers are looked into by `admit`; a largest timestamp that none of their records has is put right, as
-    in Kafka. `let_in` is kept between calls: what each `admit` has let in, so that those like it need not be looked
-    into again. Raises `CorruptBatch`, or what `admit` raises, and leaves `buf` as it was, unless it holds intact
-    batches that may be appended and nothing else.
+    `admit` checks batches of producers. A largest timestamp that no record has is corrected, as in Kafka. `let_in` is
+    kept between calls: the batches that each `admit` has accepted, so that identical ones need no further check. Raises
+    `CorruptBatch`, or what `admit` raises, and leaves `buf` unchanged, unless it consists of intact batches that may be
+    appended.
     """
     batches: list[Batch] = []
     wrong_timestamps: list[tuple[int, Batch]] = []
@@ -109,7 +109,7 @@ def stamp_batches(
             end = position + size + _LENGTH_BEHIND
             framed = magic == MAGIC and size >= _SMALLEST and end <= length
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
-                validate_batch(buf, position)  # raises, and says what is wrong
+                validate_batch(buf, position)  # raises an error that describes the fault
             largest = timestamp
             known = checked is not None and is_alike(view[position:end], checked, first, timestamp)
             if known:
@@ -156,7 +156,7 @@ def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
 def record_producers(state: ProducerState, batches: list[Batch], end: int) -> None:
     """Record the producers of batches that were appended at offset `end`.
 
-    Where offsets are missing in front of a batch, compaction has removed batches that this log never had.
+    If offsets are missing before a batch, compaction has removed batches that this log never had.
     """
     for batch in batches:
         if batch.offset > end:
@@ -168,19 +168,19 @@ def record_producers(state: ProducerState, batches: list[Batch], end: int) -> No
 
 
 def is_plain_single(header: BatchHeader) -> bool:
-    """Whether a batch has one offset, and is of no idempotent producer."""
+    """Whether a batch has one offset and no idempotent producer."""
     return header.records_count == 1 and not header.last_offset_delta and header.producer_id < 0
 
 
 def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Batch]:
-    """The batches that follow one of a leader and are like it, which a follower may append behind it."""
+    """The batches after a leader's batch that are identical in layout, and that a follower may append after it."""
     timestamps = alike_of_leader(buf, position, size, offset)
     return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
 
 
 def _alike(view: memoryview, position: int, known: CheckedBatches | None, offset: int) -> list[Batch]:
-    """The batches from the one at `position` on that are like the known one, from `offset` on; none where there is room
-    for one only, which is compared with less to do."""
+    """The batches from `position` on that are identical in layout to the known one, with offsets from `offset` on.
+    Empty if there is room for only one, because the ordinary check of one batch is faster."""
     if known is None or len(view) - position <= known.size:
         return []
     timestamps = alike_of_producer(view, position, known)

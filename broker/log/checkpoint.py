@@ -1,4 +1,5 @@
-"""Small text files that are replaced as a whole: a power cut leaves the old text or the new one, never a mixture."""
+"""Small text files that are replaced as a whole: after a power cut a file has its old or its new text, never a
+mixture."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ Key = tuple[str, int]
 
 
 class CorruptCheckpointError(StartupError):
-    """A checkpoint file does not hold what its format says; the message names the file, the line and the remedy."""
+    """A checkpoint file does not have its format; the message names the file, the line and the remedy."""
 
 
 class AtomicFile:
-    """A file that is only ever replaced, durably (H10)."""
+    """A file that is only replaced as a whole, durably (H10)."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -29,7 +30,7 @@ class AtomicFile:
         self._turn = asyncio.Lock()
 
     def read(self) -> str | None:
-        """The text, or None when there is no such file. Raises `CorruptCheckpointError` when it is not text."""
+        """The text; None without the file. Raises `CorruptCheckpointError` for bytes that are not text."""
         try:
             file = self._disk.open(self.path)
         except FileNotFoundError:
@@ -42,15 +43,15 @@ class AtomicFile:
             file.close()
 
     async def write(self, text: str) -> None:
-        """Replace the text; durable on return. Writers take turns, so the last caller's text is what stays.
+        """Replace the text; durable on return. Writers take turns, so the text of the last caller remains.
 
-        Waits for a descriptor as long as there is none. Raises `OSError` of the disk.
+        Waits until a descriptor is free. Raises `OSError` of the disk.
         """
         async with self._turn:
             await with_descriptors(partial(self._disk.replace_file, self.path, text.encode("utf-8")))
 
     def write_unsynced(self, text: str) -> None:
-        """The mutant `epoch_file_unsynced`: replace the text in the page cache, as if that were enough."""
+        """The mutant `epoch_file_unsynced`: replace the text in the page cache only."""
         file = self._disk.open(self.path, create=True)
         file.truncate(0)
         file.append([text.encode("utf-8")])
@@ -60,8 +61,8 @@ class AtomicFile:
 def parse_lines(path: str, text: str, columns: int, remedy: str) -> list[list[str]]:
     """The entries of Kafka's checkpoint format: version, count, one entry a line.
 
-    Raises `CorruptCheckpointError` when version, count or the number of columns is wrong; `remedy` says what to do
-    then.
+    Raises `CorruptCheckpointError` for a wrong version, count or number of columns; `remedy` becomes part of the
+    message.
     """
     lines = text.splitlines()
     if not lines or lines[0] != VERSION:
@@ -94,18 +95,18 @@ class OffsetCheckpoint:
 
     @property
     def known(self) -> Mapping[Key, int]:
-        """The highest that the file may hold of each partition. Raises `CorruptCheckpointError`.
+        """The highest offset that the file may hold for each partition. Raises `CorruptCheckpointError`.
 
-        A write that failed, or whose caller was cancelled, may have been done all the same; and done later.
+        A write that failed, or whose caller was cancelled, may still have happened, or may still happen.
         """
         return self.read() if self._known is None else self._known
 
     def holds(self, offsets: Mapping[Key, int]) -> bool:
-        """Whether the file says just this, for certain."""
+        """Whether the file certainly has exactly these offsets."""
         return self.known == offsets and self._is_certain
 
     def read(self) -> dict[Key, int]:
-        """Offsets by (topic, partition); empty when there is no file. Raises `CorruptCheckpointError`."""
+        """Offsets by (topic, partition); empty without the file. Raises `CorruptCheckpointError`."""
         text = self._file.read()
         if text is None:
             self._known = {}

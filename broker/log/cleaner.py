@@ -1,10 +1,10 @@
-"""Compacting the log of one partition: what can be, a pass over it, and the segments that come of that.
+"""Compacts the log of one partition: selects the segments, makes a pass over them, and swaps in the results.
 
-Only what is committed and complete is touched: never the segment that grows, nothing at or past the high watermark,
-nothing younger than `min.compaction.lag.ms`. So whatever follower or consumer reads on finds the log's end as it was.
+Theory of operation. A pass changes only what is committed and complete: never the growing segment, nothing at or past
+the high watermark, nothing younger than `min.compaction.lag.ms`. So readers at the end of the log see no change.
 
-A pass first reads where each key of the dirty part has its latest record, and then writes all segments up to there
-anew, several small ones as one. The log is as long as before: nothing but records in between is gone.
+A pass first finds the latest record of each key in the dirty part. Then it rewrites all segments up to the end of that
+part, and merges small ones. The log keeps its end; only records in between are removed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from broker.protocol.records import (
 )
 
 REST_S: Final = 0.003
-"""Between two turns: compaction never takes the loop for itself."""
+"""The pause between two turns: compaction never occupies the loop."""
 COST_PER_TURN: Final = 1 << 18
 _COST_OF_RECORD = 200
-"""Work is counted in bytes; a record costs as much as so many of them."""
+"""Work is measured in bytes; a record costs as much as this many."""
 
 
 class UncleanableError(Exception):
-    """A log that cannot be compacted, and the reason: a batch that cannot be opened."""
+    """A log that cannot be compacted because a batch cannot be opened; the message has the reason."""
 
 
 class CleanableSegment(Protocol):
-    """What counts of a segment."""
+    """The properties of a segment that matter here."""
 
     @property
     def size(self) -> int: ...
@@ -56,7 +56,7 @@ class CleanableSegment(Protocol):
 
 @dataclass(frozen=True)
 class Cleanable:
-    """What a pass would take: the offset behind it, and how dirty it is; `ratio` is 0 when there is nothing."""
+    """The part that a pass would compact: the offset behind it, and its dirty ratio, 0 if the part is empty."""
 
     end: int
     ratio: float
@@ -65,7 +65,8 @@ class Cleanable:
 def cleanable(
     segments: Sequence[CleanableSegment], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
 ) -> Cleanable:
-    """Of segments, of which the last one grows. `now_ms` -1: the time is not known, so no record is old enough."""
+    """The cleanable part of segments, the last of which grows. `now_ms` -1: unknown time, every record is too
+    enough."""
     clean = dirty = 0
     end = first_dirty
     for segment in segments[:-1]:
@@ -81,7 +82,7 @@ def cleanable(
 
 
 class Cleaner:
-    """Passes over one log. `replace` puts what has become of segments in their place, under the partition's lock."""
+    """Makes passes over one log. `replace` swaps rewritten segments in, under the partition's lock."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Cleaner:
         replace: Callable[[Sequence[Segment], Segment, int], Awaitable[bool]],
         drops_epochs: bool = False,
     ) -> None:
-        """`wanted` is asked in every turn: once it says no, a pass ends. `drops_epochs`: the mutant
+        """`wanted` is called in every turn; once it returns false, the pass ends. `drops_epochs`: the mutant
         compaction_drops_epochs."""
         self._disk = disk
         self._log = log
@@ -104,9 +105,9 @@ class Cleaner:
         self._reading: Sequence[Segment] = ()
 
     async def clean(self, end: int, *, now_ms: int, delete_retention_ms: int, sizes: SegmentSizes) -> bool:
-        """Compact the log up to `end`, where a segment ends, or as far as one pass goes; `log.cleaned_to` tells.
+        """Compact the log up to `end`, the end of a segment, or as far as one pass goes (`log.cleaned_to`).
 
-        False: the pass was not wanted any more, or the log has changed below it; another pass does what is left.
+        Returns false if the pass became unwanted, or the log has changed in that part; the next pass continues.
         Raises `UncleanableError`, and `OSError` of the disk.
         """
         segments = [segment for segment in self._log.segments[:-1] if segment.next_offset <= end]
@@ -124,8 +125,8 @@ class Cleaner:
         return True
 
     async def _survey(self, segments: Sequence[Segment]) -> _Survey:
-        """Where each key of the dirty part is last, and which batches tell where epochs begin and what producers wrote
-        last."""
+        """Find the last offset of each key in the dirty part, and the batches that must stay: they show where epochs
+        start and what producers wrote last."""
         survey = _Survey(LatestOffsets(self._log.cleaned_to))
         self._reading = segments
         for segment in segments:
@@ -151,8 +152,9 @@ class Cleaner:
     def _as_written(
         self, segment: Segment, batches: Iterator[tuple[int, BatchHeader]]
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches of a segment, seen to be where and of the epoch that they were written in, which no CRC covers:
-        what is written anew would be believed. Raises `CorruptBatch`; then the next start reads the segment whole."""
+        """The batches of a segment, after a check that their offsets and epochs are those that were written. No CRC
+        covers these fields, and a rewritten batch would be trusted. Raises `CorruptBatch`; the next start then reads
+        the whole segment."""
         due = segment.base_offset
         try:
             for position, header in batches:
@@ -171,9 +173,9 @@ class Cleaner:
     async def _clean_group(
         self, group: Sequence[Segment], work: Compaction, survey: _Survey, interval_bytes: int
     ) -> bool:
-        """Write some segments anew, as one; false when they are no part of the log any more."""
+        """Rewrite some segments as one; false if the log does not contain them any more."""
         self._reading = group
-        self._check()  # the directory may be gone
+        self._check()  # the directory may have been removed
         base = group[0].base_offset
         cleaned = Segment(self._disk, self._log.directory, base, interval_bytes, suffix=CLEANED)
         try:
@@ -186,7 +188,7 @@ class Cleaner:
             await cleaned.index.sync()
             if await self._replace(group, cleaned, self._truncations):
                 return True
-        except Exception:  # not of a process that ends: the next start removes what that leaves
+        except Exception:  # but not at the end of the process: the next start removes the file
             _discard(cleaned)
             raise
         _discard(cleaned)
@@ -195,10 +197,10 @@ class Cleaner:
     async def _write_anew(
         self, group: Sequence[Segment], cleaned: Segment, work: Compaction, kept: Collection[int]
     ) -> bool:
-        """Write what is left of some segments to another; whether that is anything else than what they hold."""
+        """Write the remaining records of some segments to another; returns whether that changes anything."""
         changed = False
         end = group[-1].next_offset
-        cleaned.file.truncate(0)  # a process that ended in a pass may have left some
+        cleaned.file.truncate(0)  # an earlier process may have left part of a pass
         for segment in group:
             for position, header in self._as_written(segment, segment.intact_batches(compacted=True)):
                 batch = segment.file.read(position, header.size)
@@ -228,7 +230,7 @@ class Cleaner:
             self._check()
 
     def _check(self) -> None:
-        """Nothing else changes the log between two turns, but in them: files may be closed, and bytes be others."""
+        """Raise if the log was changed between two turns: files may be closed, and bytes may be others."""
         if (
             not self._wanted()
             or self._truncations != self._log.truncations
@@ -239,14 +241,14 @@ class Cleaner:
 
 
 def _discard(cleaned: Segment) -> None:
-    """Let go of what takes nobody's place. Where it has begun to, the next start completes that."""
+    """Remove an unused rewritten segment. If its swap has started, the next start completes that instead."""
     if cleaned.path.endswith(CLEANED):
         cleaned.file.close()
         cleaned.retire()
 
 
 def grouped(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segment]]:
-    """Segments that follow each other, together as long as they fit into one."""
+    """Groups of consecutive segments that fit into one segment together."""
     groups: list[list[Segment]] = []
     size = 0
     for segment in segments:
@@ -260,19 +262,19 @@ def grouped(segments: Sequence[Segment], segment_bytes: int) -> list[list[Segmen
 
 @dataclass(frozen=True)
 class SegmentSizes:
-    """The topic's, in bytes."""
+    """Segment sizes of the topic, in bytes."""
 
     segment: int
     index_interval: int
 
 
 class _UnwantedError(Exception):
-    """The pass is of no use any more."""
+    """The pass has become unwanted."""
 
 
 @dataclass
 class _Survey:
-    """`kept`: the base offsets of batches whose headers stay, whatever becomes of their records."""
+    """`kept`: the base offsets of batches whose headers stay, even without records."""
 
     latest: LatestOffsets
     kept: set[int] = field(default_factory=set)

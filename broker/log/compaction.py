@@ -1,13 +1,13 @@
-"""What compaction keeps of a batch: of each key the latest record, at its offset (KIP-354, KIP-534). Pure.
+"""Decides what compaction keeps of a batch: the latest record of each key, at its offset (KIP-354, KIP-534). Pure.
 
-A batch keeps its offsets, epoch and producer's numbers whatever it loses. One that loses all its records goes, unless
-something else is known by it: where its leader epoch begins (K101-11), what its producer wrote last, where its segment
-ends. Then its header stays.
+A batch keeps its offsets, epoch and producer's numbers, whatever records it loses. A batch that loses all records is
+removed, unless it shows something else: where its leader epoch starts (K101-11), what its producer wrote last, or where
+its segment ends. Then its header stays.
 
-A record without a value, a tombstone, stays for a while, so that who reads the log sees the deletion. The first pass
-that meets it writes into its batch when that time is over; a later pass removes it.
+A record without a value, a tombstone, stays for some time, so that readers of the log see the deletion. The first pass
+that finds it writes the end of that time into its batch; a later pass removes it.
 
-What is long comes as a generator that yields after some records: nothing else waits for all of it.
+Long computations are generators that yield after some records, so that other tasks run meanwhile.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from broker.protocol.records import (
 
 RECORDS_PER_TURN: Final = 500
 MOST_KEYS: Final = 250_000
-"""Of one pass: about 40 MB. What they leave of the log is the next pass's."""
+"""The limit of keys of one pass: about 40 MB. The next pass continues."""
 
 T = TypeVar("T")
 Work = Generator[None, None, T]
 
-_DIGEST_BYTES = 16  # no two keys share it, as in Kafka, whose map has MD5
+_DIGEST_BYTES = 16  # collisions do not happen in practice; Kafka's map has MD5 of the same size
 _CHECKED = struct.Struct(">hiqqqhii")
 _FRONT = struct.Struct(">qiibI")
 _FRONT_BEHIND_LENGTH = 9  # bytes of leader epoch, magic and CRC
 
 
 class RawRecord(NamedTuple):
-    """One record as it lies in its batch; `rest` is its key, value and headers, as they are encoded."""
+    """One record as encoded in its batch; `rest` is its key, value and headers."""
 
     attributes: int
     timestamp_delta: int
@@ -58,7 +58,7 @@ class RawRecord(NamedTuple):
 
 
 class LatestOffsets:
-    """The latest offset of each key in a stretch of the log that begins at `end` and grows."""
+    """The latest offset of each key in a part of the log, which grows at `end`."""
 
     def __init__(self, start: int) -> None:
         self.end = start
@@ -69,8 +69,8 @@ class LatestOffsets:
         return len(self._offsets) >= MOST_KEYS
 
     def add(self, header: BatchHeader, batch: Buffer) -> Work[None]:
-        """Take in the batch behind the stretch. Raises `CorruptBatch`, and `UnsupportedCompression` or
-        `TooLargeError` for one that cannot be opened."""
+        """Add the next batch. Raises `CorruptBatch`, and `UnsupportedCompression` or `TooLargeError` for a batch that
+        cannot be opened."""
         if not header.is_control:
             for number, record in enumerate(raw_records(header, batch)):
                 if record.key is not None:
@@ -89,7 +89,7 @@ def _digest(key: bytes) -> bytes:
 
 
 class Compaction:
-    """One pass over a log. Times in ms; `now_ms` is the wall clock's, -1 where there is none: tombstones stay."""
+    """One pass over a log. Times in ms; `now_ms` is the wall clock's time, -1 if unknown, which keeps tombstones."""
 
     def __init__(self, latest: LatestOffsets, *, now_ms: int, delete_retention_ms: int) -> None:
         self._latest = latest
@@ -97,7 +97,7 @@ class Compaction:
         self._delete_retention_ms = delete_retention_ms
 
     def compact(self, header: BatchHeader, batch: bytes, *, keep_header: bool) -> Work[bytes]:
-        """What stays of a batch: itself where that is all, nothing, or less of it. Raises as `LatestOffsets.add`."""
+        """The remaining part of a batch: all of it, some of it, or nothing. Raises as `LatestOffsets.add`."""
         if header.is_control or header.base_offset >= self._latest.end:
             return batch
         kept: list[RawRecord] = []
@@ -121,14 +121,14 @@ class Compaction:
     def _stays(self, header: BatchHeader, record: RawRecord, expired: bool) -> bool:
         if header.base_offset + record.offset_delta >= self._latest.end:
             return True
-        # Records without a key have no place in such a log; they are from before it was compacted.
+        # Records without a key are left over from before the topic was compacted.
         if record.key is None or (record.is_tombstone and expired):
             return False
         return not self._latest.supersedes(record.key, header.base_offset + record.offset_delta)
 
 
 def raw_records(header: BatchHeader, batch: Buffer) -> Iterator[RawRecord]:
-    """The records of a batch that is whole. Raises `CorruptBatch` and what `open_records` raises."""
+    """The records of an intact batch. Raises `CorruptBatch` and what `open_records` raises."""
     data = bytes(batch[BATCH_HEADER_SIZE : header.size])
     if header.compression:
         data = open_records(header.compression, data)
@@ -152,7 +152,7 @@ def raw_records(header: BatchHeader, batch: Buffer) -> Iterator[RawRecord]:
 
 
 def rebuilt(header: BatchHeader, records: list[RawRecord], horizon_ms: int | None) -> bytes:
-    """A batch with some of its records; `horizon_ms`: when its tombstones go."""
+    """A batch with some of its records; `horizon_ms`: the time at which its tombstones may be removed."""
     attributes, base = header.attributes, header.base_timestamp
     times = [base + record.timestamp_delta for record in records]
     if horizon_ms is not None:
@@ -169,7 +169,7 @@ def rebuilt(header: BatchHeader, records: list[RawRecord], horizon_ms: int | Non
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch without its records: what its header says stays."""
+    """A batch without its records; the information of its header stays."""
     attributes = header.attributes & ~COMPRESSION_MASK & ~DELETE_HORIZON_MASK
     return _batch(header, attributes, header.max_timestamp, header.max_timestamp, 0, b"")
 

@@ -1,4 +1,4 @@
-"""Where each leader epoch begins in a log (KIP-101), in memory and in the file `leader-epoch-checkpoint`."""
+"""The start offset of each leader epoch in a log (KIP-101), in memory and in the file `leader-epoch-checkpoint`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNDEFINED = -1
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the offset of its first record (or, without records yet, the log's end when it began)."""
+    """A leader epoch and the offset of its first record (without records yet: the log's end when the epoch started)."""
 
     epoch: int
     start_offset: int
@@ -22,8 +22,8 @@ class EpochEntry(NamedTuple):
 class LeaderEpochCache:
     """The epochs of one log. Invariant: epochs and start offsets both rise from entry to entry.
 
-    Methods that end in `_durably` return when the file holds what memory holds. The others change memory only: their
-    caller brings the file up to date with `write_durably` at the moment that the protocol asks for.
+    Methods that end in `_durably` return when the file has the content of memory. The others change memory only; their
+    caller updates the file with `write_durably` when the protocol requires it.
     """
 
     def __init__(self, disk: Disk, path: str, entries: Iterable[EpochEntry] = ()) -> None:
@@ -35,12 +35,12 @@ class LeaderEpochCache:
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> LeaderEpochCache:
-        """Read the file; no entries when there is none. Raises `CorruptCheckpointError`."""
+        """Read the file; no entries without a file. Raises `CorruptCheckpointError`."""
         cache = cls(disk, path)
         text = cache._file.read()
         if text is None:
             return cache
-        remedy = "remove the file: it is made anew from the log"
+        remedy = "remove the file: it is rebuilt from the log"
         for number, entry in enumerate(parse_lines(path, text, 2, remedy), 3):
             try:
                 epoch, start_offset = map(int, entry)
@@ -62,15 +62,15 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """The largest epoch, -1 when there is none."""
+        """The largest epoch; -1 without entries."""
         return self._entries[-1].epoch if self._entries else UNDEFINED
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not above `epoch`, and where it ends (H1, K101-5).
+        """The largest epoch <= `epoch`, and its end offset (H1, K101-5).
 
-        The latest epoch ends at the log's end. Below the first known epoch the answer is the one asked for, ending
-        where the first one starts (H2); so it is below -1, as in Kafka. (-1, -1): nothing is known, `epoch` is -1 or
-        larger than all that are known.
+        The latest epoch ends at the log's end. For an epoch below the first known one the answer is that epoch itself,
+        with the start of the first known one as its end (H2); this includes epochs below -1, as in Kafka. (-1, -1):
+        unknown, because `epoch` is -1 or larger than all known epochs.
         """
         if epoch == UNDEFINED or epoch > self.latest_epoch or not self._entries:
             return (UNDEFINED, UNDEFINED)
@@ -81,16 +81,17 @@ class LeaderEpochCache:
         return (self._entries[above - 1].epoch if above else epoch, end)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that `offset` has, or will have as the next record; -1 below the first entry."""
+        """The epoch of `offset`, or of the next record at that offset; -1 below the first entry."""
         if self._entries and offset >= self._entries[-1].start_offset:
             return self._entries[-1].epoch
         index = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[index].epoch if index >= 0 else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Begin `epoch` at `start_offset`; false if it has begun. Raises `ValueError` for an older one (K101-1).
+        """Start `epoch` at `start_offset`; false if it has started before. Raises `ValueError` for an older one
+        (K101-1).
 
-        Epochs that begin at or past `start_offset` have no record and go: the file never contradicts the log.
+        Epochs that start at or past `start_offset` have no record and are dropped: the file never contradicts the log.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} from offset {start_offset}: neither may be negative")
@@ -103,12 +104,13 @@ class LeaderEpochCache:
         return True
 
     async def assign_durably(self, epoch: int, start_offset: int) -> None:
-        """`assign`, and on return the file has it, also when an earlier call has put it into memory only."""
+        """As `assign`; durable on return, even if an earlier call has changed only memory."""
         self.assign(epoch, start_offset)
         await self.write_durably()
 
     def truncate_from_end(self, offset: int) -> bool:
-        """Drop the epochs that begin at or past `offset`, the log's new end (K101-7, H8, H27); whether any went."""
+        """Drop the epochs that start at or past `offset`, the log's new end (K101-7, H8, H27); whether any was
+        dropped."""
         kept = len(self._entries)
         while kept and self._entries[kept - 1].start_offset >= offset:
             kept -= 1
@@ -119,7 +121,7 @@ class LeaderEpochCache:
     def truncate_from_start(self, offset: int) -> bool:
         """Drop the epochs that end at or before `offset`, the new start of the log; whether anything changed (K101-11).
 
-        The epoch that `offset` lies in stays and begins there: the live epoch is never forgotten (H27).
+        The epoch that contains `offset` stays and starts there: the live epoch is never forgotten (H27).
         """
         covering = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         if covering < 0 or (covering == 0 and self._entries[0].start_offset == offset):
@@ -131,18 +133,18 @@ class LeaderEpochCache:
         return True
 
     def replace(self, entries: Iterable[EpochEntry]) -> bool:
-        """Take over what the log's batches say; whether that differs from what was known."""
+        """Replace the entries by those of the log's batches; returns whether they differ."""
         before, self._entries = self._entries, []
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
         return before != self._entries
 
     def clear(self) -> None:
-        """Forget all epochs: the log begins anew."""
+        """Forget all epochs, because the log starts again empty."""
         self._entries.clear()
 
     async def write_durably(self) -> None:
-        """Bring the file up to date."""
+        """Write the current entries to the file."""
         text = format_lines([f"{epoch} {start}" for epoch, start in self._entries])
         if self._unsynced:
             self._file.write_unsynced(text)

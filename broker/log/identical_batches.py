@@ -1,7 +1,7 @@
-"""Batches of one record each that are alike: what a producer sends that waits for nobody.
+"""Fast path for single-record batches of identical layout, as producers send them that do not wait for responses.
 
-One of them is checked field by field. Others of the same size, behind it or in later requests, are as good if they have
-the same bytes wherever the header or the record's structure is. What is left for each is its CRC and its time.
+One of them is checked field by field. Other batches of the same size, behind it or in later requests, are as valid if
+they have the same bytes in all structural parts of header and record. Only CRC and timestamps are checked for each.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE
 
 FEWEST = 2
-"""Batches of a leader; fewer are not worth the comparison."""
+"""The minimum number of batches of a leader for a comparison to pay off."""
 MOST = 512
-"""Batches that are compared at once."""
+"""The number of batches in one comparison."""
 
 _START = 12  # bytes: base offset and length
 _CRC_FROM = 21
@@ -28,41 +28,41 @@ _TIMES_END = 43
 
 @lru_cache(maxsize=64)
 def _own(size: int) -> Struct:
-    """What each batch of this size has of its own: base offset, CRC, first and largest timestamp."""
+    """The fields in which batches of this size may differ: base offset, CRC, first and largest timestamp."""
     return Struct(f">q9xI6xqq{size - _TIMES_END}x")
 
 
 @lru_cache(maxsize=64)
 def _common_of_producers(size: int, structure: Structure) -> Struct:
-    """What batches of this size whose records are made alike have in common, and must have.
+    """The fields in which producers' batches of this size and record structure must be equal.
 
-    Base offset and length; magic; attributes and last offset delta; what an idempotent producer says, the number of
-    records and the record up to its key; its value's length; its number of headers. The leader epoch of a producer's
-    batch means nothing."""
+    Base offset and length; magic; attributes and last offset delta; the idempotent producer's numbers, the number of
+    records and the record up to its key; the length of its value; its number of headers. The leader epoch in a
+    producer's batch has no meaning."""
     key, value_length, value = structure[-3:]
     return Struct(f">12s4xc4x6s16x{key - _TIMES_END}s{value_length - key}x{value - value_length}s{size - 1 - value}xc")
 
 
 @lru_cache(maxsize=64)
 def _common_of_leaders(size: int) -> Struct:
-    """The same of a leader's, in whose records a follower does not look. All are of one leader epoch."""
+    """The same for a leader's batches, of one leader epoch. A follower does not look into their records."""
     return Struct(f">8x9s4x6s16x{BATCH_HEADER_SIZE - _TIMES_END}s{size - BATCH_HEADER_SIZE}x")
 
 
 class CheckedBatches(NamedTuple):
-    """What is known of a batch of one record that was checked field by field: those that are like it are as good."""
+    """A single-record batch that was checked field by field; batches with the same structural bytes are as valid."""
 
     size: int
     delta: int
-    """From its first timestamp to the largest, which is the record's."""
+    """From its first timestamp to the largest one, which is the record's."""
     common: Struct
     values: tuple[bytes, ...]
     """Of `common`."""
 
     @classmethod
     def of(cls, batch: bytes) -> CheckedBatches | None:
-        """Of a batch that a leader may append with the time that it has, nothing of it compressed or numbered; None
-        when its record has headers."""
+        """The reference for a batch that a leader may append with its own timestamp, uncompressed and without
+        producer's numbers; None if its record has headers."""
         size = len(batch)
         structure = structure_of(batch, BATCH_HEADER_SIZE, size)
         if structure is None:
@@ -73,21 +73,21 @@ class CheckedBatches(NamedTuple):
 
 
 class LetIn:
-    """What a leader has let in last of batches of one record; kept from one buffer to the next."""
+    """The reference of the last accepted single-record batches; kept from one buffer to the next."""
 
     __slots__ = ("checked", "size_alone")
 
     def __init__(self) -> None:
         self.checked: CheckedBatches | None = None
         self.size_alone = 0
-        """Of the last batch that came alone and was not like `checked`: once is no habit."""
+        """The size of the last single batch that differed from `checked`: only a repeated one becomes the reference."""
 
     def check(self, batch: bytes) -> None:
         """See `CheckedBatches.of`."""
         self.checked = CheckedBatches.of(batch) or self.checked
 
     def came_alone(self, batch: memoryview) -> None:
-        """One that was let in, and may be checked for those to come."""
+        """A single batch was accepted; it may become the reference for later ones."""
         if len(batch) != self.size_alone:
             self.size_alone = len(batch)
         else:
@@ -96,14 +96,15 @@ class LetIn:
 
 
 def is_alike(batch: memoryview, known: CheckedBatches, first: int, largest: int) -> bool:
-    """Whether a batch whose CRC is right, and whose first and largest timestamps are these, is like the known one."""
+    """Whether a batch with a correct CRC and with these first and largest timestamps has the layout of the known
+    one."""
     size, delta, common, values = known
     right = len(batch) == size and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
     return right and common.unpack(batch) == values
 
 
 def alike_of_producer(buf: memoryview, position: int, known: CheckedBatches) -> list[int]:
-    """The timestamps of the batches from `position` on that are like the known one: a leader may append them."""
+    """The timestamps of the batches from `position` on with the layout of the known one: a leader may append them."""
     size, delta, common, values = known
     found: list[int] = []
     if buf[position : position + _START] != values[0]:
@@ -120,8 +121,8 @@ def alike_of_producer(buf: memoryview, position: int, known: CheckedBatches) -> 
 
 
 def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[int]:
-    """The largest timestamps of the batches that follow the one at `position`, of `size` bytes, are like it, and go on
-    at `offset`; that one has one offset, nothing is numbered, and a follower may append it."""
+    """The largest timestamps of the batches after the one at `position` that have its `size` and layout, and offsets
+    from `offset` on. That one has one offset and no producer's numbers, and a follower may append it."""
     found: list[int] = []
     pieces, at = min((len(buf) - position) // size - 1, MOST), position + size
     if pieces < FEWEST:

@@ -1,8 +1,8 @@
-"""The sparse index of a segment: where a batch starts, every few KiB, and the largest timestamp in front of it.
+"""The sparse index of a segment: the position of a batch every few KiB, and the largest timestamp before it.
 
-It is kept in memory and written to `<base offset>.positions` as the segment grows. A file counts only if its last
-entry, which says where the segment ends, is there and the CRC agrees; in every other case the index is made anew from
-the batches. It holds more than Kafka's `.index` and `.timeindex`, hence it has neither's name.
+It is kept in memory and written to `<base offset>.positions` while the segment grows. A file counts only if its last
+entry, the end of the segment, is present and the CRC is correct. Otherwise the index is rebuilt from the batches. It
+holds more than Kafka's `.index` and `.timeindex`, so it has another name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from broker.descriptors import opening
 from broker.errors import is_out_of_descriptors
 from broker.ports import Disk, File
 
-ENTRY = Struct(">qqq")  # offset, position, largest timestamp in front of the position
-END = Struct(">qqqI")  # the end of the segment, in the same terms, and the CRC-32C of all bytes before the CRC
+ENTRY = Struct(">qqq")  # offset, position, largest timestamp before the position
+END = Struct(">qqqI")  # the same for the end of the segment, and the CRC-32C of all bytes before the CRC
 WRITE_AT = 170  # entries: about a page at a time
 NO_TIMESTAMP = -1
 
@@ -34,17 +34,17 @@ class SparseIndex:
         self._positions = array("q")
         self._timestamps = array("q")
         self.due_at = 0
-        """The position from which on the next batch is noted."""
+        """The next batch at or past this position gets an entry."""
         self._file: File | None = None
         self._written = 0  # entries in the file
-        self._ended = False  # the file's end is written behind them
+        self._ended = False  # whether the file has its end entry
         self._crc = 0
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def note(self, offset: int, position: int, timestamp_before: int) -> None:
-        """A batch starts here; the largest timestamp of the segment in front of it is `timestamp_before`."""
+        """A batch starts here; `timestamp_before` is the largest timestamp of the segment before it."""
         if position < self.due_at:
             return
         self.due_at = position + self._interval
@@ -55,12 +55,12 @@ class SparseIndex:
             try:
                 self._write()
             except OSError as error:
-                # The batch is in its file already; the entries stay here and are written with the next ones.
+                # The batch is in its file already. The entries stay in memory and are written with the next ones.
                 if not is_out_of_descriptors(error):
                     raise
 
     def before_offset(self, offset: int) -> int:
-        """The position of a batch that starts at or before `offset`, as near as the index knows."""
+        """The position of a batch that starts at or before `offset`, the closest that the index has."""
         index = bisect_right(self._offsets, offset) - 1
         return self._positions[index] if index >= 0 else 0
 
@@ -70,17 +70,17 @@ class SparseIndex:
         return self._positions[index] if index >= 0 else 0
 
     def entry_before(self, position: int) -> tuple[int, int]:
-        """The largest known start of a batch that is not past `position`, and that batch's offset; (0, -1): none is."""
+        """The last known start of a batch that is not past `position`, and that batch's offset; (0, -1) without one."""
         index = bisect_right(self._positions, position) - 1
         return (self._positions[index], self._offsets[index]) if index >= 0 else (0, -1)
 
     def before_timestamp(self, timestamp: int) -> int:
-        """A position such that no batch in front of it reaches `timestamp`."""
+        """A position with no record of `timestamp` or later before it."""
         index = bisect_left(self._timestamps, timestamp) - 1
         return self._positions[index] if index >= 0 else 0
 
     def timestamp_before(self, position: int) -> tuple[int, int]:
-        """The last indexed position that is not past `position`, and the largest timestamp in front of it."""
+        """The last indexed position that is not past `position`, and the largest timestamp before it."""
         index = bisect_right(self._positions, position) - 1
         return (self._positions[index], self._timestamps[index]) if index >= 0 else (0, NO_TIMESTAMP)
 
@@ -94,7 +94,7 @@ class SparseIndex:
             self._start_over()
 
     def finish(self, next_offset: int, size: int, max_timestamp: int) -> None:
-        """The segment is complete, or is being closed: write what is missing, and its end."""
+        """The segment is complete, or is being closed: write the missing entries and the end entry."""
         file = self._write()
         end = END.pack(next_offset, size, max_timestamp, 0)[: ENTRY.size]
         file.append([end, crc32c(end, self._crc).to_bytes(4, "big")])
@@ -102,7 +102,8 @@ class SparseIndex:
         self.close()
 
     def load(self, base_offset: int, size: int) -> tuple[int, int] | None:
-        """Read the file: next offset and largest timestamp of a segment of `size` bytes; None when it is of no use."""
+        """Read the file: next offset and largest timestamp of a segment of `size` bytes; None if the file is
+        unusable."""
         if not self._disk.exists(self._path):
             return None
         file = self._disk.open(self._path)
@@ -126,8 +127,8 @@ class SparseIndex:
         return next_offset, max_timestamp
 
     async def sync(self, *, in_background: bool = False) -> None:
-        """Return once the file, which `finish` has written, is on disk. Waits for descriptors. Nothing is done for a
-        file that was removed: the segment is read without it."""
+        """Return when the file, which `finish` has written, is on disk. Waits for descriptors. No effect for a removed
+        file, because the segment can be read without it."""
         file = await opening(self._opened)
         if file is None:
             return
@@ -145,7 +146,7 @@ class SparseIndex:
             self._file = None
 
     def rename(self, path: str) -> None:
-        """Close the file, which `finish` has written, and give it another name."""
+        """Close the file, which `finish` has written, and rename it."""
         self.close()
         self._disk.rename(self._path, path)
         self._path = path
@@ -157,12 +158,12 @@ class SparseIndex:
             self._disk.unlink(self._path)
 
     def _start_over(self) -> None:
-        """What the file holds is no longer true: write it from the beginning."""
+        """The content of the file is no longer true: rewrite it."""
         self._written = self._crc = 0
         self._ended = True
 
     def _write(self) -> File:
-        """Write the entries that are missing behind those that are there."""
+        """Append the entries that the file does not have yet."""
         if self._file is None:
             self._file = self._disk.open(self._path, create=True)
             self._ended = True

@@ -1,12 +1,12 @@
 """The log of one partition replica: record batches by offset, stored as they were received.
 
 Invariants:
-- offsets are contiguous, but where compaction has removed records, and leader epochs never fall;
-- the epoch cache knows every epoch of the log, and the file of an epoch is durable before its first batch (K101-3,
-  K101-8);
-- what is cut off goes from the epoch file first, durably, then from the log (K101-7);
-- what is known of producers is what the batches of the log say, and no snapshot of it lies past the log's end;
-- appends reach the page cache only; `flush` says up to which offset the log is on disk.
+- offsets are contiguous, except where compaction has removed records, and leader epochs never decrease;
+- the epoch cache knows every epoch of the log, and the file has an epoch durably before its first batch (K101-3,
+K101-8);
+- a truncation removes epochs from the epoch file first, durably, then records from the log (K101-7);
+- the state of producers is what the batches of the log contain, and no snapshot of it is past the log's end;
+- appends reach the page cache only; `flush` returns the offset up to which the log is on disk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OffsetOutOfRangeError(ProtocolError):
 
 
 class PartitionLog:
-    """Made by `open`. One task at a time may append or truncate; reading is free."""
+    """Created by `open`. One task at a time may append or truncate; any task may read."""
 
     def __init__(self, disk: Disk, directory: str, config: LogConfig, recovered: Recovered) -> None:
         self.directory = directory
@@ -83,9 +83,9 @@ class PartitionLog:
         self._about_to_cut_to: int | None = None
         self._is_deleted = False
         self.before_cut: Callable[[int], Awaitable[None]] | None = None
-        """Awaited before the log is cut to an offset, which `recovery_point` and `cleaned_to` show by then."""
+        """Awaited before the log is cut to an offset; `recovery_point` and `cleaned_to` show that offset already."""
         self.after_roll: Callable[[], None] | None = None
-        """Called when a segment is complete; it is not on disk yet."""
+        """Called when a segment is complete, but not on disk yet."""
         self._unsynced = Unsynced(disk, directory, recovered.snapshots, lambda: self._active)
         self._cleaned_to = 0
         self._let_in: dict[Admit, LetIn] = {}  # see `stamp_batches`
@@ -101,10 +101,10 @@ class PartitionLog:
         recovery_point: int = 0,
         start_offset: int = 0,
     ) -> PartitionLog:
-        """Open or create the log of a directory. What recovery found is in `recovered`.
+        """Open or create the log of a directory. `recovered` has the result of recovery.
 
-        `start_offset`: where the log began when that was last written down. It may lie inside the first segment.
-        Raises `DamagedLogError` when something below `recovery_point` is not there; nothing was changed then.
+        `start_offset`: the log's start as last stored. It may be inside the first segment.
+        Raises `DamagedLogError` when something below `recovery_point` is missing; nothing was changed then.
         """
         if not disk.exists(directory):
             disk.make_directory(directory)
@@ -122,19 +122,19 @@ class PartitionLog:
         )
         log = cls(disk, directory, config, recovered)
         if start_offset > log._end:
-            # What lay above the start is lost. Offsets below it were deleted, and are not given to other records.
+            # The records above the start are lost. Offsets below it were deleted and are not assigned again.
             await log.truncate_fully_and_start_at(start_offset)
         log._start = max(start_offset, log._start)
         log.epochs.truncate_from_start(log._start)
         return log
 
     def configure(self, segment_bytes: int, index_interval_bytes: int) -> None:
-        """Other sizes from here on; segments that exist stay as they are."""
+        """Use other sizes from now on; existing segments do not change."""
         self._config = replace(self._config, segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is served. Below it, the first segment may still hold records."""
+        """The first offset that is served. The first segment may still hold records below it."""
         return self._start
 
     @property
@@ -149,27 +149,27 @@ class PartitionLog:
 
     @property
     def durable_end_offset(self) -> int:
-        """Everything below is on disk. Grows by `flush`, falls by truncation."""
+        """Everything below is on disk. Rises by `flush`, falls by truncation."""
         return self._durable
 
     @property
     def complete_end(self) -> int:
-        """Where the segment begins that grows."""
+        """The base offset of the growing segment."""
         return self._active.base_offset
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on disk, and will not be cut off."""
+        """Everything below is on disk, and no truncation in progress will remove it."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)
 
     @property
     def kept_end(self) -> int:
-        """Everything below will not be cut off: up to the log's end, or to where that is about to be."""
+        """No truncation in progress will remove anything below: the log's end, or its end after the truncation."""
         return self._end if self._about_to_cut_to is None else min(self._end, self._about_to_cut_to)
 
     @property
     def cleaned_to(self) -> int:
-        """Everything below has been compacted, and will not be cut off; moved by compaction, and back by truncation."""
+        """Everything below has been compacted and stays. Compaction raises it, truncation lowers it."""
         return self._cleaned_to if self._about_to_cut_to is None else min(self._cleaned_to, self._about_to_cut_to)
 
     @cleaned_to.setter
@@ -178,12 +178,12 @@ class PartitionLog:
 
     @property
     def truncations(self) -> int:
-        """How often the log has been cut: what was read of it before may not be so any more."""
+        """The number of truncations: what was read before one may be outdated."""
         return self._truncations
 
     @property
     def last_epoch(self) -> int:
-        """The latest leader epoch, -1 when there is none."""
+        """The latest leader epoch; -1 without one."""
         return self.epochs.latest_epoch
 
     @property
@@ -194,15 +194,16 @@ class PartitionLog:
     # -- appending ----------------------------------------------------------------------------------------------
 
     async def start_leader_epoch(self, epoch: int) -> None:
-        """Become leader: `epoch` begins at the log's end, durably, even if no record follows (K101-3, H2)."""
+        """Become leader: `epoch` starts at the log's end, durably, even if no record follows (K101-3, H2)."""
         await self.epochs.assign_durably(epoch, self._end)
 
     def append_as_leader(self, buf: bytearray | memoryview, epoch: int, *, admit: Admit | None = None) -> AppendInfo:
         """Give batches their offsets and epoch, in place, and write them to the page cache.
 
-        What is not this broker's own is looked into by `admit` first. A batch that its idempotent producer has sent
-        before is not written again. Raises `CorruptBatch`, what `admit` raises and, for what such a producer may not
-        send, `ProtocolError` (nothing is written), `ValueError` when `epoch` was not started, `OSError` of the disk.
+        `admit` first checks batches that are not this broker's own. A batch that its idempotent producer has sent
+        before is not written again. Raises `CorruptBatch`, what `admit` raises, and `ProtocolError` for an invalid
+        sequence of such a producer (nothing is written); `ValueError` when `epoch` was not started; `OSError` of the
+        disk.
         """
         if epoch != self.epochs.latest_epoch:
             raise ValueError(
@@ -218,12 +219,12 @@ class PartitionLog:
         return AppendInfo(batches[0].offset, self._end - 1, len(buf))
 
     def append_as_follower(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
-        """Write fetched batches to the page cache as the leader has them.
+        """Write fetched batches to the page cache unchanged.
 
-        What follows the first batch that is not intact, does not continue the log or is newer than `limit_epoch`, the
-        leader epoch that this follower knows, is left out (H11). Raises `CorruptBatch` or `OutOfOrderError` when the
-        first batch is not acceptable, `UnpreparedEpochError` when a batch begins an epoch that is not in the epoch
-        file (K101-8), `OSError`.
+        Stops before the first batch that is not intact, does not continue the log, or is newer than `limit_epoch`, the
+        leader epoch that this follower knows (H11). Raises `CorruptBatch` or `OutOfOrderError` when the first batch is
+        not acceptable, `UnpreparedEpochError` when a batch starts an epoch that is not in the epoch file (K101-8),
+        `OSError`.
         """
         base = self._end
         batches: list[Batch] = []
@@ -240,7 +241,8 @@ class PartitionLog:
         return AppendInfo(base, self._end - 1, size)
 
     async def prepare_epochs(self, buf: Buffer, limit_epoch: int) -> None:
-        """Make durable where the epochs of fetched batches begin (K101-8). Raises as `append_as_follower` does."""
+        """Store the start offsets of the epochs in fetched batches, durably (K101-8). Raises as `append_as_follower`
+        does."""
         changed = False
         for header, _ in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
@@ -249,7 +251,7 @@ class PartitionLog:
             await self.epochs.write_durably()
 
     async def replicate(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
-        """`append_as_follower`, preceded by `prepare_epochs` when the batches begin an epoch."""
+        """`append_as_follower`, preceded by `prepare_epochs` when the batches start an epoch."""
         try:
             return self.append_as_follower(buf, limit_epoch)
         except UnpreparedEpochError:
@@ -260,7 +262,7 @@ class PartitionLog:
             return added
 
     def _acceptable(self, buf: Buffer, limit_epoch: int) -> Iterator[tuple[BatchHeader, list[Batch]]]:
-        """The headers of batches that a follower may append, checked, each with those behind it that are like it."""
+        """The checked headers of batches that a follower may append, each with the identical batches after it."""
         end, epoch = self._end, self.epochs.epoch_at(self._end - 1)
         position, length, tries = 0, len(buf), TRIES
         while position < length:
@@ -279,7 +281,7 @@ class PartitionLog:
             end, epoch = header.next_offset, header.leader_epoch
             behind: list[Batch] = []
             has_more = position + header.size < length
-            # Of the newest epoch: no other begins behind this batch.
+            # In the newest epoch no other epoch can start after this batch.
             if has_more and tries and epoch == self.epochs.latest_epoch and is_plain_single(header):
                 behind = fetched_alike(buf, position, header.size, end)
                 tries -= len(behind) < FEWEST
@@ -300,9 +302,9 @@ class PartitionLog:
         self._end = segment.next_offset
 
     def _roll(self) -> Segment:
-        # First the snapshot: a segment that is found without one costs only time.
+        # The snapshot first: a segment without one only costs time at the next start.
         self._snapshots.write(self._end, self.producers)
-        self._active.finish()  # if the new one cannot be opened, this one is gone on with
+        self._active.finish()  # if the new segment cannot be opened, this one continues to grow
         segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)
         self._segments.append(segment)
         self._unsynced.add(segment)
@@ -315,30 +317,30 @@ class PartitionLog:
     # -- durability ---------------------------------------------------------------------------------------------
 
     async def flush(self, *, complete_only: bool = False) -> int:
-        """Return once everything appended before the call is on disk; the durable end offset. Raises `OSError`.
+        """Return the durable end offset when everything appended before the call is on disk. Raises `OSError`.
 
-        `complete_only`: all segments but the one that grows, by syncs that no other sync waits for. Nothing more is
-        made durable of a log that was deleted meanwhile.
+        `complete_only`: all segments except the growing one, by syncs that no other sync waits for. If the log is
+        deleted meanwhile, the rest is skipped.
         """
         while not self._is_deleted:
             target, truncations = self.complete_end if complete_only else self._end, self._truncations
             try:
                 await self._unsynced.sync(complete_only=complete_only)
             except OSError:
-                if self._is_deleted:  # its files were closed, or their names removed: no failure of the disk
+                if self._is_deleted:  # its files were closed or removed: not a disk failure
                     break
                 raise
-            # A truncation in the meantime may have replaced what was synced by other records of the same offsets.
+            # A truncation in the meantime may have replaced the synced records by others with the same offsets.
             if truncations == self._truncations:
                 self._durable = max(self._durable, target)
                 break
         return self._durable
 
     async def rebuild(self, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
-        """Read the batches again, make the epochs what they say and then `leader_epoch`, and flush both (KIP-704).
+        """Read the batches again, rebuild the epochs from them and start `leader_epoch`, and flush both (KIP-704).
 
-        Complete segments in front of the recovery point are not read, as at a start. False: it was no longer `wanted`,
-        and nothing was changed. Raises `CorruptBatch` for a batch that is damaged, `OSError`.
+        Complete segments below the recovery point are not read, as at a start. Returns false if it was no longer
+        `wanted`; nothing was changed then. Raises `CorruptBatch` for a damaged batch, `OSError`.
         """
         found = await read_again(self._segments, self._snapshots, wanted, scan=self._scan_again())
         if found is None:
@@ -346,7 +348,7 @@ class PartitionLog:
         scan, producers = found
         if scan.next_offset != self._end:
             raise CorruptBatch(f"{self.directory}: the batches end at {scan.next_offset}, the log at {self._end}")
-        # Nothing is awaited until the epoch has begun: a later role finds what was, or all of what is now.
+        # No await before the epoch has started: a later role sees either the old state or all of the new one.
         self.epochs.replace(scan.epochs)
         self.epochs.truncate_from_start(self._start)
         if not self._config.forgets_producers:
@@ -356,21 +358,21 @@ class PartitionLog:
         return True
 
     def _scan_again(self) -> EpochScan:
-        """A scan from the recovery point on; from the log's first batch on where the epochs before are not known."""
+        """A scan from the recovery point, or from the log's first batch if the earlier epochs are unknown."""
         first = next(it for it in self._segments if it.next_offset > self.recovery_point or it is self._active)
         known = [entry for entry in self.epochs.entries if entry.start_offset < first.base_offset]
         if known and known[0].start_offset <= self._start:
             return EpochScan(first.base_offset, known, compacted=self._config.compacted)
-        # The log's start may lie inside its first segment.
+        # The log's start may be inside its first segment.
         return EpochScan(self._segments[0].base_offset, compacted=self._config.compacted)
 
     # -- removing -----------------------------------------------------------------------------------------------
 
     async def truncate_to(self, offset: int) -> int:
-        """Remove the batches that hold offsets >= `offset`, durably; the new end of the log.
+        """Remove the batches that hold offsets >= `offset`, durably; returns the new end of the log.
 
-        The end is lower than `offset` when that lies inside a batch: batches are never split. Epochs that begin at or
-        past the new end go first, also when no record goes (H8).
+        The end is lower than `offset` if `offset` is inside a batch: batches are never split. Epochs that start at or
+        past the new end are removed first, also when no record is removed (H8).
         """
         if offset < self.log_start_offset:
             await self.truncate_fully_and_start_at(offset)
@@ -395,15 +397,15 @@ class PartitionLog:
         return end
 
     async def _announce_cut(self, offset: int) -> None:
-        """Let nobody count on what is about to go."""
+        """Announce a truncation, so that no other part relies on the records."""
         if offset < self._end:
             self._about_to_cut_to = offset
             if self.before_cut is not None:
                 await self.before_cut(offset)
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything, epochs included, and begin anew at `offset`, durably."""
-        await self._announce_cut(0)  # in between there may be no segment at all
+        """Remove everything, epochs included, and start again at `offset`, durably."""
+        await self._announce_cut(0)  # in between, the log may have no segment
         self.epochs.clear()
         await self.epochs.write_durably()
         self.producers = ProducerState(NO_ID if not offset else MAX_ID)
@@ -423,11 +425,11 @@ class PartitionLog:
         self._about_to_cut_to = None
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
-        """Put what compaction has made of segments that follow each other in their place, durably. Who reads the old
-        ones goes on reading them. The new one's content is on disk.
+        """Replace consecutive segments by their compacted one, durably. Its content is on disk already. Readers of the
+        old files can finish.
 
-        False, and nothing was changed: some of the old ones are no part of the log any more, or it has been cut since
-        there were so many `truncations`.
+        Returns false without a change if the log does not contain one of the old segments any more, or if the log has been
+        truncated since it had this number of `truncations`.
         """
         if truncations != self._truncations:
             return False
@@ -442,16 +444,16 @@ class PartitionLog:
         return True
 
     def roll(self) -> None:
-        """Begin a new segment, so that the one that grew until now can go; not while the log is being cut: until that
-        is over, what is known of producers may be of batches that are gone, and the snapshot would keep it."""
+        """Start a new segment, so that the growing one can be removed. No effect during a truncation: until its end,
+        the state of producers may come from removed batches, and the snapshot would keep it."""
         if self._active.size and self._about_to_cut_to is None:
             self._roll()
 
     async def advance_start(self, offset: int) -> int:
-        """Serve nothing below `offset` any more, and remove the segments that lie wholly below; the log's start.
+        """Stop serving offsets below `offset`, and remove the segments that are completely below it; returns the start.
 
-        The start never goes back and never passes the end. Whoever keeps it, if it lies inside a segment, must have
-        written it down before: a restart would find the older one.
+        The start never decreases and never passes the end. If it is inside a segment, the caller must have stored it
+        before, because a restart would find the older one.
         """
         offset = min(offset, self._end)
         if offset > self._start:
@@ -462,7 +464,7 @@ class PartitionLog:
         return self._start
 
     async def delete_segments_before(self, offset: int) -> int:
-        """Remove the segments that lie below `offset`, but never the newest; the log's new start (K101-11, H27)."""
+        """Remove segments below `offset`, but never the newest; returns the log's new start (K101-11, H27)."""
         count = 0
         while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
             count += 1
@@ -474,13 +476,13 @@ class PartitionLog:
                 await self.epochs.write_durably()
             for segment in removed:
                 self._forget(segment)
-                await self._disk.sync_directory(self.directory)  # one by one: no power cut leaves a gap behind
+                await self._disk.sync_directory(self.directory)  # one at a time, so that a power cut leaves no gap
             self._snapshots.remove_before(self._segments[0].base_offset)
             await self.flush()
         return self.log_start_offset
 
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
-        """Have what the log's first segments say of producers in an intact snapshot, durably: they are about to go."""
+        """Store the producers of the log's first segments in an intact snapshot, durably, before their removal."""
         state = await self._producers_of(segments)
         self._unsynced.names_changed(self._snapshots.write(segments[-1].next_offset, state, again=True))
         await self.flush()
@@ -509,7 +511,7 @@ class PartitionLog:
             segment.close()
 
     def _batch_start(self, offset: int) -> tuple[int, Segment, int]:
-        """The batch that holds `offset` (or the log's end): its base offset, segment and position."""
+        """The batch that contains `offset` (or the log's end): its base offset, segment and position."""
         if offset >= self._end:
             return self._end, self._active, self._active.size
         segment = self._segment_of(offset)
@@ -517,7 +519,7 @@ class PartitionLog:
         _, header = next(segment.walk(position))
         if header.base_offset <= offset:
             return header.base_offset, segment, position
-        # Compaction has removed what was there: the log ends behind the last batch that is left.
+        # Compaction has removed the records there: the log ends after the last remaining batch.
         end = segment.base_offset
         for at, before in segment.walk(segment.index.before_offset(offset)):
             if at >= position:
@@ -546,10 +548,10 @@ class PartitionLog:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def locate(self, offset: int, max_bytes: int, upper_bound_offset: int, *, min_one: bool = True) -> list[Slice]:
-        """Whole batches from the one that holds `offset` on, below `upper_bound_offset`, at most `max_bytes` together.
+        """Whole batches from the one that contains `offset`, below `upper_bound_offset`, at most `max_bytes` together.
 
-        With `min_one` the first batch is given even if it is larger. Raises `OffsetOutOfRangeError` and `OSError` (EIO)
-        where bytes are not what was written: none of them is given, and the next start reads that segment whole.
+        With `min_one`, the first batch is returned even if it is larger. Raises `OffsetOutOfRangeError`, and `OSError`
+        (EIO) for damaged bytes: none of them is returned, and the next start reads that whole segment.
         """
         if not self.log_start_offset <= offset <= self._end:
             raise OffsetOutOfRangeError(offset, self)
@@ -572,14 +574,14 @@ class PartitionLog:
         return slices
 
     def _verify(self, segment: Segment, start: int, stop: int) -> None:
-        """No CRC covers a batch's leader epoch: the epochs' file knows it. Raises `CorruptBatch`."""
+        """Compare the leader epochs of batches, which no CRC covers, with the epoch file. Raises `CorruptBatch`."""
         for header in segment.verify(start, stop, compacted=self._config.compacted):
             known = self.epochs.epoch_at(header.last_offset)
             if header.last_offset >= self._start and header.leader_epoch != known:
                 raise CorruptBatch(f"{segment.file.path}: offset {header.base_offset}: epoch {header.leader_epoch}")
 
     def read(self, offset: int, max_bytes: int, upper_bound_offset: int) -> bytes:
-        """The bytes that `locate` would give."""
+        """The bytes of the slices that `locate` returns."""
         slices = self.locate(offset, max_bytes, upper_bound_offset)
         return b"".join(file.read(position, length) for file, position, length in slices)
 

@@ -1,4 +1,4 @@
-"""How a partition's log is kept, and which of its deliberate bugs are on."""
+"""Settings of a partition's log, and the mutants that are active in it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from broker.mutants import Mutants
 @dataclass(frozen=True)
 class LogConfig:
     """Sizes in bytes; `compacted`: records may be missing between others. The rest are mutants: `sequence_unchecked`,
-    `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache by
-    their own names."""
+    `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`, and those of the epoch cache
+    under their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096

@@ -1,4 +1,4 @@
-"""Whose data a directory holds: `meta.properties`, the directory's lock, and the mark of a clean shutdown."""
+"""Identity of a data directory: `meta.properties`, the directory's lock, and the mark of a clean shutdown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class MetaProperties:
 
 
 def lock_directory(disk: Disk, name: str) -> None:
-    """Keep other processes out of the data directory `name`. Raises `StartupError` when one is in it."""
+    """Lock the data directory `name` against other processes. Raises `StartupError` if another process holds the
+    lock."""
     try:
         disk.lock(LOCK)
     except BlockingIOError:
@@ -45,9 +46,9 @@ def lock_directory(disk: Disk, name: str) -> None:
 
 
 async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Random) -> MetaProperties:
-    """Make an empty data directory this broker's, or check that it already is.
+    """Claim an empty data directory for this broker, or check that it belongs to it.
 
-    Raises `StartupError` when it belongs to another broker (K595-8) or the file cannot be understood.
+    Raises `StartupError` if it belongs to another broker (K595-8) or the file is invalid.
     """
     file = AtomicFile(disk, META_PROPERTIES)
     text = file.read()
@@ -59,7 +60,7 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
     properties = parse_properties(text, where)
     if properties.get("version") != "1":
         raise StartupError(
-            f"{where}: version={properties.get('version')} is not known, only 1 is; use a fitting release"
+            f"{where}: version={properties.get('version')} is unknown, only 1 is supported; use a release that fits"
         )
     if properties.get("node.id") != str(node_id):
         raise StartupError(
@@ -74,7 +75,7 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
 
 
 async def renew_directory_id(disk: Disk, meta: MetaProperties, rng: random.Random) -> MetaProperties:
-    """Make a directory that has lost what it had promised another one, durably: by its id it would be believed (H22).
+    """Give a directory that has lost promised data a new id, durably. With its old id it would be trusted (H22).
 
     Raises `OSError` of the disk.
     """
@@ -84,7 +85,7 @@ async def renew_directory_id(disk: Disk, meta: MetaProperties, rng: random.Rando
 
 
 async def store_cluster_id(disk: Disk, meta: MetaProperties, cluster_id: str) -> MetaProperties:
-    """Remember the committed cluster id, durably. Raises `StartupError` when the directory is of another cluster."""
+    """Store the committed cluster id, durably. Raises `StartupError` if the directory belongs to another cluster."""
     if meta.cluster_id == cluster_id:
         return meta
     if meta.cluster_id is not None:
@@ -98,9 +99,9 @@ async def store_cluster_id(disk: Disk, meta: MetaProperties, cluster_id: str) ->
 
 
 async def take_clean_shutdown(disk: Disk) -> int | None:
-    """The broker epoch in which the last stop was clean, -1 if the mark does not say; None: it was not clean.
+    """The broker epoch of the last clean stop, -1 if the mark does not contain it; None after an unclean stop.
 
-    The mark goes, durably, before anything is written that it would vouch for.
+    The mark is removed, durably, before this process writes anything that it would cover.
     """
     if not disk.exists(CLEAN_SHUTDOWN):
         return None
@@ -108,14 +109,14 @@ async def take_clean_shutdown(disk: Disk) -> int | None:
         content = json.loads(AtomicFile(disk, CLEAN_SHUTDOWN).read() or "{}")
         epoch = content.get(_EPOCH_KEY, UNKNOWN_EPOCH) if isinstance(content, dict) else UNKNOWN_EPOCH
     except (ValueError, CorruptCheckpointError):
-        epoch = UNKNOWN_EPOCH  # the directory was closed cleanly; of which registration, nobody can tell
+        epoch = UNKNOWN_EPOCH  # the directory was closed cleanly, but the registration is unknown
     disk.unlink(CLEAN_SHUTDOWN)
     await disk.sync_directory("")
     return epoch if isinstance(epoch, int) else UNKNOWN_EPOCH
 
 
 async def mark_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
-    """All logs are closed: the next start may trust their indexes, and the controller that nothing of them is lost.
+    """All logs are closed: the next start may trust their indexes, and the controller may assume that nothing is lost.
 
     The format is Apache Kafka's: a JSON object with the epoch of this broker's registration (KIP-966).
     """

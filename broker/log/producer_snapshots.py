@@ -1,9 +1,9 @@
-"""The producer snapshots in a log's directory, `<offset>.snapshot`: what the log knew of its producers at that offset.
+"""Producer snapshots in a log's directory, `<offset>.snapshot`: the state of the log's producers at that offset.
 
-Each is written once, to the page cache, and never changed; only one that an earlier process has left, of which nobody
-knows whether it is on disk, is written again before records go that it speaks of. One that a power cut has torn is
-found by its CRC and goes; then an older one serves, and the log is read from there. Snapshots past the log's end are
-removed before anything is appended there again, so that one that is found belongs to the log that it is found with.
+A snapshot is written once, to the page cache, and never changed. Exception: a snapshot of an earlier process may not be
+on disk, so it is written again before the records that it covers are removed. The CRC detects a snapshot that a power
+cut has torn. It is removed, and recovery reads the log from an older one. Snapshots past the log's end are removed
+before the next append there, so an existing snapshot always belongs to its log.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ SUFFIX = ".snapshot"
 
 
 class ProducerSnapshots:
-    """The snapshots of one directory. What changes names here says so: the caller makes the directory durable."""
+    """The snapshots of one directory. Methods report changes of names; the caller then syncs the directory."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         names = [name.removesuffix(SUFFIX) for name in disk.list(directory) if name.endswith(SUFFIX)]
         self._offsets = sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
-        self._inherited = set(self._offsets)  # from earlier processes: they may have been killed, or their syncs failed
+        self._inherited = set(self._offsets)  # from earlier processes, which may have been killed or had failed syncs
         self._unsynced: list[int] = []
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Of all that there are, ascending."""
+        """The offsets of all snapshots, ascending."""
         return tuple(self._offsets)
 
     def write(self, offset: int, state: ProducerState, *, again: bool = False) -> bool:
-        """Write what is known at `offset`, unless it has been; whether there is a new name.
+        """Write the state at `offset` unless its snapshot exists; returns whether there is a new name.
 
-        `again`: unless this process has. Where a sync of an earlier one failed, the kernel takes what that wrote for
-        clean, and the next sync would not write it either.
+        `again`: also if an earlier process wrote it. If a sync of that process failed, the kernel regards its pages as
+        clean, and the next sync would not write them either.
         """
         is_new = offset not in self._offsets
         if not is_new and not (again and offset in self._inherited):
@@ -57,7 +57,7 @@ class ProducerSnapshots:
         return is_new
 
     async def sync(self, *, in_background: bool = False) -> None:
-        """Return once the content of all is on disk, but for those that another caller is at. Waits for descriptors."""
+        """Return when the content of all snapshots is on disk, except those that another call is syncing."""
         while self._unsynced and (file := await opening(self._next_unsynced)) is not None:
             try:
                 await file.sync(in_background=in_background)
@@ -68,11 +68,11 @@ class ProducerSnapshots:
         if not self._unsynced:
             return None
         file = self._disk.open(self._path(self._unsynced[0]))
-        del self._unsynced[0]  # only now: there may have been no descriptor
+        del self._unsynced[0]  # only now: opening may have failed for lack of descriptors
         return file
 
     def newest(self, at_most: int, now: float) -> tuple[int, ProducerState] | None:
-        """The last one that is not past an offset and intact; those that are not intact are removed on the way."""
+        """The last intact snapshot that is not past an offset; damaged ones are removed on the way."""
         for offset in reversed(self._offsets[: bisect_right(self._offsets, at_most)]):
             file = self._disk.open(self._path(offset))
             try:
@@ -84,16 +84,16 @@ class ProducerSnapshots:
         return None
 
     def remove_past(self, offset: int) -> bool:
-        """Remove those past an offset, the log's new end; whether there were any."""
+        """Remove the snapshots past an offset, the log's new end; returns whether there were any."""
         return self._remove(self._offsets[bisect_right(self._offsets, offset) :])
 
     def remove_before(self, offset: int) -> bool:
-        """Remove those before an offset, the log's new start, from which on the others tell all; whether there were
-        any."""
+        """Remove the snapshots before an offset, the log's new start; returns whether there were any. Later snapshots
+        contain all producers."""
         return self._remove(self._offsets[: bisect_left(self._offsets, offset)])
 
     def keep(self, offsets: Collection[int]) -> bool:
-        """Remove all but the newest and those at some offsets; whether there were any."""
+        """Remove all except the newest and those at the given offsets; returns whether any was removed."""
         return self._remove([offset for offset in self._offsets[:-1] if offset not in offsets])
 
     def _remove(self, offsets: Collection[int]) -> bool:

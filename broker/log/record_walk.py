@@ -1,9 +1,9 @@
-"""Walking the records of a batch without making anything of them: are they what the batch's header says?
+"""Validates the records of a batch without decoding them into objects: do they match the batch's header?
 
-Consumers parse every field of every record; whichever they cannot parse stops them for good. So every field is looked
-at here, once, by the leader. Records that are alike - same lengths, no headers, as those of most producers are for long
-stretches - are looked at together, a byte of all of them at a time: some nanoseconds for each instead of half a
-microsecond.
+Consumers parse every field of every record, and a record that they cannot parse stops them permanently. So the leader
+checks every field once. Records of identical structure (same lengths, no headers), which most producers send in long
+runs, are checked together, one byte position of all of them at a time. This takes some nanoseconds for each instead of
+half a microsecond.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ MOST_TIMESTAMP = 253_402_300_799_999  # ms: the end of the year 9999
 
 LEAST_RECORD = 7  # bytes: its length, attributes, two deltas, two lengths and the number of headers
 
-MOST_ALIKE = 4096  # records that are looked at together
-FEW = 16  # records one by one after a stretch that was not alike; fewer are never worth more
-MOST_FAILURES = 8  # such stretches in one batch: what a batch may cost is bounded, however it is made
+MOST_ALIKE = 4096  # records that are checked together
+FEW = 16  # records to check one by one after a run that was not identical; fewer never pay off
+MOST_FAILURES = 8  # failed runs in one batch; this limits the cost of any batch
 
 _INT32_BYTES, _INT64_BYTES = 5, 10
-_LAST_BYTE = 127  # of an integer; in front of it are larger ones
+_LAST_BYTE = 127  # the largest last byte of an integer; bytes before it are larger
 _NULL = 1  # the length -1
 _LEAST_INT32, _MOST_INT32 = -(1 << 31), (1 << 31) - 1
-# Bytes of offset deltas, zigzag and LEB128, of records that follow each other: one byte below 64, two below 8192, three
-# below 2^20. What does not change within 8192 records is no table.
+# Lengths of consecutive offset deltas as zigzag LEB128: one byte below 64, two below 8192, three below 2^20. Bytes that
+# do not change within 8192 records need no table.
 _ONE_BYTE, _TWO_BYTES, _THREE_BYTES = 64, 8192, 1 << 20
 _ALONE = bytes(2 * delta for delta in range(_ONE_BYTE))
 _LOW = bytes(2 * delta & 127 | 128 for delta in range(_ONE_BYTE)) * (MOST_ALIKE // _ONE_BYTE + 1)
@@ -36,15 +36,15 @@ _HIGH = bytes(2 * delta >> 7 for delta in range(_TWO_BYTES))
 _MIDDLE = bytes(byte | 128 for byte in _HIGH)
 _CONTINUED = bytes(range(128, 256))
 _EVEN = bytes(range(0, 256, 2))
-_WORD = 8  # bytes; a time that needs more is none
+_WORD = 8  # bytes; a longer timestamp is invalid
 
 
 class TimestampError(ValueError):
-    """A record's time that is no date; the message says which."""
+    """A record's timestamp is outside of the supported dates; the message has the value."""
 
 
 def _integer(data: bytes, pos: int, most_bytes: int) -> tuple[int, int]:
-    """A zigzag integer and the position behind it; not longer than consumers take it, nor larger than its type."""
+    """A zigzag integer and the position behind it. Raises if it is longer than consumers accept, or too large."""
     encoded = shift = 0
     for at in range(pos, pos + most_bytes):
         byte = data[at]
@@ -59,10 +59,10 @@ def _integer(data: bytes, pos: int, most_bytes: int) -> tuple[int, int]:
 
 
 def walk_records(data: bytes, count: int, base_timestamp: int) -> int:
-    """The largest timestamp of the `count` records that `data` is made of, ms.
+    """The largest timestamp (ms) of the `count` records in `data`.
 
     Raises `CorruptBatch` unless they are well-formed, have the offset deltas 0, 1, 2, ... and fill `data`; and
-    `TimestampError` for times that are no dates. Positions in messages count from the first record.
+    `TimestampError` for timestamps outside of the supported dates. Positions in messages count from the first record.
     """
     try:
         if count == 1 and (found := _usual(data, 0, 0)) is not None:
@@ -75,7 +75,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> int:
     if reached != len(data):
         raise CorruptBatch(f"position {reached}: {len(data) - reached} bytes behind the last record")
     if base_timestamp + least < LEAST_TIMESTAMP or base_timestamp + most > MOST_TIMESTAMP:
-        raise TimestampError(f"timestamps from {base_timestamp + least} to {base_timestamp + most} ms are no dates")
+        raise TimestampError(f"timestamps from {base_timestamp + least} to {base_timestamp + most} ms are not dates")
     return base_timestamp + most
 
 
@@ -106,9 +106,9 @@ def _walk(data: bytes, count: int) -> tuple[int, int, int]:
 
 
 def _usual(data: bytes, pos: int, delta: int) -> tuple[int, int] | None:
-    """What `_one` finds of a record as most are, in less time: short, with few bytes in each number and no headers.
+    """As `_one`, faster, for the usual record: short, with few bytes in each number and no headers.
 
-    None when it is another, or wrong."""
+    None if the record is unusual or wrong."""
     length, second = data[pos], data[pos + 1]
     if length < 128:
         pos += 1
@@ -200,7 +200,7 @@ def _check_headers(data: bytes, pos: int, stop: int) -> None:
 
 
 class Structure(NamedTuple):
-    """Where the fields of a record begin that are not at its start."""
+    """The positions of a record's fields, except those at its start."""
 
     attributes: int
     offset_delta: int
@@ -211,7 +211,7 @@ class Structure(NamedTuple):
 
 
 def structure_of(data: bytes, start: int, stop: int) -> Structure | None:
-    """How a record is made that is right: all its bytes but its attributes, key and value say so. None for one with
+    """The structure of a valid record: all its bytes except its attributes, key and value. None for a record with
     headers."""
     attributes = _behind_integer(data, start)
     offset_delta = _behind_integer(data, attributes + 1)
@@ -226,16 +226,16 @@ def structure_of(data: bytes, start: int, stop: int) -> Structure | None:
 
 
 def _behind_integer(data: bytes, pos: int) -> int:
-    """The position behind an integer that is right."""
+    """The position behind a valid integer."""
     while data[pos] > _LAST_BYTE:
         pos += 1
     return pos + 1
 
 
 def _alike(data: bytes, start: int, stop: int, timestamp: int, delta: int, count: int) -> tuple[int, int, int] | None:
-    """How many records behind the one from `start` to `stop`, which is right, are like it, with the smallest and the
-    largest of their timestamp deltas; None when those that could be are not. `timestamp` is the delta of the one, and
-    `delta` the offset delta that the next one has to have.
+    """The number of records after the valid one from `start` to `stop` that are identical to it in structure, with the
+    smallest and the largest of their timestamp deltas; None if the next ones are not. `timestamp` is the delta of
+    the first record, and `delta` the offset delta that the next one must have.
     """
     size = stop - start
     structure = structure_of(data, start, stop)
@@ -260,7 +260,8 @@ def _alike(data: bytes, start: int, stop: int, timestamp: int, delta: int, count
 
 
 def _deltas(delta: int, most: int, width: int) -> tuple[bytes, ...]:
-    """The bytes of up to `most` offset deltas from `delta` on that are `width` bytes long, a byte of all at a time."""
+    """The bytes of up to `most` offset deltas from `delta` on that are `width` bytes long, one byte position at a
+    time."""
     if delta < _ONE_BYTE and width == 1:
         return (_ALONE[delta : delta + most],)
     low, block = delta % _ONE_BYTE, delta % _TWO_BYTES
@@ -274,27 +275,27 @@ def _deltas(delta: int, most: int, width: int) -> tuple[bytes, ...]:
 
 
 def _timestamps(columns: list[bytes], records: int) -> tuple[int, int, int] | None:
-    """The smallest and the largest of the timestamp deltas that these are the bytes of, if all are as long."""
+    """The smallest and the largest timestamp delta from their encoded bytes; None if their lengths differ."""
     *continued, last = columns
     if len(columns) > _WORD or not last.isascii() or any(byte.translate(None, _CONTINUED) for byte in continued):
         return None
     words: Collection[int] = set(last[:1] if last.count(last[:1]) == records else last)
     if continued:
-        # Each a little-endian number, eight bits for seven: as the bits that say "more follows" are the same in all,
-        # these numbers are in the order of those that are meant.
+        # Each is a little-endian number with eight bits in place of seven. The continuation bits are the same in all,
+        # so these numbers have the same order as the decoded ones.
         spread = bytearray(_WORD * records)
         for place, column in enumerate(columns):
             spread[place::_WORD] = column
         words = unpack(f"<{records}Q", spread)
     signs = [words]
-    if columns[0].translate(None, _EVEN):  # some are negative: zigzag has them odd
+    if columns[0].translate(None, _EVEN):  # some are negative: odd in zigzag
         signs = [[it for it in words if it & 1 == sign] for sign in (0, 1)]
     ends = [_zigzag(word) for some in signs if some for word in (min(some), max(some))]
     return records, min(ends), max(ends)
 
 
 def _zigzag(word: int) -> int:
-    """The number whose LEB128 bytes `word` is made of, the first of them lowest."""
+    """The number that is encoded in the LEB128 bytes of `word`, the first of them lowest."""
     value = shift = 0
     while word:
         value |= (word & 127) << shift

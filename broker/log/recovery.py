@@ -1,17 +1,19 @@
-"""What a log holds after a stop, clean or not.
+"""Recovers a log after a stop, clean or not.
 
-After a clean stop the indexes say what is there. After any other, every batch from the recovery point on is read and
-checked: the log ends before the first bytes that are not an intact batch of the next offset - a torn tail, a hole of
-zeros, a wrong CRC - and everything behind that, later segments included, was never acknowledged as durable and goes.
+Theory of operation. After a clean stop the indexes describe the segments. After any other stop, every batch from the
+recovery point on is read and checked. The log ends before the first bytes that are not an intact batch of the next
+offset (a torn tail, a hole of zeros, a wrong CRC). Everything behind that, later segments included, was never
+acknowledged as durable and is removed.
 
-What lies below the recovery point was on disk before the crash. If it is missing or damaged now, the crash has not done
-that, and cutting the log there would silently remove what others count on: the log is not opened, and stays as it is.
+Everything below the recovery point was on disk before the crash. If it is missing or damaged now, the crash is not the
+cause, and cutting the log there would silently remove records that others rely on. So the log is not opened and not
+changed.
 
-What an interrupted compaction has left is completed or removed before (`swaps`).
+The remains of an interrupted compaction are completed or removed before (`segment_swap`).
 
-What the log knows of its producers is what the newest snapshot says, and the batches from there to the log's end.
-Without a snapshot the batches alone say it. They say it completely only where the log holds every record since offset
-0: otherwise the log may have forgotten any producer, and says so in `ProducerState.forgotten_to`.
+The state of producers is that of the newest snapshot plus the batches from there to the log's end. Without a snapshot
+it comes from the batches alone. That is complete only if the log holds every record since offset 0; otherwise the log
+may have forgotten any producer, and `ProducerState.forgotten_to` says so.
 """
 
 from __future__ import annotations
@@ -39,16 +41,16 @@ EPOCHS_FILE = "leader-epoch-checkpoint"
 
 
 class DamagedLogError(StartupError):
-    """A log lacks what had been on disk; nothing of it was changed. The message names file, place and remedy."""
+    """A log lacks records that were on disk. Nothing was changed. The message names file, place and remedy."""
 
 
 class _UnwantedError(Exception):
-    """What is being read is of no use any more."""
+    """The result of the read has become unwanted."""
 
 
 @dataclass
 class Recovered:
-    """What was found: `reason` tells why the log was cut (None: it was whole), `lost_bytes` how much that removed."""
+    """The result: `reason` says why the log was cut (None: it was intact), `lost_bytes` how many bytes that removed."""
 
     segments: list[Segment]
     epochs: LeaderEpochCache
@@ -58,25 +60,25 @@ class Recovered:
     lost_bytes: int = 0
     producers: ProducerState = field(default_factory=lambda: ProducerState(MAX_ID))
     last_sequenced: int | None = None
-    """No batch of an idempotent producer begins past this offset; None: not looked for."""
+    """No idempotent producer has a batch past this offset; None: not determined."""
 
 
 @dataclass
 class EpochScan:
-    """The state of reading a log from its start, or from a place up to which its epochs are known."""
+    """The state of a read through a log, from its start or from a place up to which its epochs are known."""
 
     next_offset: int
     epochs: list[EpochEntry] = field(default_factory=list)
     compacted: bool = False
-    """Whether offsets may be left out between the batches."""
+    """Whether offsets may be missing between the batches."""
     last_sequenced: int = field(init=False)
-    """No batch of an idempotent producer begins past it: what lies before the scan may hold any."""
+    """No idempotent producer has a batch past it. Batches before the scan may have any."""
 
     def __post_init__(self) -> None:
         self.last_sequenced = self.next_offset - 1
 
     def accept(self, header: BatchHeader) -> None:
-        """Raises `CorruptBatch` when an intact batch is not the one that must follow."""
+        """Raises `CorruptBatch` if an intact batch does not follow the previous one."""
         if header.base_offset < self.next_offset or (header.base_offset > self.next_offset and not self.compacted):
             raise CorruptBatch(f"offset {header.base_offset} follows {self.next_offset - 1}")
         latest = self.epochs[-1].epoch if self.epochs else -1
@@ -90,7 +92,7 @@ class EpochScan:
 
 
 def base_offsets(disk: Disk, directory: str) -> list[int]:
-    """The base offsets of a directory's segments, in their order."""
+    """The base offsets of a directory's segments, in ascending order."""
     names = [name.removesuffix(SUFFIX) for name in disk.list(directory) if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
 
@@ -107,11 +109,11 @@ async def recover(
     forgets_producers: bool = False,
     keeps_epochs: bool = False,
 ) -> Recovered:
-    """Open the segments of a log, at least one, and bring log, indexes, epochs and producers into agreement, durably.
+    """Open the segments of a log, at least one, and make log, indexes, epochs and producers consistent, durably.
 
-    Everything below `recovery_point` was durable once. Raises `DamagedLogError` when it is not there, having changed
-    nothing. What lies below `start_offset` is served to nobody: its epochs need not be known. `compacted`: records may
-    have been removed from between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
+    Everything below `recovery_point` was durable once. Raises `DamagedLogError` if it is missing; nothing is changed
+    then. Epochs of records below `start_offset` may be unknown, because those records are not served. `compacted`:
+    records may be missing between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
     keep_epochs_past_leo.
     """
     try:
@@ -143,7 +145,7 @@ async def recover(
 
 
 async def yield_to_others() -> None:
-    """A large log must not keep the loop from everything else."""
+    """Let other tasks run while a large log is read."""
     await asyncio.sleep(0)
 
 
@@ -155,11 +157,10 @@ async def recover_producers(
     compacted: bool,
     pause: Callable[[], Awaitable[None]] = yield_to_others,
 ) -> ProducerState:
-    """What a log knows of its producers at its end; no snapshot may lie past that.
+    """The state of a log's producers at its end. No snapshot may be past the end.
 
-    `last_sequenced`: no batch of any begins past this offset, if that is known: there nothing has to be read.
-    `compacted`: records may have been removed from between others. `pause` is awaited again and again; the log may
-    change meanwhile unless it raises.
+    `last_sequenced`: no producer has a batch past this offset, if known, so nothing behind it is read. `compacted`:
+    records may be missing between others. `pause` is awaited repeatedly; the log may change meanwhile unless it raises.
     """
     now = asyncio.get_running_loop().time()
     first, end = segments[0].base_offset, segments[-1].next_offset
@@ -181,7 +182,7 @@ async def recover_producers(
 
 
 def _without_snapshot(first: int, end: int, *, compacted: bool) -> ProducerState:
-    """The state in front of a log's batches: whether those are all that were ever in it."""
+    """The state before a log's first batch, which depends on whether the log has all records since offset 0."""
     has_all = not end or (not first and not compacted)
     return ProducerState(NO_ID if has_all else MAX_ID)
 
@@ -193,10 +194,10 @@ async def read_again(
     *,
     scan: EpochScan,
 ) -> tuple[EpochScan, ProducerState] | None:
-    """Epochs and producers as the batches of an open log have them; None: that was no longer `wanted`.
+    """Epochs and producers according to the batches of an open log; None if that is no longer `wanted`.
 
-    `scan` says where a segment begins from which on all are read. Whoever changes the log sees to it that this is not
-    wanted then: files may be closed, and bytes be others. Raises `CorruptBatch`, `OSError`.
+    `scan` names the segment at which the read starts. A change of the log must make `wanted` return false, because
+    files may be closed and bytes may be others. Raises `CorruptBatch`, `OSError`.
     """
 
     async def pause() -> None:
@@ -205,7 +206,7 @@ async def read_again(
             raise _UnwantedError
 
     async def recovered() -> ProducerState:
-        if not wanted():  # this may be a while later
+        if not wanted():  # time may have passed
             raise _UnwantedError
         return await recover_producers(segments, snapshots, compacted=scan.compacted, pause=pause)
 
@@ -243,7 +244,7 @@ async def _find(
         try:
             epochs = LeaderEpochCache.load(disk, path)
         except CorruptCheckpointError:
-            epochs = LeaderEpochCache(disk, path)  # the batches know their epochs
+            epochs = LeaderEpochCache(disk, path)  # the batches contain their epochs
         epochs.truncate_from_start(bases[0])
         whole = segments[-1].next_offset >= recovery_point
         if whole and (epochs.entries or not any(segment.size for segment in segments)):
@@ -256,7 +257,7 @@ async def _find(
 
 
 def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]) -> list[Segment] | None:
-    """The segments as their indexes describe them; None when an index is of no use or a segment is missing."""
+    """The segments as described by their indexes; None if an index is unusable or a segment is missing."""
     segments: list[Segment] = []
     for base in bases:
         fits = not segments or segments[-1].next_offset == base
@@ -269,7 +270,7 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
 
 
 class _Points(NamedTuple):
-    """Offsets at which a log begins, and below which all of it was on disk once."""
+    """The log's start offset, and the recovery point below which all of it was on disk once."""
 
     start: int
     recovery: int
@@ -299,7 +300,7 @@ async def _scan(
     if result.reason is not None:
         _cut_off(disk, directory, interval_bytes, bases, result, scan)
     # K101-12: an entry at or past the end has no record, and an entry that the batches contradict is a truncation or a
-    # new epoch that reached the disk before its data did. What the batches say is what holds.
+    # new epoch that reached the disk before its data did. The batches are authoritative.
     result.epochs.replace(scan.epochs)
     result.last_sequenced = scan.last_sequenced
     return result
@@ -308,9 +309,9 @@ async def _scan(
 def _below_recovery_point(
     disk: Disk, directory: str, interval_bytes: int, bases: list[int], points: _Points
 ) -> tuple[list[Segment], EpochScan]:
-    """The segments that lie below the recovery point whole, as their indexes describe them, and a scan of what follows.
+    """The segments that are completely below the recovery point, as described by their indexes, and a scan of the rest.
 
-    Fewer of them where an index is of no use; none where the epochs of what is served of them are not known."""
+    Fewer segments if an index is unusable; none if the epochs of served records in them are unknown."""
     try:
         known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
     except CorruptCheckpointError:
@@ -338,7 +339,7 @@ def _cut_off(
     """Remove what follows the last intact batch."""
     last = result.segments[-1]
     if last.base_offset != scan.next_offset and last.size == 0 and len(result.segments) > 1:
-        result.segments.pop().close()  # it does not follow: it goes with the others
+        result.segments.pop().close()  # this segment does not continue the log: remove it with the later ones
     else:
         result.lost_bytes += last.file.size() - last.size
         last.truncate(last.next_offset, last.size, last.max_timestamp)
@@ -356,8 +357,8 @@ def _damaged(directory: str, reason: str, end: int, recovery_point: int) -> Dama
 
 
 async def _read(segment: Segment, scan: EpochScan, following: int | None) -> None:
-    """No CRC covers a base offset: behind a gap, a batch that the next one contradicts is the one that is wrong, or
-    that the `following` segment does."""
+    """Read a segment into the scan. No CRC covers a base offset. If a batch after a gap contradicts the next batch, or
+    the `following` segment, then that batch is the wrong one."""
     pause_at = SCAN_BYTES
     behind_gap: BatchHeader | None = None
     try:
@@ -378,7 +379,7 @@ async def _read(segment: Segment, scan: EpochScan, following: int | None) -> Non
     finally:
         if behind_gap is not None:
             if following is not None and behind_gap.next_offset > following:
-                raise CorruptBatch(f"offset {behind_gap.base_offset} lies before a segment that begins at {following}")
+                raise CorruptBatch(f"offset {behind_gap.base_offset} is before a segment that starts at {following}")
             _take(segment, scan, behind_gap)
 
 
@@ -388,10 +389,10 @@ def _take(segment: Segment, scan: EpochScan, header: BatchHeader) -> None:
 
 
 async def _make_durable(disk: Disk, directory: str, result: Recovered, recovery_point: int) -> None:
-    """A killed process leaves pages that are not on disk yet: what counts as recovered has to be there.
+    """Sync the recovered log: a killed process may leave pages that are not on disk yet.
 
-    Of one that ended because a sync had failed they may be clean, and their next sync good without writing them: what
-    lies past the recovery point is written again (fsyncgate; PostgreSQL reads it from its own log for that reason)."""
+    After a failed sync the kernel may regard such pages as clean, and the next sync succeeds without writing them. So
+    the part past the recovery point is written again (fsyncgate; PostgreSQL replays its own log for that reason)."""
     *complete, _ = result.segments
     for segment in complete:
         if not segment.was_taken_over:

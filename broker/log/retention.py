@@ -1,7 +1,7 @@
-"""Which segments a log may let go, by their age and by the log's size. Pure.
+"""Decides which segments retention removes, by age and by the log's size. Pure.
 
-Whole segments go, from the oldest on and without a gap, and only what is committed: nothing at or past the high
-watermark. The last segment goes too once all of it has expired; the log begins a new one before.
+Only whole segments are removed, from the oldest on and without a gap, and only committed ones: nothing at or past the
+high watermark. The last segment is removed too once all of it has expired; the log starts a new one before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NO_LIMIT = -1
 
 
 class RetainedSegment(Protocol):
-    """What counts of a segment: its bytes, the offset behind its last record, its largest timestamp (ms, -1: none)."""
+    """The properties that matter: bytes, the offset behind its last record, its largest timestamp (ms, -1: none)."""
 
     @property
     def size(self) -> int: ...
@@ -26,7 +26,7 @@ class RetainedSegment(Protocol):
 def expired_below(
     segments: Sequence[RetainedSegment], high_watermark: int, now_ms: int, *, retention_ms: int, retention_bytes: int
 ) -> int | None:
-    """The offset below which everything has expired; None when nothing has. `now_ms` -1: the time is not known."""
+    """The offset below which everything has expired; None if nothing has. `now_ms` -1: unknown time."""
     surplus = sum(segment.size for segment in segments) - retention_bytes if retention_bytes != NO_LIMIT else 0
     found: int | None = None
     for segment in segments:

@@ -12,18 +12,18 @@ from broker.log.index import NO_TIMESTAMP, SparseIndex
 from broker.ports import Disk, File
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 
-TAIL = 4096  # batches whose positions are known exactly: followers and most consumers read there
-WALK_BYTES = 1 << 13  # read at once while looking for a batch behind an index entry
-SCAN_BYTES = 1 << 20  # read at once while validating
+TAIL = 4096  # batches with exact positions in memory: followers and most consumers read there
+WALK_BYTES = 1 << 13  # per read in the search for a batch behind an index entry
+SCAN_BYTES = 1 << 20  # per read during validation
 
 
 class Segment:
-    """Batches from `base_offset` up to `next_offset`, which is where the next segment would start.
+    """Batches from `base_offset` up to `next_offset`, the base offset of the next segment.
 
-
-    Between two batches offsets may be left out, where compaction has removed records; behind the last one none are.
-    What was taken over from its index nobody has read since it was written, perhaps years ago: `verify` reads it before
-    it is served for the first time. `suffix` ends the names of files that are not the segment's yet.
+    Offsets may be missing between two batches, where compaction has removed records, but not after the last batch.
+    Batches that were taken over from the index have not been read since they were written, perhaps years ago: `verify`
+    reads them before they are served for the first time. `suffix` ends the names of files of a segment that is not part
+    of the log yet.
     """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, interval_bytes: int, *, suffix: str = "") -> None:
@@ -37,23 +37,23 @@ class Segment:
         self.index = SparseIndex(disk, f"{self._stem}.positions{suffix}", interval_bytes)
         self._ends = array("q")
         self._positions = array("q")
-        self._unread_to = 0  # the file's beginning that was taken over
-        self._verified_to = 0  # and that of it which has been verified,
-        self._verified_next = base_offset  # with the offset that follows
+        self._unread_to = 0  # the first bytes of the file, taken over from the index
+        self._verified_to = 0  # the part of them that has been verified,
+        self._verified_next = base_offset  # and the offset that follows it
         self._damaged = False
 
     @property
     def path(self) -> str:
-        """Where the log's file is now."""
+        """The current path of the log's file."""
         return self._log_path
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether all of it is what its index says, and none of it what this process has read or written."""
+        """Whether the whole segment was taken over from its index, and this process has neither read nor written it."""
         return self._unread_to == self.size > 0
 
     def note(self, batches: Iterable[Batch]) -> None:
-        """Batches have been written at the end."""
+        """Batches were written at the end."""
         ends, positions, index, position = self._ends, self._positions, self.index, self.size
         for offset, next_offset, size, timestamp, _ in batches:
             if position >= index.due_at:
@@ -70,7 +70,7 @@ class Segment:
             del positions[:-TAIL]
 
     def load(self) -> bool:
-        """Take a cleanly closed segment over from its index; false when the index does not fit the file."""
+        """Take over a cleanly closed segment from its index; false if the index does not fit the file."""
         size = self.file.size()
         known = self.index.load(self.base_offset, size)
         if known is None:
@@ -80,12 +80,12 @@ class Segment:
         return True
 
     def verify(self, start: int, stop: int, *, compacted: bool = False) -> list[BatchHeader]:
-        """See that the batches from one position to another are as they were written, unless this process knows; the
-        headers of those that it has read for that.
+        """Check that the batches between two positions are intact, unless this process knows it; returns the headers of
+        those that it has read.
 
-        Raises `CorruptBatch`: also where no batch starts at `start`, or one does not follow the one before, which where
-        the log may be `compacted` leaves gaps. It begins where a batch is known to start, for what leads to `start` may
-        be damaged too."""
+        Raises `CorruptBatch`, also if no batch starts at `start`, or if a batch does not follow the one before (gaps
+        are allowed in a `compacted` log). The check starts at a known start of a batch, because the batches up to
+        `start` may be damaged too."""
         if start >= self._unread_to or stop <= self._verified_to:
             return []
         follows = start <= self._verified_to
@@ -105,7 +105,7 @@ class Segment:
             within, due = within + header.size, header.next_offset
         if starts and start > position:
             raise CorruptBatch(f"{self._log_path}: no batch starts at byte {start}")
-        # No CRC covers a base offset: one that is too large is told by what follows.
+        # No CRC covers a base offset; the next batch shows whether one is too large.
         behind = parse_header(self.file.read(stop, BATCH_HEADER_SIZE)).base_offset if stop < self.size else None
         if due > (self.next_offset if behind is None else behind):
             raise CorruptBatch(f"{self._log_path}: the offsets before byte {stop} reach beyond what follows")
@@ -114,17 +114,17 @@ class Segment:
         return headers
 
     def distrust(self) -> None:
-        """What the index says of this segment is not to be believed at the next start: all of it is read then."""
+        """Do not trust this segment's index at the next start: it then reads the whole segment."""
         self._damaged = True
         self.index.remove()
 
     def damaged(self, error: CorruptBatch) -> OSError:
-        """The error of the disk (EIO) for bytes that are not what was written. The next start reads all of them."""
+        """The disk error (EIO) for damaged bytes. The next start reads the whole segment."""
         self.distrust()
         return OSError(errno.EIO, f"{error}; the bytes are not what was written", self.file.path)
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds `offset` starts, or the next one if none does; the segment's size for its next
+        """The position of the batch that contains `offset`, or of the next batch; the segment's size for its next
         offset."""
         if offset >= self.next_offset:
             return self.size
@@ -136,8 +136,8 @@ class Segment:
         raise CorruptBatch(f"{self.file.path}: no batch holds offset {offset}")
 
     def stretch(self, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
-        """From where to where the batches lie from the one that holds `offset` on, below `bound`; of more than
-        `max_bytes` as many as fit, but one. Raises `CorruptBatch`."""
+        """Start and end position of the batches from the one that contains `offset`, below `bound`, within `max_bytes`,
+        but at least one batch. Raises `CorruptBatch`."""
         start = self.position_of(offset)
         last = self.size if bound >= self.next_offset else self.position_of(bound)
         return start, last if last - start <= max_bytes else self.boundary(start, start + max_bytes)
@@ -160,7 +160,7 @@ class Segment:
         return end
 
     def walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` on, unchecked: for looking things up."""
+        """Position and header of each batch from `position` on, unchecked, for searches."""
         chunk, start = b"", position
         while position < self.size:
             within = position - start
@@ -173,9 +173,9 @@ class Segment:
             position += header.size
 
     def intact_batches(self, *, compacted: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch of the file, read and checked; `compacted` as of `validate_batch`.
+        """Position and header of each batch of the file, read and checked; `compacted` as in `validate_batch`.
 
-        Raises `CorruptBatch` at the first bytes that are none: a torn tail, zeros, or a wrong CRC.
+        Raises `CorruptBatch` at the first bytes that are not an intact batch: a torn tail, zeros, or a wrong CRC.
         """
         end = self.file.size()
         position = start = 0
@@ -195,7 +195,7 @@ class Segment:
             position += header.size
 
     def truncate(self, offset: int, position: int, max_timestamp: int) -> None:
-        """Cut the file at a batch's start, which is the next offset now."""
+        """Cut the file at a batch's start, whose offset becomes the next offset."""
         self.file.truncate(position)
         self.index.cut(position)
         kept = bisect_left(self._positions, position)
@@ -209,7 +209,7 @@ class Segment:
         self.max_timestamp = max_timestamp
 
     def max_timestamp_before(self, position: int) -> int:
-        """The largest timestamp of the batches in front of `position`."""
+        """The largest timestamp of the batches before `position`."""
         start, largest = self.index.timestamp_before(position)
         for at, header in self.walk(start):
             if at >= position:
@@ -227,7 +227,7 @@ class Segment:
         self.index.close()
 
     def rename(self, suffix: str = "") -> None:
-        """Give the log's file another suffix; none, and the segment is where it belongs, with its index."""
+        """Change the suffix of the log's file. Without a suffix the segment is part of the log, with its index."""
         path = f"{self._stem}.log{suffix}"
         self._disk.rename(self._log_path, path)
         self._log_path = path
@@ -235,7 +235,7 @@ class Segment:
             self.index.rename(f"{self._stem}.positions")
 
     def retire(self) -> None:
-        """Unlink what another segment has replaced. Who reads the file now reads on: the last of them closes it."""
+        """Unlink the files of a replaced segment. Readers may finish; the last one closes the file."""
         if self._disk.exists(self._log_path):
             self._disk.unlink(self._log_path)
         self.index.remove()

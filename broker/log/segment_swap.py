@@ -1,8 +1,8 @@
-"""Putting what compaction has made of some segments in their place, so that a crash leaves the old ones or the new one.
+"""Replaces segments by a compacted one, so that after a crash the log has the old ones or the new one.
 
-The names are Kafka's. `<base>.log.cleaned` is being written and worth nothing yet. Once all of it is on disk it becomes
-`<base>.log.swap`, durably: from then on it is what the log holds, and whoever finds it after a crash goes on from here.
-What it replaces is removed, durably, and it takes the place of the first segment by one rename.
+The names are Kafka's. `<base>.log.cleaned` is being written and does not count yet. When all of it is on disk, it is
+renamed to `<base>.log.swap`, durably: from then on it is part of the log, and recovery after a crash completes the
+swap. Then the replaced segments are removed, durably, and one rename gives it the name of the first of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _LOG, _INDEX = ".log", ".positions"
 
 
 async def swap_in(disk: Disk, directory: str, cleaned: Segment, replaced: Sequence[Segment]) -> None:
-    """Replace segments by what has become of them, durably. The caller has made the new one's content durable."""
+    """Replace segments by a compacted one, durably. The caller has made its content durable."""
     cleaned.rename(SWAP)
     await disk.sync_directory(directory)
-    replaced[0].index.remove()  # its log's name goes by the rename below
+    replaced[0].index.remove()  # the rename below replaces the name of its log
     for segment in replaced[1:]:
         segment.retire()
     await disk.sync_directory(directory)
@@ -30,7 +30,7 @@ async def swap_in(disk: Disk, directory: str, cleaned: Segment, replaced: Sequen
 
 
 async def finish_swaps(disk: Disk, directory: str, interval_bytes: int) -> None:
-    """Complete what a crash has interrupted. Raises `CorruptBatch` for a swap file that is not intact."""
+    """Complete interrupted swaps. Raises `CorruptBatch` for a damaged swap file."""
     names = disk.list(directory)
     for name in names:
         if name.endswith(CLEANED):
@@ -49,7 +49,7 @@ async def _finish(disk: Disk, directory: str, name: str, interval_bytes: int) ->
         found.next_offset = header.next_offset
     found.close()
     if found.next_offset == base:
-        raise CorruptBatch(f"{directory}/{name}{SWAP}: there is no batch in it")
+        raise CorruptBatch(f"{directory}/{name}{SWAP}: the file has no batch")
     for each in disk.list(directory):
         stem, dot, suffix = each.partition(".")
         if dot + suffix not in (_LOG, _INDEX) or not (len(stem) == 20 and stem.isdecimal()):

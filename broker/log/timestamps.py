@@ -1,7 +1,7 @@
-"""Finding records by their time: in segments whose indexes say how far to look.
+"""Finds records by timestamp, with the help of the indexes.
 
-An index and a batch's header know the largest time of a batch only. Which of its records has it is known when the batch
-is opened, so one that is compressed is opened too: any other answer names a record of another time.
+An index and a batch header have only the largest timestamp of a batch. Only the opened batch shows which record has it.
+So compressed batches are opened, too; otherwise the answer would name a record with another timestamp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TimedOffset(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a batch lies."""
+    """The place of a batch."""
 
     segment: Segment
     position: int
@@ -39,9 +39,9 @@ class _Place(NamedTuple):
 
 
 def first_not_before(segments: Sequence[Segment], log_start: int, timestamp: int) -> TimedOffset | None:
-    """The first record from `log_start` on that is not earlier than `timestamp` (ms); None when there is none.
+    """The first record from `log_start` on that is not earlier than `timestamp` (ms); None without one.
 
-    Raises `OSError` (EIO) where a batch is not what was written.
+    Raises `OSError` (EIO) for a damaged batch.
     """
     for segment in segments:
         if segment.max_timestamp < timestamp or segment.next_offset <= log_start:
@@ -67,10 +67,10 @@ def _first_of(segment: Segment, log_start: int, timestamp: int) -> TimedOffset |
 
 
 def latest_below(segments: Sequence[Segment], log_start: int, offset: int) -> TimedOffset | None:
-    """The first record that has the largest timestamp (ms) of those from `log_start` on that lie below `offset`, which
-    is the end of a batch; None when there is none. Raises as `first_not_before` does."""
+    """The first record with the largest timestamp (ms) from `log_start` to `offset`, the end of a batch; None without
+    records. Raises as `first_not_before` does."""
     best: tuple[int, int, _Place] | None = None
-    # The segments that may have it come first, so that most of the log is not read.
+    # The most likely segments first, so that most of the log need not be read.
     for segment in sorted(segments, key=lambda it: (-it.max_timestamp, it.base_offset)):
         if segment.base_offset >= offset or segment.next_offset <= log_start:
             continue
@@ -97,15 +97,15 @@ def _latest_of(segment: Segment, log_start: int, offset: int) -> tuple[int, _Pla
     start = segment.index.before_timestamp(largest)
     best = _largest(segment, start, end, log_start, largest)
     if start and (best is None or best[0] < largest):
-        # The record that had it lies below the log's start, or compaction has removed it: all batches are looked at.
+        # Its record is below the log's start, or compaction has removed it: search all batches.
         count_examined(0, end)
         best = _largest(segment, 0, end, log_start, largest)
     return best
 
 
 def _largest(segment: Segment, start: int, end: int, log_start: int, most: int) -> tuple[int, _Place] | None:
-    """The largest timestamp of the records between two positions, and the first batch that has it; no record has more
-    than `most`."""
+    """The largest timestamp of the records between two positions, and the first batch that has it. No record exceeds
+    `most`."""
     best: tuple[int, _Place] | None = None
     for position, header in segment.walk(start):
         if position >= end or (best is not None and best[0] >= most):
@@ -120,7 +120,7 @@ def _largest(segment: Segment, start: int, end: int, log_start: int, most: int) 
 
 
 def _largest_timestamp(place: _Place, log_start: int) -> int | None:
-    """Of the records of a batch that are served. The header counts those below the log's start, too."""
+    """The largest timestamp of a batch's served records. The header also covers those below the log's start."""
     if place.header.base_offset >= log_start:
         return place.header.max_timestamp
     latest = _latest_record(place, log_start)
@@ -128,16 +128,16 @@ def _largest_timestamp(place: _Place, log_start: int) -> int | None:
 
 
 def _latest_record(place: _Place, log_start: int) -> TimedOffset | None:
-    """The first record with the largest timestamp of a batch's records from `log_start` on."""
+    """The first record with the largest timestamp among a batch's records from `log_start` on."""
     served = [each for each in _times(place) if each.offset >= log_start]
     return max(served, key=lambda each: each.timestamp, default=None)
 
 
 def _times(place: _Place) -> Iterator[TimedOffset]:
-    """Offset and time of each record of a batch, in order. Raises `CorruptBatch`.
+    """Offset and timestamp of each record of a batch, in order. Raises `CorruptBatch`.
 
-    A batch of a codec that this broker does not know, which only another leader can have accepted, counts as one
-    record at its first offset: a consumer that starts there skips nothing.
+    A batch with an unknown codec, which only another leader can have accepted, counts as one record at its first
+    offset: a consumer that starts there skips nothing.
     """
     segment, position, header = place
     batch = segment.file.read(position, header.size)
@@ -150,7 +150,7 @@ def _times(place: _Place) -> Iterator[TimedOffset]:
 
 
 def _records_of(header: BatchHeader, batch: bytes) -> bytes:
-    """The records of a batch, opened."""
+    """The records of a batch, decompressed."""
     data = batch[BATCH_HEADER_SIZE:]
     if header.compression:
         data = decompressed(header.compression, data)

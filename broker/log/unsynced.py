@@ -1,9 +1,9 @@
-"""What of a log is not on disk yet, and how it gets there.
+"""The part of a log that is not on disk yet, and its syncs.
 
-Content and names are synced apart: a segment's file, its index and the producer snapshots by syncs of files, the names
-of all of them by a sync of the directory. A segment that is complete is synced once, with its index; the one that grows
-is synced with every flush. Between two syncs the log may change: what was removed meanwhile is left out, and a segment
-that a truncation has made the growing one again stays unsynced.
+Content and names are synced separately: a segment's file, its index and the producer snapshots by syncs of files, all
+names by a sync of the directory. A complete segment is synced once, with its index; the growing one at every flush. The
+log may change between two syncs. Files that were removed meanwhile are skipped, and a segment that grows again after a
+truncation stays unsynced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Unsynced:
     """The segments of one log that are not on disk, and whether names in its directory have changed."""
 
     def __init__(self, disk: Disk, directory: str, snapshots: ProducerSnapshots, active: Callable[[], Segment]) -> None:
-        """`active`: the segment that grows now."""
+        """`active`: returns the growing segment."""
         self.segments: list[Segment] = [active()]
         self._disk = disk
         self._directory = directory
@@ -29,27 +29,27 @@ class Unsynced:
         self._names_durable = 0
 
     def add(self, segment: Segment) -> None:
-        """A segment grows from here on."""
+        """A segment grows from now on."""
         if segment not in self.segments:
             self.segments.append(segment)
 
     def forget(self, segment: Segment) -> None:
-        """A segment is no part of the log any more, or another has its place that is on disk."""
+        """The log has dropped a segment, or it was replaced by one that is on disk."""
         if segment in self.segments:
             self.segments.remove(segment)
 
     def names_changed(self, count: int = 1) -> None:
-        """So many files were created, renamed or removed."""
+        """`count` files were created, renamed or removed."""
         self._names += count
 
     async def sync(self, *, complete_only: bool = False) -> None:
-        """Bring to disk what was appended before the call; `complete_only`: of segments that grow no more, by syncs
+        """Bring what was appended before the call to disk. `complete_only`: only segments that no longer grow, by syncs
         that no other sync waits for. Raises `OSError`."""
         names, active = self._names, self._active()
         chosen = [segment for segment in self.segments if segment is not active or not complete_only]
         for segment in chosen:
-            # While others were synced, this one may have been removed and its file closed; what it held is then no
-            # part of the log. Another flush may have finished with it.
+            # During the syncs of others, this segment may have been removed and its file closed; its content then is
+            # not part of the log any more. Another flush may have synced it.
             if segment in self.segments:
                 await segment.file.sync(in_background=complete_only)
             if segment in self.segments and segment is not active:
@@ -59,6 +59,6 @@ class Unsynced:
             await self._disk.sync_directory(self._directory)
             self._names_durable = max(self._names_durable, names)
         for segment in chosen:
-            # Only what was complete when the sync began, and is so still: what grows, or grew meanwhile, has more.
+            # Only a segment that was complete when the sync started and still is: a growing one has more content now.
             if segment is not active and segment is not self._active():
                 self.forget(segment)

@@ -1,9 +1,9 @@
-"""What a leader takes of producers: batches that every consumer can read, and nothing else.
+"""Validates producers' batches: a leader accepts only batches that every consumer can read.
 
-A log keeps what it has taken for good, and a consumer that cannot parse a batch never gets past it: one faulty producer
-would stop all of a partition's consumers. So each batch is opened and walked before it gets its offsets. The refusals
-are Apache Kafka's, but where it would store what some consumer cannot read: offset deltas that do not count up, names
-of headers that are not UTF-8, bytes behind a stream or a batch.
+A log keeps what it has accepted, and a consumer that cannot parse a batch never gets past it: one faulty producer would
+stop all consumers of a partition. So each batch is opened and walked before it gets its offsets. The refusals are
+Apache Kafka's, except where Kafka would store what some consumer cannot read: offset deltas that do not count up,
+header names that are not UTF-8, bytes behind a stream or a batch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from broker.protocol.records import (
 )
 
 MOST_RECORDS = 1 << 18
-"""Of one batch. What a walk costs the loop is bounded by it: about a microsecond each."""
+"""The limit of records in one batch. It bounds the time of a walk: about a microsecond for each."""
 
 BYTES_PER_RECORD = 100
-"""What a record costs besides its bytes: walking one takes as long as opening so many."""
+"""The cost of a record besides its bytes: walking one takes as long as opening this many bytes."""
 
 _LENGTH_AT, _LENGTH_BEHIND = 8, 12
 _MAGIC_AT = 16
@@ -39,7 +39,7 @@ _examined = [0]
 
 
 class BatchClaims(NamedTuple):
-    """What a batch's header says, as far as producers may say it; its CRC is right."""
+    """The fields of a batch's header that a producer may set; its CRC is correct."""
 
     base_offset: int
     attributes: int
@@ -53,30 +53,30 @@ class BatchClaims(NamedTuple):
 
 
 def bytes_examined() -> int:
-    """How many bytes of records `admit` has opened and walked since this process began: what producers cost the loop
-    is the difference of two. A record counts as `BYTES_PER_RECORD` more; what is compressed counts besides what it
-    comes to."""
+    """The bytes of records that `admit` has opened and walked since the start of the process. The difference of two
+    values measures the load by producers. A record counts as `BYTES_PER_RECORD` more; compressed bytes count in
+    addition to the decompressed ones."""
     return _examined[0]
 
 
 def count_examined(records: int, size: int) -> None:
-    """So many records, or blocks of them that were compressed, of so many bytes, were looked into."""
+    """Count records (or blocks of compressed ones) and their bytes as examined."""
     _examined[0] += size + records * BYTES_PER_RECORD
 
 
 def require_one_batch(records: Buffer) -> None:
-    """A request has one batch for a partition, of format 2. Raises `ProtocolError`."""
+    """Check that a request has one batch of format 2 for a partition. Raises `ProtocolError`."""
     size = len(records)
     if size <= _MAGIC_AT:
-        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes are not a record batch")
     magic = records[_MAGIC_AT]
     if magic in _OLD_FORMATS:
-        raise ProtocolError(ErrorCode.INVALID_RECORD, f"format {magic} is taken in older versions of Produce only")
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"only older versions of Produce accept format {magic}")
     wanted = int.from_bytes(records[_LENGTH_AT:_LENGTH_BEHIND], "big", signed=True) + _LENGTH_BEHIND
     if magic != MAGIC or wanted < BATCH_HEADER_SIZE:
         raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and of {wanted} bytes")
     if wanted != size:
-        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, of which the first batch has {wanted}")
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, but the first batch has {wanted}")
 
 
 def admit(claims: BatchClaims, payload: memoryview) -> int:
@@ -85,7 +85,7 @@ def admit(claims: BatchClaims, payload: memoryview) -> int:
 
 
 def admit_keyed(claims: BatchClaims, payload: memoryview) -> int:
-    """`admit`, for a compacted topic: of what has no key nobody knows what it replaces. Raises `ProtocolError`."""
+    """`admit` for a compacted topic, in which every record needs a key. Raises `ProtocolError`."""
     largest, data = _opened(claims, payload)
     pos = 0
     for _ in range(claims.records):
@@ -94,13 +94,13 @@ def admit_keyed(claims: BatchClaims, payload: memoryview) -> int:
         _, at = read_varint(data, at)
         key_length, _ = read_varint(data, at)
         if key_length < 0:
-            raise ProtocolError(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
+            raise ProtocolError(ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key")
         pos += length
     return largest
 
 
 def _opened(claims: BatchClaims, payload: memoryview) -> tuple[int, bytes]:
-    """The largest timestamp of a batch that may be appended, and its records, opened. Raises `ProtocolError`."""
+    """The largest timestamp of a batch that may be appended, and its decompressed records. Raises `ProtocolError`."""
     base_offset, attributes, delta, base_timestamp, _, producer_id, epoch, sequence, count = claims
     if count < 1 or delta != count - 1 or base_offset or producer_id >= 0 > min(epoch, sequence) or attributes:
         _check_header(claims)
@@ -125,19 +125,19 @@ def _opened(claims: BatchClaims, payload: memoryview) -> tuple[int, bytes]:
 
 
 def decompressed(codec: int, data: bytes) -> bytes:
-    """`open_records`, counted as examined. Data that is damaged or too large counts as well. Raises as `open_records`
+    """`open_records`, counted as examined. Damaged or too large data counts as well. Raises as `open_records`
     does."""
     count_examined(0, len(data))
     try:
         count_examined(pieces(codec, data), 0)
         return open_records(codec, data)
     except (CorruptBatch, TooLargeError):
-        count_examined(0, MOST_OPENED_BYTES)  # so many may have been opened by then
+        count_examined(0, MOST_OPENED_BYTES)  # this much may have been opened by then
         raise
 
 
 def _check_header(claims: BatchClaims) -> None:
-    """Raises `ProtocolError` for what no producer may say."""
+    """Raises `ProtocolError` for values that a producer must not set."""
     if claims.records < 1 or claims.last_offset_delta != claims.records - 1:
         reason = f"{claims.records} records and a last offset delta of {claims.last_offset_delta}"
         raise ProtocolError(ErrorCode.INVALID_RECORD, reason)
@@ -145,16 +145,16 @@ def _check_header(claims: BatchClaims) -> None:
         raise ProtocolError(ErrorCode.INVALID_RECORD, f"a producer's base offset is 0, not {claims.base_offset}")
     if claims.producer_id >= 0 > min(claims.producer_epoch, claims.base_sequence):
         reason = f"producer {claims.producer_id} in epoch {claims.producer_epoch}, sequence {claims.base_sequence}"
-        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{reason}: neither is ever negative")
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{reason}: neither may be negative")
     _check_attributes(claims.attributes)
 
 
 def _check_attributes(attributes: int) -> None:
     if attributes & TRANSACTIONAL_MASK:
         raise ProtocolError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction; this broker serves none"
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction; this broker supports none"
         )
     if attributes & CONTROL_MASK:
         raise ProtocolError(ErrorCode.INVALID_RECORD, "control records are written by brokers only")
     if attributes & LOG_APPEND_TIME_MASK:
-        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "the time of a batch's append is not a producer's to give")
+        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets the append time of a batch")

@@ -120,4 +120,4 @@ def test_a_corrupt_file_is_named_with_its_line_and_the_remedy(tmp_path: Path, te
     with pytest.raises(CorruptCheckpointError) as caught:
         LeaderEpochCache.load(RealDisk(str(tmp_path)), FILE)
     assert str(caught.value).startswith(FILE + complaint)
-    assert str(caught.value).endswith("remove the file: it is made anew from the log")
+    assert str(caught.value).endswith("remove the file: it is rebuilt from the log")
