@@ -65,8 +65,8 @@ class Cleanable:
 def cleanable(
     segments: Sequence[CleanableSegment], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
 ) -> Cleanable:
-    """The cleanable part of segments, the last of which grows. `now_ms` -1: unknown time, every record is too
-    enough."""
+    """The cleanable part of segments, the last of which grows. -1 as `now_ms`: the time is unknown, and every
+    record counts as too young."""
     clean = dirty = 0
     end = first_dirty
     for segment in segments[:-1]:

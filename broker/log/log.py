@@ -428,7 +428,7 @@ class PartitionLog:
         """Replace consecutive segments by their compacted one, durably. Its content is on disk already. Readers of the
         old files can finish.
 
-        Returns false without a change if the log does not contain one of the old segments any more, or if the log has been
+        Returns false without a change if the log does not contain one of the old segments any more, or has been
         truncated since it had this number of `truncations`.
         """
         if truncations != self._truncations:

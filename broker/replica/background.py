@@ -1,4 +1,4 @@
-"""Tasks that run as long as their owner and that nobody awaits."""
+"""Background tasks that run as long as their owner; no caller awaits them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Background:
-    """Starts tasks and knows those that run. `on_defect` is told the name and the error of one that fails."""
+    """Starts tasks and keeps track of them. `on_defect` receives the name and the error of a failed task."""
 
     def __init__(self, on_defect: Callable[[str, BaseException], None] | None = None) -> None:
         self._on_defect = on_defect or _tell_loop
@@ -22,7 +22,7 @@ class Background:
         return task
 
     def abort(self) -> None:
-        """Cancel everything that runs, without waiting for it."""
+        """Cancel all running tasks, without waiting for them."""
         for task in self._running:
             task.cancel()
 
@@ -33,7 +33,7 @@ class Background:
 
 
 async def end(task: asyncio.Task[None] | None) -> None:
-    """Cancel a task and return when it has ended, however it ended."""
+    """Cancel a task and return when it has ended, whatever its result."""
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

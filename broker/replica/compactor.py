@@ -1,7 +1,7 @@
-"""Compaction of this broker's replicas: which log is next, and up to where each has been compacted.
+"""Compaction of this broker's replicas: selects the next log, and stores up to where each has been compacted.
 
-Every replica compacts its own log, whoever leads. The dirtiest comes first; one at a time, in short turns of the loop.
-A log that cannot be compacted stays as it is, and the trace says why, until the broker starts anew.
+Every replica compacts its own log, as leader or follower. The dirtiest log comes first; one at a time, in short turns
+of the loop. A log that cannot be compacted stays unchanged until the broker restarts, and the trace has the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 
 
 class Compactor:
-    """Compacts the logs of `partitions()` whose topics ask for it."""
+    """Compacts those logs of `partitions()` whose topics are compacted."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Compactor:
         self._uncleanable: set[Partition] = set()
 
     async def start(self) -> None:
-        """Read up to where the logs that are open have been compacted; what they have lost since is no part of that,
-        durably. Raises `CorruptCheckpointError`, `OSError`."""
+        """Read the compacted offsets of the open logs. Parts that the logs have lost since are removed from the
+        checkpoint, durably. Raises `CorruptCheckpointError`, `OSError`."""
         written = self._checkpoint.read()
         for partition in self._partitions():
             log = partition.log
@@ -59,12 +59,12 @@ class Compactor:
         await self._write()
 
     async def lower(self, key: Key, offset: int) -> None:
-        """A log, which shows it already, is about to be cut to `offset`: durable on return. What is appended then has
-        not been compacted, and a key that it deletes would come back. Raises `OSError`."""
+        """A log is about to be cut to `offset`, and shows that already; durable on return. Records that are appended
+        later have not been compacted, and a deleted key would return. Raises `OSError`."""
         await self._write_if(lambda: self._checkpoint.known.get(key, 0) > offset)
 
     async def forget(self, key: Key) -> None:
-        """A partition's log is about to go: a later one of its name begins anew."""
+        """A partition's log is about to be removed; a later one of its name starts empty."""
         await self._write_if(lambda: key in self._checkpoint.known)
 
     def _dirtiest(self) -> tuple[Partition, int] | None:
@@ -78,14 +78,14 @@ class Compactor:
     def _cleanable(self, partition: Partition) -> Cleanable | None:
         settings = partition.compaction
         if settings is None or partition in self._uncleanable or partition.lock.locked():
-            return None  # where the lock is held, the log may be about to be cut: the next turn sees what is left
+            return None  # if the lock is held, the log may be about to be cut: the next turn checks again
         log = partition.log
         lag_ms = settings.min_compaction_lag_ms
         found = cleanable(log.segments, log.cleaned_to, partition.high_watermark, self._now_ms(), lag_ms)
         return found if found.ratio > 0 and found.ratio >= settings.min_cleanable_dirty_ratio else None
 
     async def _compact(self, partition: Partition, end: int) -> bool:
-        """One pass; whether another may follow at once."""
+        """Make one pass; returns whether another may follow at once."""
         settings = partition.compaction
         assert settings is not None
         before = partition.log.size
@@ -118,7 +118,7 @@ class Compactor:
         await self._write_if(lambda: True)
 
     async def _write_if(self, wanted: Callable[[], bool]) -> None:
-        async with self._writing:  # what was being written before counts as well
+        async with self._writing:  # an earlier write in progress counts as well
             if not wanted():
                 return
             offsets = {each.key: each.log.cleaned_to for each in self._partitions() if each.log.cleaned_to}

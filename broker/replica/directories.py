@@ -1,7 +1,8 @@
-"""The directories of partitions on the disk: which there are, whose they are, and how they come and go.
+"""The directories of partitions on the disk: finds, creates and removes them, and checks which topic owns them.
 
-A directory `<topic>-<partition>` belongs to the topic whose id its `partition.metadata` holds. That file is written
-first when a partition is made and removed first when it is deleted, so a directory without it holds nothing of worth.
+A directory `<topic>-<partition>` belongs to the topic whose id is in its `partition.metadata`. That file is written
+first when a partition is created and removed first when it is deleted, so a directory without it has no valuable
+content.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from broker.ports import Disk
 from broker.protocol.uuids import id_text, parse_id
 
 METADATA_FILE = "partition.metadata"
-ASIDE = "-aside"  # ends the names of directories that no partition has any more and that nobody may delete but people
+ASIDE = "-aside"  # suffix of directories that no partition uses any more and that only an operator may delete
 LONGEST_NAME = 255  # bytes, of a file or a directory
 LONGEST_STEM = LONGEST_NAME - len(f".{10**5}{ASIDE}")
 _NAME = re.compile(r"(?P<topic>.+)-(?P<index>\d+)")
@@ -29,7 +30,7 @@ _CONTENT = re.compile(r"version: 0\ntopic_id: (?P<id>[A-Za-z0-9_-]{22})\n?")
 
 
 class Found(NamedTuple):
-    """A partition's directory and the topic that it belongs to."""
+    """A partition's directory and the topic that owns it."""
 
     topic: str
     partition: int
@@ -37,14 +38,14 @@ class Found(NamedTuple):
 
 
 class PartitionDirectories:
-    """Opens, makes and removes the directories of partitions below the disk's root."""
+    """Opens, creates and removes the directories of partitions below the disk's root."""
 
     def __init__(self, disk: Disk, log_config: LogConfig) -> None:
         self._disk = disk
         self._log_config = log_config
 
     async def scan(self) -> list[Found]:
-        """The partitions on the disk; what an unfinished creation or deletion has left is removed."""
+        """The partitions on the disk. Removes the remains of unfinished creations and deletions."""
         found = []
         for name in self._disk.list(""):
             match = _NAME.fullmatch(name)
@@ -71,9 +72,10 @@ class PartitionDirectories:
         )
 
     async def create(self, topic: str, index: int, topic_id: bytes) -> PartitionLog:
-        """Make the directory of a new partition, durably, and open its empty log.
+        """Create the directory of a new partition, durably, and open its empty log.
 
-        What belongs to another topic of its name is set aside: whoever was to do that may have been interrupted.
+        A directory of another topic with the same name is set aside first: an earlier attempt may have been
+        interrupted.
         """
         name = f"{topic}-{index}"
         file = AtomicFile(self._disk, f"{name}/{METADATA_FILE}")
@@ -86,17 +88,17 @@ class PartitionDirectories:
         return await self.open(topic, index, clean_shutdown=False)
 
     async def remove(self, topic: str, index: int, log: PartitionLog) -> None:
-        """Delete a partition, its name first: an interrupted deletion is completed by the next `scan`."""
+        """Delete a partition, its metadata file first: the next `scan` completes an interrupted deletion."""
         name = f"{topic}-{index}"
         self._disk.unlink(f"{name}/{METADATA_FILE}")
         await self._disk.sync_directory(name)
         await log.delete()
 
     async def set_aside(self, topic: str, index: int) -> str:
-        """Give a partition's directory another name and keep it there; that name. The log is closed.
+        """Rename a partition's directory, keep it, and return the new name. The log is closed.
 
-        By one rename, so that all of it is moved or nothing: what is left of a log without its beginning would be taken
-        for one whose beginning was deleted, since nothing remembers any more where it began.
+        One rename moves all of it or nothing. A partly moved log without its first segments would look like one whose
+        first records were deleted, because its start offset is not stored any more.
         """
         name = f"{topic}-{index}"
         stem, taken = _stem(name), await opening(lambda: self._disk.list(""))
@@ -113,9 +115,9 @@ class PartitionDirectories:
 
 
 def _stem(name: str) -> str:
-    """What the name of a directory begins with that is set aside: a topic's name may take all the length that there is.
+    """The first part of the new name of a directory that is set aside: a topic's name may have the maximal length.
 
-    The one who looks for it finds the topic's id in its `partition.metadata`.
+    The topic's id is in the directory's `partition.metadata`.
     """
     if len(name) <= LONGEST_STEM:
         return name

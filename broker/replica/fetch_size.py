@@ -1,7 +1,7 @@
-"""How much to ask a leader for at once. Pure.
+"""Decides how many bytes to request from a leader at once. Pure.
 
-Everything that follows one leader waits for one answer. On a slow link that must not take so long that replicas fall
-out of the ISR which lack nothing but their turn; on a fast one, small answers would cost round trips.
+All partitions that follow one leader wait for one response. On a slow link it must not take so much time that replicas
+leave the ISR while they wait for their turn; on a fast link, small responses would cost round trips.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ MOST_BYTES = 10 << 20
 
 
 class AnswerSize:
-    """Halves after an answer that took longer than `long_s` seconds, doubles after a full one that took less than half
+    """Halves after a response that took longer than `long_s` seconds; doubles after a full one that took less than half
     of that."""
 
     def __init__(self, long_s: float) -> None:
@@ -19,7 +19,8 @@ class AnswerSize:
         self._long_s = long_s
 
     def answered(self, size: int, took_s: float) -> None:
-        """An answer has come. A small one may have been waited for: its time says nothing about the link."""
+        """A response has arrived. A small one may have been parked at the leader: its time says nothing about the
+        link."""
         if size < self.bytes // 2:
             return
         if took_s > self._long_s:

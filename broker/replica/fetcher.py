@@ -1,8 +1,9 @@
-"""How followers get their records: one loop per leader with one Fetch in flight, first the dialogue, then long polls.
+"""Fetches records from leaders: one loop per leader with one Fetch in flight; first the truncation dialogue, then long
+polls.
 
-A loop holds all partitions that this broker follows at one leader. A partition that meets an error stands back, shortly
-at first (most often its leader has not heard of the new epoch yet), at most for `replica.fetch.backoff.ms`. A new
-leader epoch, which ends all other errors, puts a new role into the loop.
+A loop holds all partitions that this broker follows at one leader. A partition with an error backs off, shortly at
+first (most often its leader does not know the new epoch yet), at most for `replica.fetch.backoff.ms`. A new leader
+epoch, which resolves all other errors, puts a new role into the loop.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from broker.replica.partition import Partition
 
 FETCH_VERSION = 15
 EPOCH_END_VERSION = 4
-BACKOFF_MIN = 0.01  # seconds; doubles with every error in a row
+BACKOFF_MIN = 0.01  # seconds; doubles with every consecutive error
 
 
 class LeaderFetcher:
-    """Follows one leader. The invariant: at most one Fetch to it is in flight, so no answer overtakes another."""
+    """Follows one leader. Invariant: at most one Fetch to it is in flight, so no response overtakes another."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class LeaderFetcher:
         return len(self._followed)
 
     def add(self, partition: Partition, follower: PartitionFollower) -> None:
-        """Follow a partition in a new leader epoch; replaces what the loop knew of it."""
+        """Follow a partition in a new leader epoch; replaces its earlier role in the loop."""
         self._followed[partition.key] = FollowedPartition(partition, follower)
         self._changed.set()
         if self._polling:
@@ -81,7 +82,7 @@ class LeaderFetcher:
             self._task = self._background.run(self._run(), f"fetcher of leader {self.leader_id}")
 
     def remove(self, key: tuple[str, int]) -> None:
-        """Follow a partition no longer; what is in flight for it is dropped when it arrives."""
+        """Stop following a partition; a response in flight for it is dropped."""
         self._followed.pop(key, None)
 
     async def stop(self) -> None:
@@ -110,7 +111,7 @@ class LeaderFetcher:
         return [it for it in self._followed.values() if it.current and it.not_before <= now]
 
     async def _idle(self) -> None:
-        """Until a partition is added or the first of those that stand back may try again."""
+        """Wait until a partition is added, or the first back-off ends."""
         try:
             async with asyncio.timeout(self._rest()):
                 await self._changed.wait()
@@ -118,7 +119,7 @@ class LeaderFetcher:
             pass
 
     def _rest(self, polled: Collection[FollowedPartition] = ()) -> float | None:
-        """Seconds until a partition that is not in the poll may turn to the leader; None when all are in it."""
+        """Seconds until a partition outside the poll may send a request; None if the poll contains all of them."""
         others = [it.not_before for it in self._followed.values() if it not in polled and it.current]
         return max(0.0, min(others) - asyncio.get_running_loop().time()) if others else None
 
@@ -131,7 +132,7 @@ class LeaderFetcher:
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
     async def _match(self, ready: list[FollowedPartition]) -> None:
-        """Ask for all partitions whose logs do not match the leader's yet, again and again until they do."""
+        """Ask the leader about all partitions whose logs do not match its logs yet, repeatedly until they do."""
         while questions := await self._questions(ready):
             request = OffsetForLeaderEpochRequest(
                 replica_id=self._config.node_id,
@@ -180,7 +181,7 @@ class LeaderFetcher:
         ready = [it for it in ready if it.current]
         if not ready:
             return
-        # The first partitions of a request get the bytes when there is more than one answer holds: take turns.
+        # If the response has no room for all, the first partitions of a request get the bytes: rotate the order.
         self._turn = (self._turn + 1) % len(ready)
         ready = ready[self._turn :] + ready[: self._turn]
         response = await self._long_poll(ready)
@@ -196,9 +197,9 @@ class LeaderFetcher:
                 await self._take(it, answer)
 
     async def _long_poll(self, polled: list[FollowedPartition]) -> FetchResponse:
-        """The answer to a fetch, which the leader may park.
+        """The response to a fetch, which the leader may park.
 
-        A partition that is added meanwhile, or has stood back long enough, shall not wait for that: see `_nudge`.
+        A partition that is added meanwhile, or whose back-off ends, must not wait for that: see `_nudge`.
         """
         timeout = self._timeout + self._config.replica_fetch_wait_max_ms / 1000
         loop = asyncio.get_running_loop()
@@ -218,12 +219,11 @@ class LeaderFetcher:
                 timer.cancel()
 
     def _nudge(self) -> None:
-        """Have the leader answer the fetch that it has parked for this broker, by an OffsetForLeaderEpoch that asks
-        nothing."""
+        """Make the leader answer its parked fetch of this broker, by an empty OffsetForLeaderEpoch request."""
 
         async def ask() -> None:
             request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id)
-            # A lost connection ends the fetch too, and that is enough.
+            # A lost connection ends the fetch too, which is sufficient.
             with contextlib.suppress(ConnectionError, TimeoutError):
                 await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout)
 
@@ -276,5 +276,5 @@ class LeaderFetcher:
 
 
 def _claims_too_much(partition: Partition) -> bool:
-    """Where a flush is required, a fetch must not claim what a power loss could take: the leader would count it."""
+    """If a flush is required, a fetch must not claim records that a power loss could remove: the leader counts it."""
     return partition.flush_before_commit and not partition.durable

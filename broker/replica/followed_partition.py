@@ -1,7 +1,7 @@
-"""A partition that follows its leader in one leader epoch: what the pure follower decides, done to the log.
+"""A partition that follows its leader in one leader epoch: executes the decisions of the pure follower on the log.
 
-Whatever comes from the leader may come late. Each action first makes sure that the partition still is in the role, and
-at the position, for which it was asked; what is not for now is dropped.
+Responses of the leader may arrive late. So each action first checks that the partition still has the role and the
+position for which the request was sent; otherwise the response is dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.replica.partition import Partition
 
 @dataclass(eq=False)
 class FollowedPartition:
-    """A partition and its role as a follower. `not_before`: when it may turn to its leader again, in loop time."""
+    """A partition in the role of a follower. `not_before`: when it may send its next request, in loop time."""
 
     partition: Partition
     follower: PartitionFollower
@@ -28,11 +28,11 @@ class FollowedPartition:
 
     @property
     def current(self) -> bool:
-        """Whether the partition still is in this role."""
+        """Whether the partition still has this role."""
         return self.partition.role is self.follower
 
     async def next_question(self) -> AskEpochEnd | None:
-        """Take the steps of the dialogue that need no answer; the question that is left, if there is one."""
+        """Execute the steps of the dialogue that need no response; returns the next question, if there is one."""
         while self.current and self.follower.phase is Phase.TRUNCATING:
             step = self.follower.next_step(self.partition.log)
             if isinstance(step, AskEpochEnd):
@@ -47,7 +47,8 @@ class FollowedPartition:
         await self._take_step(self.follower.epoch_end_answered(self.partition.log, epoch, end_offset))
 
     async def out_of_range(self, leader_log_start: int) -> bool:
-        """The leader has no such offset. True: the log begins anew at the leader's start; False: the dialogue does."""
+        """The leader does not have this offset. True: the log restarts at the leader's start; False: the dialogue
+        does."""
         step = self.follower.out_of_range(self.partition.log, leader_log_start)
         if step is None:
             return False
@@ -55,10 +56,10 @@ class FollowedPartition:
         return True
 
     async def append(self, records: Buffer, high_watermark: int) -> None:
-        """Append what the leader sent for `fetch_offset`, then take its high watermark (H7).
+        """Append the records that the leader sent for `fetch_offset`, then adopt its high watermark (H7).
 
-        Batches of a leader epoch that this follower does not know yet are left out (H11). Raises `ValueError` when the
-        first batch is corrupt or does not continue the log, or when no file can be opened for it now.
+        Batches of a leader epoch that this follower does not know yet are skipped (H11). Raises `ValueError` when the
+        first batch is corrupt or does not continue the log, or when no file descriptor is free.
         """
         if not self._continues():
             return
@@ -79,7 +80,7 @@ class FollowedPartition:
         try:
             log.append_as_follower(records, epoch)
         except UnpreparedEpochError:
-            # The batches begin an epoch, which must be durable first (K101-8); no new role may come in between.
+            # The batches start an epoch, which must be durable first (K101-8). No role change may happen in between.
             async with self.partition.lock:
                 if not self._continues():
                     return False
@@ -87,7 +88,7 @@ class FollowedPartition:
         return True
 
     async def _begins_inside(self, records: Buffer) -> bool:
-        """Whether the leader's log starts inside a batch, which is sent whole: this one then begins where that does."""
+        """Whether the leader's log starts inside a batch, which is sent whole. This log then starts with that batch."""
         log = self.partition.log
         header = next((header for _, header in iter_batches(records)), None)
         start = log.log_end_offset
@@ -107,7 +108,8 @@ class FollowedPartition:
         )
 
     async def _take_step(self, step: Truncate) -> None:
-        """Truncate as the dialogue decided: epoch file, then log, and only then fetching may begin (K101-7)."""
+        """Truncate as the dialogue decided: first the epoch file, then the log; only then fetching may start
+        (K101-7)."""
         partition, log = self.partition, self.partition.log
         async with partition.lock:
             if not self.current:

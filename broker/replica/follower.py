@@ -1,13 +1,13 @@
-"""A follower of a partition in one epoch: the truncation dialogue of KIP-101 as KIP-279 mended it, then fetching.
+"""A follower of a partition in one epoch: the truncation dialogue of KIP-101 as corrected by KIP-279, then fetching.
 
-Pure: it looks at the log and says what to do next; somebody else asks the leader, truncates and fetches. One object
-lives for one leader epoch, so every new epoch starts with the dialogue again, also under the same leader.
+Pure: it looks at the log and returns the next step. Its caller asks the leader, truncates and fetches. One object lasts
+one leader epoch, so every new epoch starts with the dialogue again, also under the same leader.
 
     TRUNCATING --(the logs match)--> FETCHING --(the leader finds a divergence)--> TRUNCATING
 
-A cut may go below this replica's own high watermark, where records were committed. That happens only when every member
-of the ISR lost data (K101-15): a leader that was elected from the ISR has all that can still be had, and a follower
-that kept more would diverge from it. It is done, and told loudly (`Truncate.lossy`).
+A truncation may go below this replica's own high watermark, and so remove committed records. That happens only when
+every member of the ISR lost data (K101-15): a leader that was elected from the ISR has everything that is left, and a
+follower that kept more would diverge from it. The truncation is done and traced (`Truncate.lossy`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.replica.log_view import UNDEFINED, LogView
 
 
 class Phase(Enum):
-    """Where a follower stands in its leader epoch."""
+    """The phase of a follower in its leader epoch."""
 
     TRUNCATING = "truncating"
     FETCHING = "fetching"
@@ -28,18 +28,18 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class AskEpochEnd:
-    """Ask the leader where `epoch`, the latest of the follower's cache, ends (OffsetForLeaderEpoch)."""
+    """Ask the leader for the end of `epoch`, the latest in the follower's cache (OffsetForLeaderEpoch)."""
 
     epoch: int
 
 
 @dataclass(frozen=True)
 class Truncate:
-    """Remove the records from `to_offset` on, and the epochs that begin there or later, even if no record goes (H8).
+    """Remove the records from `to_offset` on, and the epochs that start there or later, even without records (H8).
 
-    `final`: the logs match afterwards, fetching may begin. `restart`: drop the whole log and start it at `to_offset`.
-    `rule` names what decided: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`. `lossy`: the cut lies
-    below this replica's high watermark, so records go that were committed.
+    `final`: the logs match afterwards, and fetching may start. `restart`: drop the whole log and start it at
+    `to_offset`. `rule` names the reason: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`. `lossy`:
+    the truncation is below this replica's high watermark, so it removes committed records.
     """
 
     to_offset: int
@@ -50,7 +50,7 @@ class Truncate:
 
 
 class PartitionFollower:
-    """One leader epoch of one follower. The invariant: `high_watermark` never exceeds the end of the log."""
+    """One leader epoch of one follower. Invariant: `high_watermark` never exceeds the end of the log."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PartitionFollower:
         self.partition_epoch = partition_epoch
         self.high_watermark = high_watermark
         self.phase = Phase.TRUNCATING
-        # The mutant `truncate_to_hw`: a follower as before KIP-101, which knows nothing of epochs.
+        # The mutant `truncate_to_hw`: a follower as before KIP-101, without epochs.
         mutants = mutants or Mutants()
         self._truncate_to_hw = mutants.active("truncate_to_hw")
         self._keeps_high_watermark = mutants.active("full_truncate_keeps_hw")
@@ -74,7 +74,7 @@ class PartitionFollower:
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
     def next_step(self, log: LogView) -> AskEpochEnd | Truncate:
-        """What to do while `TRUNCATING`."""
+        """The next step in the phase `TRUNCATING`."""
         if self._truncate_to_hw:
             return Truncate(min(self.high_watermark, log.log_end_offset), "high-watermark")
         if log.log_end_offset == log.log_start_offset:
@@ -84,7 +84,7 @@ class PartitionFollower:
         return AskEpochEnd(log.epochs.latest_epoch)
 
     def epoch_end_answered(self, log: LogView, leader_epoch: int, end_offset: int) -> Truncate:
-        """The leader's answer: its largest epoch that is not above the one asked for, and where that ends."""
+        """The leader's answer: its largest epoch <= the epoch in the question, and that epoch's end."""
         if end_offset == UNDEFINED:
             # K101-9: a leader without epoch information leaves only the old rule.
             return self._weighed(Truncate(self.high_watermark, "high-watermark"))
@@ -92,18 +92,19 @@ class PartitionFollower:
             return self._weighed(Truncate(min(end_offset, log.log_end_offset), "epoch"))
         own_epoch, own_end = log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
         if own_epoch == UNDEFINED or own_epoch > leader_epoch:
-            # Every epoch of this log is unknown to the leader: nothing of it can stay.
+            # The leader knows no epoch of this log, so none of it can stay.
             return self._weighed(Truncate(log.log_start_offset, "epoch"))
         if own_epoch != leader_epoch:
-            # The leader's epoch never reached this log. What follows our next smaller epoch cannot match; where that
-            # one ends on the leader is the next question (H1).
+            # This log does not have the leader's epoch. The records after our next smaller epoch cannot match; the next
+            # question is the end of that epoch on the leader (H1).
             return self._weighed(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
         return self._weighed(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
 
     def truncated(self, step: Truncate, log_end_offset: int) -> None:
-        """The step is on disk: the epoch file first, then the log (K101-7)."""
+        """The step is on disk: first the epoch file, then the log (K101-7)."""
         if step.restart and not self._keeps_high_watermark:
-            # H9: all below is committed, so that as a leader at once this replica would not fall behind what was shown.
+            # H9: everything below is committed. If this replica becomes leader now, its high watermark does not go
+            # back.
             self.high_watermark = step.to_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         if step.final:
@@ -115,17 +116,17 @@ class PartitionFollower:
     # -- fetching -----------------------------------------------------------------------------------------------
 
     def last_fetched_epoch(self, log: LogView) -> int:
-        """The epoch of the last record, by which the leader sees a divergence (KIP-595); -1: do not look."""
+        """The epoch of the last record, by which the leader detects a divergence (KIP-595); -1 disables the check."""
         return UNDEFINED if self._truncate_to_hw else log.epochs.latest_epoch
 
     def diverged(self) -> None:
-        """The leader found that the logs part before the fetch offset: ask again, and take no high watermark (H7)."""
+        """The logs diverge before the fetch offset: ask again, and adopt no high watermark (H7)."""
         self.phase = Phase.TRUNCATING
 
     def out_of_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
-        """The leader has no such offset. None: the dialogue begins again (this log is longer than the leader's).
+        """The leader does not have the offset. None: the dialogue starts again (this log is longer than the leader's).
 
-        An empty log has nothing by which the dialogue could find where the two part: it begins where the leader's does.
+        The dialogue cannot find a divergence in an empty log; the log then starts where the leader's log starts.
         """
         behind = leader_log_start > log.log_end_offset
         empty = log.log_end_offset == log.log_start_offset
@@ -135,6 +136,6 @@ class PartitionFollower:
         return None
 
     def high_watermark_told(self, leader_high_watermark: int, log_end_offset: int) -> None:
-        """The leader's high watermark came with a fetch; whatever the fetch carried has been appended."""
+        """The leader's high watermark arrived with a fetch, whose records have been appended."""
         assert self.phase is Phase.FETCHING, "the high watermark may rise only once the log matches the leader's (H7)"
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))

@@ -1,4 +1,4 @@
-"""Takes changes of the ISR to the controller (AlterPartition, KIP-497): one request at a time, until it is decided."""
+"""Sends changes of the ISR to the controller (AlterPartition, KIP-497): one request at a time, until it is decided."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from broker.replica.partition import Partition
 
 ALTER_PARTITION_VERSION = 3
 NOT_APPLIED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST})
-"""The controller has looked at the proposal on top of its partition epoch and refused it."""
+"""The controller has checked the proposal against its partition epoch and refused it."""
 SETTLED_BY_METADATA = frozenset(
     {
         ErrorCode.INVALID_UPDATE_VERSION,
@@ -35,12 +35,12 @@ SETTLED_BY_METADATA = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""The controller is ahead of this broker. The proposal stays in flight (an earlier try may have been applied) until the
-metadata that is on its way says what is so (H13)."""
+"""The controller is ahead of this broker. The proposal stays pending (an earlier attempt may have been applied) until
+the next metadata show the result (H13)."""
 
 
 class IsrChangeSender:
-    """Queues proposals by partition. A proposal that the metadata has settled meanwhile is not sent any more."""
+    """Queues proposals by partition. A proposal that the metadata have settled meanwhile is not sent."""
 
     def __init__(
         self,
@@ -62,23 +62,23 @@ class IsrChangeSender:
         self._max_backoff = config.quorum_retry_backoff_max_ms / 1000
         self._timeout = config.quorum_request_timeout_ms / 1000
         self._queue: dict[Partition, IsrProposal] = {}
-        self._paused: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()  # one that is gone needs no pause
+        self._paused: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()  # removed partitions disappear from it
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def may_propose(self, partition: Partition) -> bool:
-        """False for a moment after a refusal, so that every fetch of a refused follower does not ask again."""
+        """False for a short time after a refusal, so that not every fetch of a refused follower causes a request."""
         return self._paused.get(partition, 0.0) <= asyncio.get_running_loop().time()
 
     def submit(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Take a proposal that its leader holds as pending to the controller."""
+        """Send a proposal, which its leader holds as pending, to the controller."""
         self._queue[partition] = proposal
         self._wanted.set()
         if self._task is None:
             self._task = self._background.run(self._run(), "ISR changes")
 
     async def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop sending."""
         self._queue.clear()
         await end(self._task)
         self._task = None
@@ -96,7 +96,7 @@ class IsrChangeSender:
             self._wanted.set()
 
     async def _send(self) -> bool:
-        """One request with everything that is queued. False: (some of) it must be sent again."""
+        """Send one request with all queued proposals. False: some of them must be sent again."""
         for partition, proposal in list(self._queue.items()):
             if not _is_pending(partition, proposal):
                 del self._queue[partition]
@@ -146,17 +146,17 @@ class IsrChangeSender:
         )
 
     def _decided(self, partition: Partition, proposal: IsrProposal, result: PartitionResult) -> bool:
-        """Apply the controller's answer for one partition. False: it is no decision, ask again."""
+        """Apply the controller's answer for one partition. False: the answer decides nothing, ask again."""
         if not _is_pending(partition, proposal):
             return True
         if result.error_code == ErrorCode.NONE and result.leader_epoch != proposal.leader_epoch:
-            # Applied, and with it this leader's epoch has ended: a reassignment is complete, say. What counts from here
-            # on is in the metadata; until it is here, whoever was proposed may be elected (H13).
+            # It was applied, and this leader's epoch has ended with it, for example by a completed reassignment. The
+            # metadata have the new state; until they arrive, the proposed replicas may be elected (H13).
             return True
         if result.error_code == ErrorCode.NONE and _lets_someone_go(partition, result):
-            # The answer overtakes the metadata log, and with it a min.insync.replicas that was raised before. A smaller
-            # ISR would commit by the old one what the controller takes for not committed: whoever left stays eligible
-            # (KIP-966). So it counts from when the log has it, in which the new setting comes first.
+            # The answer overtakes the metadata log, and with it an earlier increase of min.insync.replicas. By the old
+            # setting a smaller ISR would commit what the controller regards as not committed, and the replica that left
+            # stays eligible (KIP-966). So the change counts when the log has it, after the new setting.
             return True
         if result.error_code == ErrorCode.NONE:
             recovering = bool(result.leader_recovery_state)
@@ -172,13 +172,13 @@ class IsrChangeSender:
 
 
 def _is_pending(partition: Partition, proposal: IsrProposal) -> bool:
-    """Whether the leader still waits for this proposal's outcome."""
+    """Whether the leader still waits for the outcome of this proposal."""
     leader = partition.role
     return isinstance(leader, PartitionLeader) and leader.pending is proposal
 
 
 def _lets_someone_go(partition: Partition, result: PartitionResult) -> bool:
-    """Whether the answer has made the ISR smaller, which the leader has yet to read in the metadata log."""
+    """Whether the answer has made the ISR smaller, and the leader has not read that in the metadata log yet."""
     leader = partition.role
     return (
         isinstance(leader, PartitionLeader)

@@ -1,7 +1,7 @@
-"""The leader of a partition in one leader epoch: who has what, who is in sync, and what is committed.
+"""The leader of a partition in one leader epoch: progress of the followers, in-sync set, high watermark.
 
-Pure: no I/O, no clock of its own; times are seconds of whatever clock the caller uses. One object lives for one leader
-epoch. A follower starts every epoch unknown (end -1), so that only fetches made in this epoch count.
+Pure: no I/O, and no clock; times are seconds of the caller's clock. One object lasts one leader epoch. Every follower
+starts an epoch as unknown (end -1), so that only fetches of this epoch count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 @dataclass
 class FollowerState:
-    """What the leader knows of one follower in this epoch."""
+    """The leader's knowledge of one follower in this epoch."""
 
     log_end_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
@@ -28,7 +28,7 @@ class FollowerState:
 
 @dataclass(frozen=True)
 class IsrProposal:
-    """A change of the ISR, or the end of a recovery, that is on its way to the controller; it applies only on top of
+    """A change of the ISR, or the end of a recovery, that is in flight to the controller. It applies only to
     `partition_epoch`."""
 
     isr: tuple[int, ...]
@@ -39,11 +39,11 @@ class IsrProposal:
 
 
 class PartitionLeader:
-    """One leader epoch of one partition. The invariant: `high_watermark` never falls, and every record below it is on
-    every member of the ISR that the controller has or may come to have (H13).
+    """One leader epoch of one partition. Invariant: `high_watermark` never decreases, and every record below it is on
+    every member of the ISR that the controller has or may get (H13).
 
-    `recovering`: it was elected uncleanly. Until the controller has taken note of the end of its recovery it is alone
-    in the ISR and commits nothing (K704-4, K704-5).
+    `recovering`: it was elected uncleanly. Until the controller has accepted the end of its recovery, it is alone in
+    the ISR and commits nothing (K704-4, K704-5).
     """
 
     def __init__(
@@ -85,16 +85,16 @@ class PartitionLeader:
         self._followers = {replica: FollowerState() for replica in self.replicas if replica != node_id}
         for replica in self.isr:
             if replica in self._followers:
-                # A member of the ISR has a full lag period to make its first fetch in this epoch.
+                # A member of the ISR has a full lag period for its first fetch in this epoch.
                 self._followers[replica].last_caught_up = now
         self._advance_high_watermark()
 
     def follower(self, replica: int) -> FollowerState:
-        """What is known of a follower. Raises `KeyError` for a broker that holds no replica."""
+        """The state of a follower. Raises `KeyError` for a broker that is not a replica."""
         return self._followers[replica]
 
     def _effective(self, min_insync_replicas: int) -> int:
-        # As Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
+        # As in Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
         return min(min_insync_replicas, len(self.replicas))
 
     def set_min_insync_replicas(self, number: int) -> bool:
@@ -104,7 +104,7 @@ class PartitionLeader:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """The ISR together with the one that is proposed: the controller may already elect from either (H13)."""
+        """The ISR together with the proposed one: the controller may already elect from either (H13)."""
         if self._counts_committed_isr:
             return frozenset(self.isr)
         if self._shrinks_early and self.pending is not None:
@@ -113,22 +113,22 @@ class PartitionLeader:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether the committed ISR is as large as `min.insync.replicas` asks for."""
+        """Whether the committed ISR has at least `min.insync.replicas` members."""
         return len(self.isr) >= self.min_insync_replicas
 
     @property
     def high_watermark_is_known(self) -> bool:
         """Whether the high watermark covers everything that earlier leaders may have committed (KIP-207).
 
-        A new leader starts with a high watermark that may lag behind its predecessor's. Once it reaches the start of
-        this epoch nothing that was ever committed lies above it.
+        A new leader starts with a high watermark that may be lower than its predecessor's. When it reaches the start of
+        this epoch, everything that was ever committed is below it.
         """
         return self.high_watermark >= self.epoch_start_offset or self._shows_any_high_watermark
 
     # -- progress -----------------------------------------------------------------------------------------------
 
     def log_grew(self, committable_end: int) -> bool:
-        """The leader's own log counts up to here (what is on disk, where a flush is required). True: the HW rose."""
+        """The leader's log counts up to here (up to what is on disk if flushes are required). True: the HW rose."""
         self._committable_end = max(self._committable_end, committable_end)
         return self._advance_high_watermark()
 
@@ -146,7 +146,7 @@ class PartitionLeader:
         if fetch_offset >= leader_end:
             state.last_caught_up = max(state.last_caught_up, now)
         elif fetch_offset >= state.leader_end_at_last_fetch != UNKNOWN_OFFSET:
-            # It now has all that the leader had when it fetched before: it was caught up at that moment.
+            # It now has everything that the leader had at its previous fetch: it was caught up at that moment.
             state.last_caught_up = max(state.last_caught_up, state.last_fetch)
         state.broker_epoch = broker_epoch
         state.log_end_offset = fetch_offset
@@ -155,12 +155,12 @@ class PartitionLeader:
         return self._advance_high_watermark()
 
     def _advance_high_watermark(self) -> bool:
-        # Below min.insync.replicas nothing new is committed: the members left could all be lost at once (H16).
+        # Below min.insync.replicas nothing new is committed: the remaining members could all be lost at once (H16).
         if self.recovering or not (self.enough_in_sync or self._commits_below_min_isr):
             return False
         candidate = self._committable_end
         if candidate <= self.high_watermark:
-            return False  # the leader is in every ISR of its own: the others cannot raise it further
+            return False  # the leader is in each of its ISRs: the other replicas cannot raise it further
         for replica in self.maximal_isr:
             if replica != self.node_id:
                 candidate = min(candidate, self._followers[replica].log_end_offset)
@@ -174,7 +174,7 @@ class PartitionLeader:
     def may_join(self, replica: int) -> bool:
         """Whether a follower holds everything that is or may be committed (H5).
 
-        The high watermark alone is not enough: that of a new leader may lag behind the true one, which lies at or
+        The high watermark alone is not sufficient: that of a new leader may be lower than the true one, which is at or
         below the start of this epoch.
         """
         end = self._followers[replica].log_end_offset
@@ -187,7 +187,7 @@ class PartitionLeader:
         )
 
     def waiting_to_join(self, now: float) -> tuple[int, ...]:
-        """Followers that may join by what they last fetched, and that keep up: they need not fetch again to join."""
+        """Followers that keep up and may join because of their last fetch; they need not fetch again."""
         return tuple(
             replica
             for replica, state in self._followers.items()
@@ -205,13 +205,13 @@ class PartitionLeader:
         )
 
     def propose_expansion(self, replica: int, own_broker_epoch: int) -> IsrProposal | None:
-        """Propose to take a follower into the ISR; None when it may not join. One proposal is in flight at a time."""
+        """Propose to add a follower to the ISR; None if it may not join. One proposal is in flight at a time."""
         if not self.may_join(replica):
             return None
         return self._propose((*self.isr, replica), own_broker_epoch)
 
     def propose_shrink(self, leader_end: int, now: float, own_broker_epoch: int) -> IsrProposal | None:
-        """Propose an ISR without the followers that lag; None when there are none or a proposal is in flight."""
+        """Propose an ISR without the lagging followers; None without such or while a proposal is in flight."""
         if self.pending is not None:
             return None
         lagging = self.lagging(leader_end, now)
@@ -220,7 +220,7 @@ class PartitionLeader:
         return self._propose(tuple(replica for replica in self.isr if replica not in lagging), own_broker_epoch)
 
     def _propose(self, isr: tuple[int, ...], own_broker_epoch: int) -> IsrProposal:
-        # The incarnation whose fetches were counted: the controller refuses one that has bounced since (H15).
+        # The incarnation whose fetches were counted; the controller refuses one that has restarted since (H15).
         epochs = tuple(
             own_broker_epoch if replica == self.node_id else self._followers[replica].broker_epoch for replica in isr
         )
@@ -229,20 +229,20 @@ class PartitionLeader:
         return self.pending
 
     def rebuilt(self) -> None:
-        """All that this leader has is checked and on disk: its recovery may end."""
+        """The whole log is checked and on disk: the recovery may end."""
         self._rebuilt = True
 
     def propose_recovered(self, own_broker_epoch: int) -> IsrProposal | None:
-        """Propose to end the recovery; None when it is not so far, or when that is in flight (K704-7)."""
+        """Propose to end the recovery; None if it is not complete, or if that proposal is in flight (K704-7)."""
         if not (self.recovering and self._rebuilt) or self.pending is not None:
             return None
         return self._propose(self.isr, own_broker_epoch)
 
     def isr_committed(self, isr: Iterable[int], partition_epoch: int, now: float, *, recovering: bool = False) -> bool:
-        """The controller's ISR, from its answer or from the metadata log, whichever comes first. True: it is news.
+        """The controller's ISR, from its answer or from the metadata log, whichever arrives first. True: it is news.
 
-        Any newer partition epoch settles what is in flight: either it is the proposal, or the controller refuses the
-        proposal for its stale partition epoch.
+        Any newer partition epoch settles the proposal in flight: it was applied, or the controller refuses it for its
+        stale partition epoch.
         """
         if partition_epoch <= self.partition_epoch:
             return False
@@ -258,7 +258,7 @@ class PartitionLeader:
         return True
 
     def proposal_refused(self, proposal: IsrProposal) -> None:
-        """The controller has certainly not applied this proposal: the committed ISR alone counts again."""
+        """The controller has certainly not applied this proposal: only the committed ISR counts again."""
         if self.pending == proposal:
             self.pending = None
             self._advance_high_watermark()

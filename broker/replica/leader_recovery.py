@@ -1,9 +1,9 @@
-"""What a leader does first that was elected uncleanly (KIP-704): make what its log holds the partition's truth, safely.
+"""Recovery of a leader that was elected uncleanly (KIP-704): makes its log the durable truth of the partition.
 
-It reads its log again, makes epochs (and whatever else is derived from batches) what the log says, has all of it on
-disk and its high watermark checkpointed. Only then does it ask the controller to end the recovery; only once that is
-committed does it serve anyone. All of it may be done again: a leader that is stopped in the middle starts over when it
-leads next, for the controller still has the partition as recovering (K704-9).
+The leader reads its log again, rebuilds epochs and other derived data from it, syncs all of it, and stores its high
+watermark. Then it asks the controller to end the recovery, and it serves requests only after that is committed. All
+steps can be repeated: a leader that is stopped in between starts again when it leads next, because the controller still
+has the partition as recovering (K704-9).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from broker.replica.partition import Partition
 
 
 class SharedWork:
-    """Work that is done once for all who ask for it while it is under way for others: it begins after the last of
-    them has asked, so that it takes in what each had done before."""
+    """Work that is done once for all callers that wait for it. It starts after the last of them has called, so that it
+    covers what each had done before."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -28,7 +28,8 @@ class SharedWork:
         self._done = 0
 
     async def __call__(self) -> None:
-        """Return once the work has been begun and ended. Raises what it raises, to who did it; others try it again."""
+        """Return when work that started after this call has ended. Its error is raised to one caller; others try
+        again."""
         self._asked += 1
         mine = self._asked
         async with self._turn:
@@ -40,17 +41,17 @@ class SharedWork:
 
 
 class LeaderRecovery:
-    """Recovers partitions in the background; `propose` takes the end of one to the controller."""
+    """Recovers partitions in the background; `propose` sends the end of a recovery to the controller."""
 
     def __init__(
         self, *, checkpoint: Callable[[], Awaitable[None]], propose: Callable[[Partition], None], background: Background
     ) -> None:
-        self._checkpoint = SharedWork(checkpoint)  # the file has all partitions, of which thousands may recover
+        self._checkpoint = SharedWork(checkpoint)  # the file has all partitions, and thousands may recover at once
         self._propose = propose
         self._background = background
 
     def begin(self, partition: Partition) -> None:
-        """Start, where this broker has just become a leader that must recover."""
+        """Start the recovery if this broker has just become a leader that must recover."""
         leader = partition.role
         if isinstance(leader, PartitionLeader) and leader.recovering:
             self._background.run(self._recover(partition, leader), f"recovery of {partition.topic}-{partition.index}")

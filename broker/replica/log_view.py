@@ -1,4 +1,4 @@
-"""What the pure roles of a partition read of its log, and the question that a leader answers from it."""
+"""The part of a log that the pure roles of a partition read, and the divergence check of a leader."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class EpochView(Protocol):
 
     @property
     def latest_epoch(self) -> int:
-        """The largest epoch of the cache, -1 when it is empty."""
+        """The largest epoch of the cache; -1 if it is empty."""
         ...
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not above `epoch`, and where it ends; (-1, -1) when nothing is known."""
+        """The largest epoch that is not above `epoch`, and its end; (-1, -1) if unknown."""
         ...
 
 
@@ -39,10 +39,10 @@ class EpochEnd(NamedTuple):
 
 
 def divergence(log: LogView, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """Where the log of whoever fetches parts from this one, None when it does not (KIP-595's check).
+    """Where the fetcher's log diverges from this one; None if it does not (KIP-595's check).
 
-    The fetcher's last record has `last_fetched_epoch` and lies just below `fetch_offset`; it is part of this log only
-    if that epoch is here and reaches at least so far. An epoch that this log never saw diverges too, its end unknown.
+    The fetcher's last record has `last_fetched_epoch` and is just below `fetch_offset`. It is part of this log only if
+    this log has that epoch up to there. An epoch that this log never had diverges too; its end is unknown.
     """
     if last_fetched_epoch < 0:  # none, as Kafka's Fetch has it
         return None

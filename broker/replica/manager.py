@@ -1,4 +1,4 @@
-"""All partitions of this broker: which role each has is what the committed metadata says, and nothing else."""
+"""All partitions of this broker. The committed metadata alone decide the role of each."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, Part
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
-NOBODY = -1  # leads
-BROUGHT_UP_AT_ONCE = 32  # partitions that get their files and roles at the same time
+NOBODY = -1  # the partition has no leader
+BROUGHT_UP_AT_ONCE = 32  # partitions that get their files and roles concurrently
 PROGRESS_INTERVAL_S = 0.25  # seconds between two replica_progress events of a partition, at least
 
 
 class ProduceResult(NamedTuple):
-    """The answer to a produce; `base_offset` is -1 when nothing was appended."""
+    """The answer to a produce; `base_offset` is -1 if nothing was appended."""
 
     error: ErrorCode
     base_offset: int = -1
@@ -49,15 +49,15 @@ class ProduceResult(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A replica whose log cannot be served: the topic that it belongs to, and what is wrong with it."""
+    """A replica whose log cannot be served: its topic, and the reason."""
 
     topic_id: bytes
     reason: str
 
 
 class ReplicaCounts(NamedTuple):
-    """Replicas of this broker. Of the partitions that it leads, `lagging` have replicas that are not in sync, `short`
-    fewer in sync than `min.insync.replicas`."""
+    """Numbers of replicas of this broker. Among the partitions that it leads, `lagging` have replicas that are not in
+    sync, `short` have fewer replicas in sync than `min.insync.replicas`."""
 
     partitions: int
     leaders: int
@@ -69,9 +69,9 @@ class ReplicaCounts(NamedTuple):
 class ReplicaManager:
     """The replicas of one broker process.
 
-    `incarnation_id` names this process: metadata from before its own registration is only remembered, never acted on,
-    because a leader epoch that an earlier process had must not be resumed (K101-10, H12). `on_disk_failure` is told of
-    errors of the disk, `on_defect` of tasks that failed: after either the process should end.
+    `incarnation_id` names this process. Metadata from before its own registration are stored but have no effect,
+    because a leader epoch of an earlier process must not be resumed (K101-10, H12). `on_disk_failure` receives errors
+    of the disk, `on_defect` errors of failed tasks; after either the process should end.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class ReplicaManager:
         recovery_points: RecoveryPoints | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """`recovery_points`: those of all the broker's logs; None: there are no others than here. `clock` gives the
-        wall clock in nanoseconds, by which records grow old; None: they do not."""
+        """`recovery_points`: those of all logs of the broker; None: this manager has all logs. `clock` returns the wall
+        clock in nanoseconds, which determines the age of records; None: records do not age."""
         self._config = config
         self._connector = connector
         self._tracer = tracer
@@ -105,7 +105,7 @@ class ReplicaManager:
         self._directories = PartitionDirectories(disk, LogConfig.from_broker(config, mutants, compacted=True))
         self._recovery_points = recovery_points or RecoveryPoints(disk)
         self._offline: dict[Key, Damaged] = {}
-        """Replicas of which nothing is served, and whose files stay as they are."""
+        """Replicas that are not served, and whose files do not change."""
         self._starts = LogStarts(disk)
         self._clock = clock
         self._partitions: dict[Key, Partition] = {}
@@ -135,10 +135,10 @@ class ReplicaManager:
         )
         self._tasks: list[asyncio.Task[None]] = []
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self, *, clean_shutdown: bool) -> None:
-        """Open and recover every log on the disk; nothing is served before. Raises `StartupError` and `OSError`."""
+        """Open and recover every log on the disk; serves nothing before. Raises `StartupError` and `OSError`."""
         starts = self._starts.read()
         found = await self._directories.scan()
         logs = await asyncio.gather(
@@ -161,7 +161,7 @@ class ReplicaManager:
         self._every(self._config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
     async def _recovered(self, found: Found, clean_shutdown: bool, start: int) -> PartitionLog | None:
-        """A log that is on the disk; None when it is damaged, which takes the replica offline."""
+        """An existing log, recovered; None if it is damaged, which takes the replica offline."""
         key = topic, index = found.topic, found.partition
         point = self._recovery_points.of(key)
         try:
@@ -192,7 +192,7 @@ class ReplicaManager:
             await asyncio.gather(*map(end, self._tasks))
             self._tasks.clear()
             await self._isr_changes.stop()
-            # Roles first: a truncation that is under way is finished, not cut off in its middle.
+            # Roles first: a truncation in progress completes.
             await asyncio.gather(*(partition.stop() for partition in self._partitions.values()))
             await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
             await self._high_watermarks.write_durably()
@@ -202,7 +202,7 @@ class ReplicaManager:
             self._partitions.clear()
 
     def abort(self) -> None:
-        """Stop at once, as a process that dies: nothing is answered, written or sent any more."""
+        """Stop at once, as if the process died: no more answers, writes or requests."""
         self._background.abort()
 
     def _every(self, interval: float, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -212,7 +212,7 @@ class ReplicaManager:
                 try:
                     await action()
                 except OSError as error:
-                    if not is_out_of_descriptors(error):  # the next turn does what this one could not
+                    if not is_out_of_descriptors(error):  # the next turn repeats the work
                         self._on_disk_failure(error)
 
         self._tasks.append(self._background.run(repeat(), action.__name__))
@@ -221,11 +221,11 @@ class ReplicaManager:
 
     @property
     def roles_taken(self) -> int:
-        """How often a replica here has become a leader or a follower."""
+        """How often a replica of this broker has become leader or follower."""
         return self._roles_taken
 
     async def apply(self, image: MetadataImage, changed: set[Key]) -> None:
-        """Bring the partitions that changed to where the committed metadata has them; returns once they are there."""
+        """Apply the committed metadata to the partitions that changed; returns when they have their new state."""
         self._image = image
         self._outstanding |= changed
         async with self._applying:
@@ -242,7 +242,8 @@ class ReplicaManager:
                 self._expand_isr(partition)  # a broker may have become available
 
     async def _bring_all_up_to_date(self, keys: Sequence[Key]) -> None:
-        """So many at a time as share their syncs well: thousands of new partitions must not hold everything else up."""
+        """Update a limited number concurrently, so that they share syncs and thousands of partitions do not block
+        others."""
         left = iter(keys)
 
         async def work() -> None:
@@ -263,19 +264,19 @@ class ReplicaManager:
             partition = None
         if partition is None and key in self._offline:
             if self._is_missed(self._offline[key].topic_id, topic, state):
-                return  # only people know whether what it had can be had back
+                return  # only an operator can decide whether its data can be restored
             await self._set_damaged_aside(key)
         if not wanted or topic is None or state is None or settings is None:
             return
         if partition is None:
-            await self._forget_offsets(key)  # who set another one aside may have come no further
+            await self._forget_offsets(key)  # an earlier attempt may have stopped after setting another one aside
             log = await self._directories.create(*key, topic.id)
             partition = self._partitions[key] = self._partition(*key, topic.id, log, 0)
         await self._assume_role(partition, state, settings)
 
     async def _assume_role(self, partition: Partition, state: PartitionImage, settings: TopicSettings) -> None:
-        """`state` and `settings` are of one moment: with a minimum that was lowered since, an ISR of before could
-        commit what those who are eligible lack."""
+        """`state` and `settings` are of the same moment. Otherwise an older ISR with a minimum that was lowered since
+        could commit records that eligible replicas lack."""
         partition.configure(settings)
         min_insync = settings.min_insync_replicas
         if partition.error is ErrorCode.KAFKA_STORAGE_ERROR or state.leader_epoch < partition.leader_epoch:
@@ -284,7 +285,7 @@ class ReplicaManager:
             partition.updated(state, min_insync)
             return
         if state.leader_epoch < partition.log.epochs.latest_epoch:
-            # Leader epochs never go back (K101-1): metadata that is older than the log cannot be followed.
+            # Leader epochs never decrease (K101-1): metadata that are older than the log cannot be followed.
             latest = partition.log.epochs.latest_epoch
             partition.trace("metadata_behind_log", leader_epoch=state.leader_epoch, latest_epoch=latest)
             return
@@ -299,10 +300,10 @@ class ReplicaManager:
             self._fetcher(state.leader).add(partition, follower)
 
     async def _give_up(self, partition: Partition) -> None:
-        """Delete a partition, its offsets in checkpoints first: a new topic of the same name must not inherit them.
+        """Delete a partition, first its offsets in checkpoints: a new topic of the same name must not inherit them.
 
-        That metadata do not know its topic is no reason to delete anything: they may have been lost, and then the data
-        is all that is left. What no record has deleted is set aside.
+        If the metadata do not contain its topic, nothing is deleted: the metadata may have been lost, and then this
+        data is all that is left. Data is set aside unless a record has deleted the topic.
         """
         known = self._image.topics.get(partition.topic)
         deleted = partition.topic_id in self._image.removed_topics
@@ -318,25 +319,25 @@ class ReplicaManager:
             return
         await partition.log.close()
         directory = await self._directories.set_aside(partition.topic, partition.index)
-        partition.trace("partition_set_aside", directory=directory, reason="no metadata tell of its topic's deletion")
+        partition.trace("partition_set_aside", directory=directory, reason="no metadata record deleted its topic")
 
     def _is_missed(self, topic_id: bytes, topic: TopicImage | None, state: PartitionImage | None) -> bool:
-        """Whether others may count on what a damaged replica of a topic had, now that `topic` has its name.
+        """Whether other replicas may rely on the data of a damaged replica, now that `topic` has its name.
 
-        They do not where a record has deleted the topic, where the replica has moved away, and where it is out of the
-        ISR, so that it can fetch everything from its leader.
+        They do not if a record has deleted the topic, if the replica was reassigned, or if it is outside the ISR and
+        can fetch everything from its leader.
         """
         if topic is None:
-            return topic_id not in self._image.removed_topics  # else the metadata may have been lost
+            return topic_id not in self._image.removed_topics  # if not removed, the metadata may have been lost
         own = self._config.node_id
         if topic.id != topic_id or state is None or own not in state.replicas:
             return False
         return state.leader in (NOBODY, own) or own in state.isr
 
     async def _set_damaged_aside(self, key: Key) -> None:
-        """Keep what is left of a damaged replica; one that there is to be in its place begins anew.
+        """Set aside what is left of a damaged replica; its replacement starts empty.
 
-        Its offsets go after it: without them a process that finds it still here would see no damage.
+        Its stored offsets are removed afterwards: without them, a process that still finds it here would see no damage.
         """
         directory = await self._directories.set_aside(*key)
         await self._forget_offsets(key)
@@ -344,7 +345,7 @@ class ReplicaManager:
         self._tracer.emit("partition_set_aside", topic=key[0], partition=key[1], directory=directory, reason=reason)
 
     async def _forget_offsets(self, key: Key) -> None:
-        """What checkpoints say of a replica holds for no other one of its name."""
+        """The stored offsets of a replica do not apply to another one of the same name."""
         await self._recovery_points.forget(key)
         await self._starts.forget(key)
         await self._compactor.forget(key)
@@ -383,7 +384,7 @@ class ReplicaManager:
         )
 
     async def _about_to_cut(self, key: Key, offset: int) -> None:
-        """No file says more of a log than what is left of it: after a crash it would be believed."""
+        """Lower all stored offsets before a truncation, because after a crash they would be trusted."""
         await self._recovery_points.lower(key, offset)
         await self._starts.lower(key, offset)
         await self._compactor.lower(key, offset)
@@ -391,7 +392,7 @@ class ReplicaManager:
 
     @property
     def damaged(self) -> bool:
-        """Whether a log that is on the disk cannot be served: something that was in it is lost."""
+        """Whether an existing log cannot be served, because part of it is lost."""
         return bool(self._offline)
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -418,7 +419,8 @@ class ReplicaManager:
     def append(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> PendingAppend:
-        """Append batches, which are stamped in place. `timeout` in seconds. Raises `ProtocolError`: nothing done."""
+        """Append batches, which are stamped in place. `timeout` in seconds. Raises `ProtocolError`; nothing is
+        written."""
         found = self._find(topic, partition)
         if isinstance(found, ErrorCode):
             raise ProtocolError(found, f"{topic}-{partition}: {found.name}")
@@ -427,7 +429,7 @@ class ReplicaManager:
     async def produce(
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> ProduceResult:
-        """`append`, and wait for the acknowledgement that `acks` (0, 1 or -1) asks for."""
+        """`append`, then wait for the acknowledgement that `acks` (0, 1 or -1) requires."""
         try:
             appended = self.append(topic, partition, records, acks, timeout)
         except ProtocolError as error:
@@ -436,21 +438,21 @@ class ReplicaManager:
         return ProduceResult(error_code, appended.base_offset, appended.log_start_offset)
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
-        """The answer to a Fetch when there is one already; None: go on with `wait_for_fetch`."""
+        """The answer to a Fetch if it can be given now; None: continue with `wait_for_fetch`."""
         return self.reader.fetch_now(limits, positions)
 
     def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
-        """The answer to a Fetch that `fetch_now` just now could not give, once there is enough or time is up."""
+        """The answer to a Fetch directly after `fetch_now` returned None: when there is enough, or at the timeout."""
         return self.reader.wait_for_fetch(limits, positions)
 
     def answer_parked_fetches(self, replica_id: int) -> None:
-        """A follower has news for this leader and cannot tell it before its parked fetch is answered."""
+        """A follower has news for this leader, which it cannot send before its parked fetch is answered."""
         self.reader.answer_parked(replica_id)
 
     def list_offset(
         self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False
     ) -> OffsetFound:
-        """ListOffsets for one partition; a consumer gets NOT_LEADER_OR_FOLLOWER once the lease has run out."""
+        """ListOffsets for one partition; a consumer gets NOT_LEADER_OR_FOLLOWER after the end of the lease."""
         found = self._find(topic, partition)
         if isinstance(found, ErrorCode):
             return OffsetFound(found)
@@ -471,22 +473,22 @@ class ReplicaManager:
         return answer
 
     def log_end(self, topic_id: bytes, index: int) -> LogEndFound:
-        """Where the log of a replica ends, whoever leads (KIP-966)."""
+        """The end of a replica's log, in any role (KIP-966)."""
         topic = self._image.topic_by_id(topic_id)
         found = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._find(topic.name, index)
         return LogEndFound(found) if isinstance(found, ErrorCode) else log_end(found)
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration, -1 before it has read that."""
+        """The epoch of this broker's registration; -1 before it has read that."""
         return self._broker_epoch
 
-    # -- where logs begin -----------------------------------------------------------------------------------------
+    # -- log starts -----------------------------------------------------------------------------------------------
 
     async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
-        """DeleteRecords for one partition: nothing below `offset` is served any more; the log's start.
+        """DeleteRecords for one partition: stop serving offsets below `offset`; returns the log's start.
 
-        An offset of -1 stands for the high watermark. Followers move their logs' starts with their next fetch.
+        An offset of -1 means the high watermark. Followers move their logs' starts with their next fetch.
         """
         found = self._find(topic, index)
         if isinstance(found, ErrorCode):
@@ -499,18 +501,18 @@ class ReplicaManager:
             return ErrorCode.OFFSET_OUT_OF_RANGE, -1
         if offset > found.log.log_start_offset:
             await self.move_start(found, offset)
-            if found.serving is None or not self._lease_valid():  # any more: that waited, also for the disk
+            if found.serving is None or not self._lease_valid():  # check again after the waits
                 return found.error, -1
             if found.log.log_start_offset < offset:
-                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # led anew, behind a cut: it is for the client to ask again
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # leads again after a truncation: the client must ask again
         return ErrorCode.NONE, found.log.log_start_offset
 
     async def move_start(self, partition: Partition, offset: int) -> None:
-        """Move the start of a partition's log, which first is written down: it may lie inside a segment."""
+        """Move the start of a partition's log. It is stored first, because it may be inside a segment."""
         await partition.remove_below(offset, partial(self._starts.write, partition.key))
 
     async def _let_go(self) -> None:
-        """What the topics' retention does not keep."""
+        """Remove what the topics' retention does not keep."""
         now_ms = self._now_ms()
         for partition in list(self._partitions.values()):
             below = partition.expired(now_ms)
@@ -521,7 +523,7 @@ class ReplicaManager:
         return -1 if self._clock is None else self._clock() // 1_000_000
 
     def counts(self) -> ReplicaCounts:
-        """How many replicas there are here, and how those partitions fare that this broker leads."""
+        """The number of replicas, and the state of the partitions that this broker leads."""
         roles = [partition.role for partition in self._partitions.values()]
         leaders = [role for role in roles if isinstance(role, PartitionLeader)]
         return ReplicaCounts(
@@ -533,7 +535,7 @@ class ReplicaManager:
         )
 
     def sizes(self) -> list[tuple[Key, int, int]]:
-        """Every partition, the bytes of its log, and by how many offsets that is behind the high watermark."""
+        """Every partition, the bytes of its log, and the number of offsets from the high watermark to its end."""
         return [
             (key, partition.log.size, max(0, partition.high_watermark - partition.log.log_end_offset))
             for key, partition in sorted(self._partitions.items())
@@ -542,12 +544,12 @@ class ReplicaManager:
     # -- the in-sync sets ---------------------------------------------------------------------------------------
 
     def _replica_fetched(self, partition: Partition, replica: int) -> None:
-        """A follower's fetch was counted; it may be what it lacked to join the ISR."""
+        """A follower's fetch was counted; the follower may now join the ISR."""
         leader = partition.role
         if not isinstance(leader, PartitionLeader) or not leader.may_join(replica):
             return
         broker = self._image.brokers.get(replica)
-        # The controller would refuse a fenced replica and one that has bounced since this fetch (H14, H15).
+        # The controller would refuse a fenced replica, and one that has restarted since this fetch (H14, H15).
         if broker is None or broker.fenced or broker.epoch != leader.follower(replica).broker_epoch:
             return
         if self._isr_changes.may_propose(partition):
@@ -556,7 +558,7 @@ class ReplicaManager:
                 self._isr_changes.submit(partition, proposal)
 
     def _expand_isr(self, partition: Partition) -> None:
-        """Take in who could not join when it fetched: it was fenced, or another change was in flight."""
+        """Propose followers that could not join at their fetch: they were fenced, or another change was in flight."""
         leader = partition.role
         if isinstance(leader, PartitionLeader) and len(leader.isr) < len(leader.replicas):
             for replica in leader.waiting_to_join(asyncio.get_running_loop().time()):
@@ -567,7 +569,7 @@ class ReplicaManager:
             self._propose_changes(partition)
 
     def _propose_changes(self, partition: Partition) -> None:
-        """Ask for what the leader of a partition wants: the end of its recovery, or an ISR without those that lag."""
+        """Send the proposals of a partition's leader: the end of its recovery, or an ISR without lagging followers."""
         leader = partition.role
         if not isinstance(leader, PartitionLeader):
             return
@@ -576,7 +578,7 @@ class ReplicaManager:
         if proposal is not None:
             self._isr_changes.submit(partition, proposal)
 
-    # -- what is left behind ------------------------------------------------------------------------------------
+    # -- periodic work ------------------------------------------------------------------------------------------
 
     async def _expire_producers(self) -> None:
         idle_since = asyncio.get_running_loop().time() - self._config.producer_id_expiration_ms / 1000

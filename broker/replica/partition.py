@@ -1,7 +1,7 @@
 """One partition on this broker: its log, its role in the current leader epoch, and the requests that wait for it.
 
-Roles decide, this class does: it appends, truncates, flushes and wakes. Only `lead`, `follow`, `stop` and `fail` change
-the role; they and every truncation hold `lock`, so that a truncation never runs into a new role.
+The roles decide; this class appends, truncates, flushes and wakes. Only `lead`, `follow`, `stop` and `fail` change the
+role. They and every truncation hold `lock`, so that a truncation never overlaps with a new role.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ALL = -1
 
 @dataclass(slots=True)
 class PendingAppend:
-    """What became of a produce. `done` is None when the answer is known at once; else it gives the error, or NONE."""
+    """The state of a produce. `done` is None if the answer is known at once; else it results in the error, or NONE."""
 
     base_offset: int
     log_start_offset: int
@@ -40,7 +40,7 @@ class PendingAppend:
 
 
 class Partition:
-    """A replica of a partition. Without a role it serves nobody."""
+    """A replica of a partition. Without a role it serves no requests."""
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class Partition:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the current role, -1 without one."""
+        """The epoch of the current role; -1 without one."""
         return -1 if self.role is None else self.role.leader_epoch
 
     @property
     def serving(self) -> PartitionLeader | None:
-        """The leader's role, None when this broker does not lead or recovers from an unclean election (K704-5).
+        """The leader's role; None if this broker does not lead, or recovers from an unclean election (K704-5).
 
-        Where it is None, requests are answered with `error`.
+        While it is None, requests are answered with `error`.
         """
         role = self.role
         if isinstance(role, PartitionLeader) and (not role.recovering or self._serves_while_recovering):
@@ -108,19 +108,19 @@ class Partition:
 
     @property
     def _is_read_again(self) -> bool:
-        """Whether the log is being read by a leader that recovers: its segments stay as they are until that is over."""
+        """Whether a recovering leader is reading the log: its segments do not change until that is over."""
         return isinstance(self.role, PartitionLeader) and self.role.recovering
 
     @property
     def leader(self) -> PartitionLeader:
-        """`serving`. Raises `ProtocolError` when this broker serves nobody (or its disk failed)."""
+        """`serving`. Raises `ProtocolError` if this broker does not serve the partition (or its disk failed)."""
         role = self.serving
         if role is not None:
             return role
         raise ProtocolError(self.error, f"{self.topic}-{self.index}: this broker does not lead, or not yet")
 
     def configure(self, settings: TopicSettings) -> None:
-        """The topic's configuration, as committed."""
+        """Apply the topic's committed configuration."""
         self._settings = settings
         self._admit = _admit_by(settings)
         self.log.configure(settings.segment_bytes, settings.index_interval_bytes)
@@ -133,7 +133,7 @@ class Partition:
     # -- roles --------------------------------------------------------------------------------------------------
 
     async def lead(self, state: PartitionImage, min_insync_replicas: int) -> None:
-        """Become leader of a new epoch; it is in the epoch file, durably, before anything is served (K101-3)."""
+        """Become leader of a new epoch. The epoch file has the epoch, durably, before anything is served (K101-3)."""
         async with self.lock:
             still_leads = isinstance(self.role, PartitionLeader)
             self._leave_role(keep_producers=still_leads)
@@ -165,7 +165,7 @@ class Partition:
             self._give_up_commits_below_min_isr(self.role)
 
     async def follow(self, state: PartitionImage) -> PartitionFollower:
-        """Become a follower in a new epoch; a leader of -1 means that there is none to follow yet."""
+        """Become a follower in a new epoch; a leader of -1 means that the partition has no leader yet."""
         async with self.lock:
             self._leave_role()
             follower = PartitionFollower(
@@ -180,25 +180,25 @@ class Partition:
             return follower
 
     async def stop(self) -> None:
-        """Give up the role; nobody waits any longer. The log stays open."""
+        """Give up the role and fail all waiting requests. The log stays open."""
         async with self.lock:
             self._leave_role()
-        await end(self._flushing_segments)  # the log's close or deletion does what is left
+        await end(self._flushing_segments)  # closing or deleting the log does the rest
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
 
     def fail(self, error: OSError) -> None:
-        """The disk failed: nobody can say what of the log is left, so nothing of it is served or counted any more."""
+        """The disk failed: the content of the log is unknown, so nothing of it is served or counted any more."""
         self.error = ErrorCode.KAFKA_STORAGE_ERROR
         self._leave_role()
         self.trace("partition_failed", reason=str(error))
         self._on_disk_failure(error)
 
     def _leave_role(self, *, keep_producers: bool = False) -> None:
-        """`keep_producers`: they go on waiting, because the same log goes on under a new epoch.
+        """`keep_producers`: waiting producers continue to wait, because the same log continues in a new epoch.
 
-        What they wait for has been appended and may yet be committed. An error that says "refused", such as
-        NOT_LEADER_OR_FOLLOWER, would have librdkafka send it again, even without retries, and the log hold it twice.
+        Their batches have been appended and may still be committed. After an error that means "refused", such as
+        NOT_LEADER_OR_FOLLOWER, librdkafka sends them again, even without retries, and the log would have them twice.
         """
         if self.role is not None:
             self._high_watermark = self.role.high_watermark
@@ -206,7 +206,7 @@ class Partition:
         if not keep_producers:
             self.commits.fail(ErrorCode.REQUEST_TIMED_OUT)
             self.flushes.fail(ErrorCode.REQUEST_TIMED_OUT)
-        # A parked fetch looks again and finds the reason: nobody hangs until its timeout (H24).
+        # A parked fetch is checked again and gets the error now, instead of at its timeout (H24).
         self.replica_fetches.wake()
         self.consumer_fetches.wake()
 
@@ -230,7 +230,7 @@ class Partition:
         return True
 
     def updated(self, state: PartitionImage, min_insync_replicas: int) -> None:
-        """Newer metadata within the leader epoch that this replica is in: another ISR, other settings."""
+        """Newer metadata within the leader epoch of this replica: another ISR, other settings."""
         if isinstance(self.role, PartitionFollower):
             self.role.partition_epoch = state.partition_epoch
         elif self.role is not None:
@@ -241,22 +241,22 @@ class Partition:
                 self._give_up_commits_below_min_isr(self.role)
 
     def proposal_refused(self, proposal: IsrProposal) -> None:
-        """The controller has not applied a proposal: without the replica that it named, more may be committed."""
+        """The controller has not applied a proposal. Without the proposed replica, more may be committed."""
         if isinstance(self.role, PartitionLeader):
             self.role.proposal_refused(proposal)
             self._high_watermark_rose()
 
     def _give_up_commits_below_min_isr(self, leader: PartitionLeader) -> None:
-        # What waits was appended while the ISR was large enough; below that nothing is committed (H16).
+        # The waiting records were appended while the ISR was large enough; now nothing is committed (H16).
         if not leader.enough_in_sync:
             self.commits.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     # -- the leader's log ---------------------------------------------------------------------------------------
 
     def append(self, records: bytearray | memoryview, acks: int, timeout: float) -> PendingAppend:
-        """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`: nothing appended.
+        """Append a producer's batches; the answer may have to wait. Raises `ProtocolError`; nothing is appended.
 
-        A batch that an idempotent producer sends again waits for what it waited for the first time.
+        A batch that an idempotent producer repeats waits for the same offset as the first time.
         """
         leader = self.leader
         if acks == ALL and not leader.enough_in_sync:
@@ -272,7 +272,7 @@ class Partition:
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
-            if not is_out_of_descriptors(error):  # of those there may be more again; nothing was written
+            if not is_out_of_descriptors(error):  # descriptors may become free; nothing was written
                 self.fail(error)
             raise ProtocolError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if info.bytes:
@@ -296,7 +296,8 @@ class Partition:
         return None
 
     def replica_fetched(self, replica: int, broker_epoch: int, fetch_offset: int) -> None:
-        """Count a follower's fetch, which the caller has found valid for this epoch and not diverging (H6)."""
+        """Count a follower's fetch. The caller has checked that it is valid for this epoch and does not diverge
+        (H6)."""
         rose = self.leader.follower_fetched(
             replica,
             broker_epoch=broker_epoch,
@@ -308,19 +309,19 @@ class Partition:
             self._high_watermark_rose()
 
     def _high_watermark_rose(self) -> None:
-        # Parked fetches of replicas stay parked: they learn the new high watermark with their next answer, as in Kafka.
+        # Parked fetches of replicas stay parked: they get the new high watermark with their next answer, as in Kafka.
         self.commits.reached(self.high_watermark)
         self.consumer_fetches.wake()
 
     # -- the log's start ------------------------------------------------------------------------------------------
 
     def expired(self, now_ms: int) -> int | None:
-        """Below which offset the topic's retention lets everything go; None where there is nothing. `now_ms` -1: the
-        time is not known."""
+        """The offset below which the topic's retention removes everything; None without expired records. `now_ms` -1:
+        unknown time."""
         if self.role is None or self._is_read_again or DELETE not in self._settings.cleanup:
             return None
         if self.lock.locked():
-            return None  # the log may be being cut, and no new segment may begin then: the next turn sees what is left
+            return None  # the log may be being cut, when no new segment may start: the next turn checks again
         found = expired_below(
             self.log.segments,
             self.high_watermark,
@@ -333,9 +334,9 @@ class Partition:
         return found
 
     async def remove_below(self, offset: int, write_down: Callable[[int], Awaitable[None]]) -> None:
-        """Move the log's start to `offset`, but never past what is committed, once `write_down` has made it durable.
+        """Move the log's start to `offset`, at most to what is committed, after `write_down` has stored it durably.
 
-        Both under the lock: what is written down before a truncation would be believed after it.
+        Both under the lock: an offset that is stored before a truncation would be trusted after it.
         """
         async with self.lock:
             before = self.log.log_start_offset
@@ -350,20 +351,20 @@ class Partition:
                 return
         if after > before:
             self.trace("log_start_moved", log_start_offset=after)
-            self.replica_fetches.wake()  # the followers move theirs
+            self.replica_fetches.wake()  # the followers move their starts
 
     # -- compaction -----------------------------------------------------------------------------------------------
 
     @property
     def compaction(self) -> TopicSettings | None:
-        """The settings by which this replica's log is to be compacted; None while it is not."""
+        """The settings for the compaction of this replica's log; None if it is not compacted."""
         if self.role is None or self._is_read_again or COMPACT not in self._settings.cleanup:
             return None
         return self._settings
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
-        """As the log's, with the roles kept out; what has begun is finished. False also when this log is no longer to
-        be compacted."""
+        """As `PartitionLog.replace_segments`, under the lock; once started, it completes. False also if this log is not
+        to be compacted any more."""
         replaced = False
 
         async def replace() -> None:
@@ -392,7 +393,7 @@ class Partition:
             self.fail(error)
 
     def _flush_soon(self) -> None:
-        # One flush runs at a time; what is appended meanwhile goes with the next one (group commit).
+        # One flush runs at a time; records that are appended meanwhile are covered by the next one (group commit).
         if self._flushing is None:
             self._flushing = self._background.run(self._flush_all(), f"flush of {self.topic}-{self.index}")
 
@@ -411,7 +412,7 @@ class Partition:
             self._flushing = None
 
     def _flush_segments_soon(self) -> None:
-        """A segment is complete: have it on disk before long, so that a crash leaves it unread (LOG-2)."""
+        """A segment is complete: sync it soon, so that recovery after a crash need not read it (LOG-2)."""
         if self._flushing_segments is None and not self.flush_before_commit:
             name = f"flush of complete segments of {self.topic}-{self.index}"
             self._flushing_segments = self._background.run(self._flush_segments(), name)
@@ -443,7 +444,7 @@ class Partition:
         self.trace_progress()
 
     def trace_progress(self) -> None:
-        """Emit where this replica stands, if that changed since the last time."""
+        """Emit the progress of this replica if it has changed since the last time."""
         progress = (self.log.log_end_offset, self.high_watermark, self.leader_epoch)
         if progress == self._traced or self.role is None:
             return

@@ -1,4 +1,4 @@
-"""Requests that wait for a partition: producers for an offset, fetches for something to read (Kafka's purgatory)."""
+"""Requests that wait at a partition: producers for an offset, fetches for something to read (Kafka's purgatory)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from broker.errors import ErrorCode
 class OffsetWaiters:
     """Producers that wait until a position of the log, for example its high watermark, reaches an offset.
 
-    Waiters stand in the order of their offsets, so the first is always the next to be served. One timer serves all
-    waiters: it is set for the first deadline and set again when it fires.
+    Waiters are sorted by offset, so the first is always the next to be completed. One timer serves all waiters: it is
+    set for the first deadline and set again when it fires.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class OffsetWaiters:
         future: asyncio.Future[ErrorCode] = loop.create_future()
         deadline = loop.time() + timeout
         if self._waiting and self._waiting[-1][0] > offset:
-            # A batch that was sent again, and lies before others that wait.
+            # A repeated batch, whose offset is below those of other waiters.
             place = bisect_right(self._waiting, offset, key=lambda waiter: waiter[0])
             self._waiting.insert(place, (offset, deadline, future))
         else:
@@ -40,7 +40,7 @@ class OffsetWaiters:
         return future
 
     def reached(self, position: int) -> None:
-        """The position is here now: serve everybody who waited for it."""
+        """Complete all waiters up to this position."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= position:
             _settle(waiting.popleft()[2], ErrorCode.NONE)
@@ -48,7 +48,7 @@ class OffsetWaiters:
             self._cancel_timer()
 
     def fail(self, error: ErrorCode) -> None:
-        """Nobody will be served any more."""
+        """Fail all waiters."""
         self._cancel_timer()
         while self._waiting:
             _settle(self._waiting.popleft()[2], error)
@@ -78,10 +78,10 @@ class OffsetWaiters:
 
 
 class FetchWaiters:
-    """Fetches that are parked at a partition. To wake one tells it to look again, not what it will find."""
+    """Fetches that are parked at a partition. A woken fetch reads again; waking does not promise that it finds more."""
 
     def __init__(self) -> None:
-        # A dict keeps the order in which they came; a set would wake them by address, differently in every run.
+        # A dict keeps the order of arrival; a set would wake them by address, differently in every run.
         self._parked: dict[asyncio.Future[None], None] = {}
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Questions about a led partition's offsets: ListOffsets and OffsetForLeaderEpoch."""
+"""Queries of a led partition's offsets: ListOffsets and OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 
 class OffsetFound(NamedTuple):
-    """An offset with the timestamp (ms) and leader epoch of its record; each -1 when there is none."""
+    """An offset with the timestamp (ms) and leader epoch of its record; each -1 without a record."""
 
     error: ErrorCode = ErrorCode.NONE
     timestamp: int = UNDEFINED
@@ -35,7 +35,7 @@ class EpochEndFound(NamedTuple):
 
 def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int, *, by_replica: bool) -> OffsetFound:
     """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest, -3 the
-    record with the largest timestamp. -5 and -6 find nothing: no log is tiered."""
+    record with the largest timestamp. -5 and -6 find nothing, because logs are not tiered."""
     leader = partition.serving
     if leader is None:
         return OffsetFound(partition.error)
@@ -48,7 +48,7 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
         return OffsetFound(offset=log.log_start_offset, leader_epoch=_epoch_at(partition, log.log_start_offset))
     if by_replica and timestamp == LATEST:
         return OffsetFound(offset=log.log_end_offset, leader_epoch=leader.leader_epoch)
-    # KIP-207: a new leader's high watermark may lie below what its predecessor showed; wait until that is over.
+    # KIP-207: a new leader's high watermark may be lower than what its predecessor showed; wait until it is not.
     if not leader.high_watermark_is_known:
         return OffsetFound(ErrorCode.OFFSET_NOT_AVAILABLE)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -65,7 +65,7 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
 
 
 def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
-    """The record below `bound` that a time or MAX_TIMESTAMP asks for. Raises `OSError` for bytes that are damaged."""
+    """The record below `bound` for a timestamp or MAX_TIMESTAMP. Raises `OSError` for damaged bytes."""
     log = partition.log
     found = log.max_timestamp_below(bound) if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= bound:
@@ -74,7 +74,7 @@ def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
 
 
 def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int) -> EpochEndFound:
-    """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and where it ends (K101-5, K101-6, H1)."""
+    """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and its end (K101-5, K101-6, H1)."""
     leader = partition.serving
     if leader is None:
         return EpochEndFound(partition.error)
@@ -87,9 +87,9 @@ def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int)
 
 
 class LogEndFound(NamedTuple):
-    """Where a replica's log ends: the epoch of its last record (-1: it has none) and the next offset.
+    """The end of a replica's log: the epoch of its last record (-1 without records) and the next offset.
 
-    `leader_epoch` is the one that this replica is in: what it had to take from an earlier leader, it has.
+    `leader_epoch`: the replica's current epoch. It has completed the truncations of earlier leaders.
     """
 
     error: ErrorCode
@@ -99,7 +99,7 @@ class LogEndFound(NamedTuple):
 
 
 def log_end(partition: Partition) -> LogEndFound:
-    """Where the log ends that this replica could lead with (KIP-966)."""
+    """The end of the log with which this replica could lead (KIP-966)."""
     if partition.role is None:
         return LogEndFound(partition.error)
     end = partition.log.log_end_offset
@@ -108,6 +108,6 @@ def log_end(partition: Partition) -> LogEndFound:
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:
-    """The epoch of the record at an offset, -1 where there is no record."""
+    """The epoch of the record at an offset; -1 without a record."""
     log = partition.log
     return log.epochs.epoch_at(offset) if offset < log.log_end_offset else UNDEFINED

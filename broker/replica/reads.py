@@ -1,4 +1,4 @@
-"""Reading from partitions: what a Fetch asks of them, what it gets, and how it waits when there is not enough yet."""
+"""Reads from partitions for Fetch: checks the request, reads, and waits while there is not enough data."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class FetchPosition:
 
 @dataclass(slots=True)
 class FetchLimits:
-    """Who fetches and how much: what goes for all partitions of a Fetch. `max_wait` is in seconds.
+    """The part of a Fetch that applies to all its partitions: the fetcher and the limits. `max_wait` is in seconds.
 
-    `replica_id` is -1 for a consumer; `replica_epoch` is the broker epoch of a replica (KIP-903), -1 when not given.
+    `replica_id` is -1 for a consumer; `replica_epoch` is the broker epoch of a replica (KIP-903), -1 if not given.
     """
 
     replica_id: int = CONSUMER
@@ -52,8 +52,8 @@ class FetchLimits:
 class PartitionRead:
     """One partition's part of the answer: whole batches as ranges of files, to be sent without copying.
 
-    `high_watermark` is -1 when it is not known: on errors, and for consumers of a new leader whose high watermark has
-    not reached the start of its epoch, which must not be taken for the end of the log (KIP-207).
+    `high_watermark` is -1 if unknown: for errors, and for consumers of a new leader whose high watermark has not
+    reached the start of its epoch, and so must not be taken for the end of the log (KIP-207).
     """
 
     topic: str
@@ -67,13 +67,13 @@ class PartitionRead:
 
     @property
     def settled(self) -> bool:
-        """Whether waiting cannot make the answer better: an error or a divergence is told at once."""
+        """Whether waiting cannot improve the answer: an error or a divergence is reported at once."""
         return self.error is not ErrorCode.NONE or self.diverging is not None
 
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """A fetch that waits. `woken` tells it to look again; `expired`: for the last time."""
+    """A waiting fetch. `woken` makes it read again; `expired`: for the last time."""
 
     limits: FetchLimits
     positions: Sequence[FetchPosition]
@@ -84,11 +84,11 @@ class ParkedFetch:
 
 Led = tuple[Partition, PartitionLeader]
 Checked = Led | PartitionRead
-"""What a fetch of a partition is served by, or the answer that says why it is not."""
+"""The partition and role that serve a fetch, or the answer with the reason why not."""
 
 
 def epoch_error(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
-    """Compare the epoch that a request believes in with the leader's own (H3)."""
+    """Compare the leader epoch in a request with the leader's own (H3)."""
     if current_leader_epoch < leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if current_leader_epoch > leader_epoch:
@@ -97,7 +97,8 @@ def epoch_error(leader_epoch: int, current_leader_epoch: int) -> ErrorCode:
 
 
 class PartitionReader:
-    """Serves Fetch where this broker leads: consumers up to the high watermark, replicas up to the log's end."""
+    """Serves Fetch for partitions that this broker leads: consumers up to the high watermark, replicas to the log's
+    end."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class PartitionReader:
         self._parked: dict[int, dict[ParkedFetch, None]] = {}
 
     def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
-        """Count a replica's fetch, then read. None: there is too little yet, go on with `wait_for_fetch`."""
+        """Count a replica's fetch, then read. None: there is not enough yet, continue with `wait_for_fetch`."""
         checked = [self._checked(limits, position) for position in positions]
         if limits.is_replica:
             for position, found in zip(positions, checked, strict=True):
@@ -124,11 +125,11 @@ class PartitionReader:
         return reads if limits.max_wait <= 0 or _enough(limits, reads) else None
 
     def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
-        """The answer once it holds `min_bytes` or an error, at the latest after `max_wait` seconds.
+        """The answer when it has `min_bytes` or an error, at the latest after `max_wait` seconds.
 
-        To be called right behind the `fetch_now` that has found too little: on return the fetch is parked, so that
-        nothing is missed and nothing read again before there is news. An append wakes parked replicas, a rise of the
-        high watermark parked consumers, the end of leadership both.
+        Call it directly after `fetch_now` returned None. On return the fetch is parked, so that it misses no news and
+        reads again only after news. An append wakes parked replicas, a rise of the high watermark wakes parked
+        consumers, the end of leadership wakes both.
         """
         loop = asyncio.get_running_loop()
         fetch = ParkedFetch(limits, positions, loop.create_future())
@@ -152,7 +153,7 @@ class PartitionReader:
             self._forget(fetch)
 
     def _expire(self, fetch: ParkedFetch) -> None:
-        """Have a fetch answered with what there is. Nothing is left of one that nobody waits for any more."""
+        """Answer a fetch with what there is. No effect if its caller no longer waits."""
         fetch.expired = True
         if not fetch.woken.done():
             fetch.woken.set_result(None)
@@ -196,7 +197,7 @@ class PartitionReader:
     def _read(
         self, limits: FetchLimits, position: FetchPosition, found: Led, left: int, *, at_least_one: bool
     ) -> PartitionRead:
-        """`left`: how many bytes the whole answer may still have, negative once there are too many."""
+        """`left`: the remaining bytes of the whole answer, negative if it has too many."""
         partition, leader = found
         log = partition.log
         known = limits.is_replica or leader.high_watermark_is_known
@@ -210,7 +211,7 @@ class PartitionReader:
         upper_bound = log.log_end_offset if unbounded else leader.high_watermark
         if position.fetch_offset >= upper_bound:
             return read
-        if min(limits.max_bytes, position.max_bytes) < 0:  # as in Kafka, and as there only where there is data
+        if min(limits.max_bytes, position.max_bytes) < 0:  # as in Kafka, which also checks it only if there is data
             return PartitionRead(position.topic, position.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         max_bytes = max(0, min(left, position.max_bytes))
         if max_bytes > 0 or at_least_one:
@@ -224,7 +225,7 @@ class PartitionReader:
         return read
 
     def _checked(self, limits: FetchLimits, position: FetchPosition) -> Checked:
-        """The partition and its leader role, or the answer that says why not: error or divergence."""
+        """The partition and its leader role, or the answer with the reason: error or divergence."""
         partition = self._find(position.topic, position.partition)
         if isinstance(partition, ErrorCode):
             return PartitionRead(position.topic, position.partition, partition)
@@ -246,23 +247,23 @@ class PartitionReader:
     def _refusal(
         self, limits: FetchLimits, position: FetchPosition, partition: Partition, leader: PartitionLeader
     ) -> ErrorCode:
-        """Why this leader answers none of it, whatever its log has; NONE if it does."""
+        """Why this leader refuses the request, independent of its log; NONE if it does not."""
         replica = limits.replica_id
         if limits.is_replica and (replica not in leader.replicas or replica == leader.node_id):
             return ErrorCode.REPLICA_NOT_AVAILABLE
         if position.topic_id is not None and position.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        # A replica must say which epoch it follows: only fetches in the leader's own epoch count. Fetch takes any
-        # negative epoch for none, unlike ListOffsets and OffsetForLeaderEpoch, which take -1 only; as in Kafka.
+        # A replica must name the epoch that it follows: only fetches in the leader's own epoch count. Fetch takes any
+        # negative epoch as missing; ListOffsets and OffsetForLeaderEpoch take only -1 so, as in Kafka.
         fenced = not self._fences_nobody if limits.is_replica else position.current_leader_epoch >= 0
         return epoch_error(leader.leader_epoch, position.current_leader_epoch) if fenced else ErrorCode.NONE
 
     def shown_by(self, limits: FetchLimits, position: FetchPosition) -> Partition | None:
-        """The partition of which a replica would show by this fetch that it has everything below its offset."""
+        """The partition for which this fetch would prove that the replica has everything below its offset."""
         return self._shown_by(position, self._checked(limits, position))
 
     def _shown_by(self, position: FetchPosition, found: Checked) -> Partition | None:
-        # H6: a fetch that diverges or is out of range says nothing about what the follower shares with this log.
+        # H6: a fetch that diverges or is out of range does not show what the follower shares with this log.
         if not isinstance(found, PartitionRead):
             return found[0]
         lagging = self._find(position.topic, position.partition)
