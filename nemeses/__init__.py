@@ -1,4 +1,4 @@
-"""What goes wrong: kinds of fault, seeded schedules of them, and what inflicts and proves each on real hosts."""
+"""Faults: their kinds, seeded schedules of them, and the code that injects and proves each of them on real hosts."""
 
 from nemeses.fault import Evidence, Fault, Status
 from nemeses.kind import Kind, Need, RandomDraw

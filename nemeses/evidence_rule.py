@@ -1,4 +1,4 @@
-"""What evidence must show to be believed, as data: the journal has it with the fault, for whoever judges the run."""
+"""What evidence must show, as data: the journal stores the rules with the fault, and the analysis checks them again."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal
 class EvidenceRule:
     """One fact of some evidence.
 
-    `key`: where it stands, its parts separated by dots; `of`: in what is told of each target, or of the fault as a
-    whole. It must be there, and `values`: be one of these; `unlike`: be none of these; `least`: be this or more, or be
-    a mapping to such numbers and not empty; `differs_from`: differ from what stands under this other key.
+    `key`: the path of a detail, its parts separated by dots; `of`: in the details of each target, or of the whole
+    fault. The detail must exist. `values`: it is one of these; `unlike`: it is not one of these; `least`: it is at
+    least this, or a non-empty mapping to such numbers; `differs_from`: it differs from the detail with this other key.
     """
 
     key: str
@@ -23,7 +23,7 @@ class EvidenceRule:
     differs_from: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which `analysis.fault_evidence` reads it; what says nothing is left out."""
+        """The form that `analysis.fault_evidence` reads; empty fields are left out."""
         told: dict[str, Any] = {"key": self.key, "of": self.of}
         if self.values:
             told["values"] = list(self.values)

@@ -1,4 +1,4 @@
-"""Faults are data: what is done to whom and when; and the evidence that it took effect."""
+"""Faults as data: their kind, targets and times; and the evidence that a fault took effect."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _GRAVITY: dict[Status, int] = {"confirmed": 0, "inconclusive": 1, "mismatch": 2}
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: `kind` done to the nodes `targets`, `at` seconds after the main phase began.
+    """One fault: `kind` is injected on the nodes `targets`, `at` seconds after the start of the main phase.
 
-    `kind` is the name of one of `nemeses.KINDS`, `parameters` are what that kind takes. Random schedules add
-    `duration_s` (until its heal) and `aim` (what the targets were chosen for).
+    `kind` is a name in `nemeses.KINDS`; `parameters` are those of the kind. Random schedules add `duration_s` (until
+    the heal) and `aim` (the reason for the choice of targets).
     """
 
     kind: str
@@ -30,8 +30,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether a fault, or its heal, took effect: `confirmed` (it was seen to), `mismatch` (it was seen not to) or
-    `inconclusive` (it was not seen)."""
+    """Whether a fault, or its heal, took effect: `confirmed` (it did), `mismatch` (it did not) or `inconclusive` (it
+    could not be observed)."""
 
     status: Status
     detail: dict[str, Any]
@@ -45,10 +45,10 @@ class Evidence:
 
 
 def worst(statuses: Iterable[Status]) -> Status:
-    """The gravest of several statuses; inconclusive when there are none, for nothing was seen."""
+    """The most severe of several statuses; without a status `inconclusive`, because nothing was observed."""
     return max(statuses, key=_GRAVITY.__getitem__, default="inconclusive")
 
 
 def combine(evidence: Mapping[str, Evidence]) -> Evidence:
-    """The evidence of one fault on several nodes: it took effect only if it did on each."""
+    """The evidence of one fault on several nodes: it took effect only if it took effect on each of them."""
     return Evidence(worst(e.status for e in evidence.values()), {name: e.detail for name, e in evidence.items()})

@@ -1,4 +1,4 @@
-"""A mechanism: what the kinds of fault that go through the same part of a world share, for one world."""
+"""A mechanism: the shared code of the kinds of fault that use the same part of a world, such as its network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from nemeses.ports import Site
 
 
 class Mechanism:
-    """The state and the deeds of one nemesis with one part of its world.
+    """The state of one nemesis for one part of its world, and the operations on it.
 
-    A nemesis makes one of each that its kinds of fault name, and asks all of them in the order of their `stage`: each
-    asks something of the hosts that those before it have brought back (machines go on, have power, are connected, ...).
-    `part` names what a mechanism has healed in the evidence of arming and of healing everything.
+    A nemesis makes one mechanism for each part that its kinds of fault use, and calls them in the order of their
+    `stage`: each may need hosts that the ones before have repaired (machines run, have power, are connected, ...).
+    `part` is the mechanism's name in the evidence of arming and of healing everything.
     """
 
     stage: ClassVar[int]
@@ -23,13 +23,13 @@ class Mechanism:
         self.site = site
 
     def clear_leftovers(self) -> Evidence | None:
-        """Before a run's faults: remove what a run that was killed left behind. None: nothing to look for."""
+        """Before a run's faults: remove what a killed run left behind. None: there is nothing to look for."""
         return None
 
     def arm(self) -> Evidence | None:
-        """Once nothing is left of earlier runs and all services run: prepare the hosts. None: nothing to prepare."""
+        """Prepare the hosts; all services run, and leftovers of earlier runs are removed. None: nothing to prepare."""
         return None
 
     def heal_all(self) -> Evidence | None:
-        """End all that was inflicted through this mechanism, by whomever. None: the world has no such thing."""
+        """Heal all faults of this mechanism, including those of other runs. None: the world lacks this part."""
         return self.clear_leftovers()

@@ -1,7 +1,7 @@
-"""Inflicting faults and healing them, each with the evidence that it took effect.
+"""Injects and heals faults, each with the evidence that it took effect.
 
-`Nemesis(site).inject(fault)` and `.heal(fault)`; `heal_all()` at the end of a run. Nothing here raises for a host that
-does not answer: what could not be seen is inconclusive evidence.
+`Nemesis(site).inject(fault)` and `.heal(fault)`; `heal_all()` at the end of a run. A host that does not answer gives
+inconclusive evidence, never an exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Nemesis"]
 
 
 class Nemesis:
-    """Everything that can go wrong in one world. One thread at a time."""
+    """All mechanisms of one world. Used by one thread at a time."""
 
     def __init__(self, site: Site) -> None:
         self.nodes = tuple(site.hosts)
@@ -33,23 +33,23 @@ class Nemesis:
         self._disturbed: set[str] = set()
 
     def arm(self) -> Evidence:
-        """Prepare the hosts; to be called once all services have started.
+        """Prepare the hosts; called when all services have started.
 
-        What a killed run left is removed first, of what a run would not notice by itself: netem and clock jumps. Where
-        there is a power switch, every host then gets a mark on its disk that is synced and must survive every cut."""
+        It first removes leftovers of killed runs that a run would not notice: netem rules and clock jumps. With a power
+        switch, every host then gets a synced mark on its disk, which must survive every power cut."""
         cleared = self._cleared()
         armed = {f"{each.part} armed": each.arm() for each in self._mechanisms.values()}
         return combine(cleared | {part: seen for part, seen in armed.items() if seen is not None})
 
     def clear_leftovers(self) -> Evidence:
-        """Remove what outlasts services and faults of whatever run: netem and clock jumps. The hosts are on, and awake;
-        nothing is asked of their services."""
+        """Remove what outlasts services and faults of any run: netem rules and clock jumps. The hosts have power and
+        run; their services are not used."""
         return combine(self._cleared())
 
     def inject(self, fault: Fault) -> Evidence:
-        """Inflict a fault. What is inflicted on a service that had ended or stood still before, through nobody's order,
-        is not confirmed, or (where the service is not needed) says so. Raises `ValueError` for a kind that does not
-        exist and for parameters that it cannot take."""
+        """Inject a fault. If a target's service had ended or was suspended before for another reason, the fault is not
+        confirmed, or (where the service does not matter) its evidence mentions it. Raises `ValueError` for an unknown
+        kind and for invalid parameters."""
         kind = _kind(fault)
         kind.check(fault.parameters)
         already = self._look(kind.reaches(fault, self.nodes))
@@ -59,15 +59,15 @@ class Nemesis:
         return _with(evidence, already, confirmable=not kind.needs_service)
 
     def heal(self, fault: Fault) -> Evidence:
-        """End a fault and see that it has ended. Raises `ValueError` for a kind that does not exist."""
+        """Heal a fault and check that. Raises `ValueError` for an unknown kind."""
         kind = _kind(fault)
         if kind.service != "runs":
             self._disturbed -= set(fault.targets)
         return kind.heal(self._mechanisms[kind.mechanism], fault)
 
     def heal_all(self) -> Evidence:
-        """Whatever was inflicted, by whomever: every host runs, is on, connected, in time and awake, and so is its
-        service."""
+        """Heal everything, including faults of other runs: every host has power, runs, is connected and has the right
+        time, and its service runs."""
         self._disturbed.clear()
         healed = {each.part: each.heal_all() for each in self._mechanisms.values()}
         return combine({part: seen for part, seen in healed.items() if seen is not None})
@@ -77,10 +77,10 @@ class Nemesis:
         return {part: seen for part, seen in cleared.items() if seen is not None}
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
-        """What is wrong with the services of these nodes, those apart that are under a fault of ours."""
+        """What is wrong with the services of these nodes, except those under a fault of this nemesis."""
         seen = on_each(self._site, [name for name in names if name not in self._disturbed], _wrong)
         return {
-            name: "its service could not be asked for" if "error" in each.detail else str(each.detail["wrong"])
+            name: "its service could not be observed" if "error" in each.detail else str(each.detail["wrong"])
             for name, each in seen.items()
             if not each.confirmed
         }
@@ -91,12 +91,12 @@ def _wrong(host: Host) -> Evidence:
     if process is None:
         return Evidence("mismatch", {"wrong": "its service had ended before"})
     if process.is_stopped:
-        return Evidence("mismatch", {"wrong": "its service stood still before"})
+        return Evidence("mismatch", {"wrong": "its service was suspended before"})
     return Evidence("confirmed", {})
 
 
 def _with(evidence: Evidence, already: dict[str, str], *, confirmable: bool) -> Evidence:
-    """The evidence of a fault on nodes with which something was wrong already."""
+    """The evidence of a fault, combined with what was wrong with its targets before."""
     if not already:
         return evidence
     told: dict[str, Any] = {"already": [f"{name}: {wrong}" for name, wrong in sorted(already.items())]}

@@ -1,4 +1,4 @@
-"""What a fault can be told: each parameter with its unit, its bounds and its default, as data."""
+"""The parameters of faults as data: unit, bounds and default of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 
 class ParameterError(ValueError):
-    """A value that a fault cannot take; `parameter` is its name, the message says what it may be."""
+    """An invalid value of a fault's parameter; `parameter` is its name, the message states the allowed values."""
 
     def __init__(self, parameter: str, message: str) -> None:
         super().__init__(f"{parameter}: {message}")
@@ -19,10 +19,10 @@ class ParameterError(ValueError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that a fault takes, between `least` and `most`; `signed`: or between their negatives.
+    """A number between `least` and `most`; `signed`: or between their negatives.
 
-    `default`: None where it must be given. `drawn`: between what random schedules draw it; None: from other values.
-    `remedy`: what to do instead when a value is out of bounds.
+    `default`: None if a value is required. `drawn`: the range for random schedules; None: derived from other values.
+    `remedy`: what to use instead of a value that is out of bounds.
     """
 
     name: str
@@ -44,21 +44,21 @@ class Parameter:
 
     @property
     def bounds(self) -> str:
-        """The values that it takes, for people."""
+        """The allowed values, for messages."""
         signs = ", forward or (negative) back" if self.signed else ""
         return f"{self.least:g} to {self.most:g} {self.unit}{signs}"
 
     def draw(self, rng: Random) -> float:
-        """A number whose logarithm is even between the bounds of what is drawn: small values are as likely as large
-        ones, for both are where mistakes are found."""
-        assert self.drawn is not None, f"{self.name} is not drawn by itself"
+        """A number with a log-uniform distribution over the drawn range, because mistakes show at small and at large
+        values."""
+        assert self.drawn is not None, f"{self.name} is not drawn"
         return math.exp(rng.uniform(*map(math.log, self.drawn)))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Something else that a fault takes. `drawn`: whether random schedules set it. `scripted`: whether scripts may, as
-    true or false: true stands for a seed, which is the step's number."""
+    """A parameter that is not a number. `drawn`: whether random schedules set it. `scripted`: whether scripts may set
+    it to true or false; true stands for a seed, which is the step's number."""
 
     name: str
     meaning: str
@@ -68,8 +68,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Files:
-    """Files of a node's data directory that a fault takes, as a pattern for their paths below it: `log/log-0/*.log`.
-    Scripts may give it; random schedules cannot know any."""
+    """Files of a node's data directory, as a pattern for their paths below it: `log/log-0/*.log`. Scripts may set it;
+    random schedules do not, because they know no files."""
 
     name: str
     meaning: str
@@ -80,7 +80,7 @@ class Files:
         sensible = [re.fullmatch(r"[\w.*?-]+", part, re.ASCII) and part not in (".", "..") for part in parts]
         if not sensible or not all(sensible):
             raise ParameterError(
-                self.name, f"{value!r} is no pattern for files below the data directory, such as log/log-0/*.log"
+                self.name, f"{value!r} is not a pattern for files below the data directory, such as log/log-0/*.log"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a world must offer so that faults can be inflicted in it and seen to take effect."""
+"""The interfaces that a world implements, so that faults can be injected in it and their effect observed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MachineState = Literal["running", "stalled", "frozen"]
 
 
 class HostError(Exception):
-    """Something done to a host failed in a way that leaves its effect unknown; the message names host and deed.
+    """An operation on a host failed, and its effect is unknown; the message names the host and the operation.
 
-    Hosts, power switches, networks and suspenders raise nothing else."""
+    Hosts, power switches, networks and suspenders raise no other exceptions."""
 
 
 class HostUnreachableError(HostError):
-    """The host could not be reached; the command was not started."""
+    """The host could not be reached; the command did not start."""
 
 
 @dataclass(frozen=True)
@@ -39,60 +39,60 @@ class Result:
 
 
 class Host(Protocol):
-    """A machine with a broker on it, reached through one kept connection."""
+    """A machine with a service on it, reached through one permanent connection."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def address(self) -> str:
-        """Where the other hosts reach it."""
+        """The address by which other hosts reach it."""
         ...
 
     @property
     def port(self) -> int:
-        """The broker's port."""
+        """The service's port."""
         ...
 
     @property
     def probe_port(self) -> int:
-        """A TCP port on which something answers whether or not the broker runs: where partitions are probed."""
+        """A TCP port that answers whether the service runs or not; partitions are probed there."""
         ...
 
     @property
     def data_dir(self) -> str:
-        """The directory on the host's own disk under which the broker keeps its data."""
+        """The directory on the host's own disk with the service's data."""
         ...
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
-        """Run a shell command to its end. Raises `HostUnreachableError` when it could not be started, `HostError` when
-        its end was not seen (timeout, connection lost)."""
+        """Run a shell command to its end. Raises `HostUnreachableError` when it could not start, `HostError` when its
+        end was not observed (timeout, lost connection)."""
         ...
 
     def service_pid(self) -> int | None:
-        """The process id, as the host counts, of the broker last started; None when none was or it has ended."""
+        """The process id, on the host, of the service that was started last; None without one, or when it has ended."""
         ...
 
     def service_exit(self, pid: int | None = None) -> int | None:
-        """How the service of this pid (None: the one last started) ended, as shells have it: its exit code, or 128 +
-        the number of the signal that killed it; None where that is not known. Raises `HostError`."""
+        """The exit code of the service with this pid (None: the one started last), as shells report it: 128 + N after
+        the signal N; None if it is not known. Raises `HostError`."""
         ...
 
     def start_service(self) -> None:
-        """Start the broker's process, without waiting for its port; nothing happens when it runs already."""
+        """Start the service's process, without waiting for its port; nothing happens if it runs already."""
         ...
 
 
 class PowerSwitch(Protocol):
-    """The plugs of all hosts."""
+    """Switches the power of all hosts."""
 
     def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
-        """Take the power from hosts, all at the same moment; what each lost. `tear` is the seed by which some
-        unsynced pages reach the disk first; None: none does. A host that is off already stays off."""
+        """Cut the power of hosts, all at the same moment; returns what each lost. `tear`: the seed by which some
+        unsynced pages reach the disk first; None: no page does. A host without power stays without."""
         ...
 
     def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Power on and wait for the hosts to answer; brokers are not started. A host that is on stays on."""
+        """Switch power on and wait until the hosts answer; services are not started. Hosts with power keep running."""
         ...
 
     def is_on(self, name: str) -> bool: ...
@@ -100,23 +100,23 @@ class PowerSwitch(Protocol):
 
 @dataclass(frozen=True)
 class PacketCount:
-    """Packets from one host to another since the network was built; `dropped` counts since the pair was cut, those that
-    were rejected too."""
+    """Packets from one host to another since the network was built; `dropped` counts packets since the pair was cut,
+    including rejected ones."""
 
     seen: int
     dropped: int
 
 
 class Network(Protocol):
-    """What connects the hosts. Control connections are never cut."""
+    """The network between the hosts. Control connections are never cut."""
 
     def cut(self, pairs: Collection[tuple[str, str]], *, reject: bool = False) -> None:
-        """Drop everything from the first host of each pair to the second, from now on, all pairs at once. With `reject`
-        whoever sends is answered, by a reset of TCP or by ICMP, as if nobody listened there."""
+        """Drop all packets from the first host of each pair to the second from now on, for all pairs at once. With
+        `reject`, the sender gets a TCP reset or an ICMP error, as if no process listened."""
         ...
 
     def heal(self, pairs: Collection[tuple[str, str]] | None = None) -> None:
-        """Let these pairs pass again; None: all. Pairs that are not cut are left alone."""
+        """Restore these pairs; None: all pairs. Pairs that are not cut do not change."""
         ...
 
     def counters(self) -> dict[tuple[str, str], PacketCount]:
@@ -124,34 +124,34 @@ class Network(Protocol):
         ...
 
     def cut_pairs(self) -> set[tuple[str, str]]:
-        """What is cut now, as the network itself says."""
+        """The pairs that are cut now, read from the network itself."""
         ...
 
 
 class Suspender(Protocol):
-    """Stops whole machines from outside and lets them go on. Each answers, by name, what it knows of the deed."""
+    """Suspends whole machines from outside and resumes them. Each method returns details, by host name."""
 
     def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The machines execute nothing; their clocks go on, so that they have jumped when the machines resume."""
+        """The machines stop and their clocks continue, so that the clocks have jumped when the machines resume."""
         ...
 
     def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The machines and all their clocks stop; afterwards their clocks are behind by the time that was frozen."""
+        """The machines and all their clocks stop; later the clocks lag by the duration of the suspension."""
         ...
 
     def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """Let machines go on. One that runs is left alone."""
+        """Resume machines. A running machine does not change."""
         ...
 
     def state(self, name: str) -> MachineState:
-        """What the machine does now, as whoever runs it says; not what was last asked for."""
+        """The machine's current state, as its hypervisor reports it."""
         ...
 
 
 @dataclass(frozen=True)
 class Burst:
-    """What has become of datagrams that were sent at once: how many, how many of them arrived, how many of these twice,
-    and how many the wire has held back for later ones to overtake."""
+    """The fate of datagrams that were sent at once: how many were sent, how many arrived, how many of these arrived
+    twice, and how many were held back so that later ones overtook them."""
 
     sent: int
     arrived: int
@@ -160,88 +160,88 @@ class Burst:
 
 
 class Wire(Protocol):
-    """What packets go through on their way from one host to the others, where it can be told to treat them badly."""
+    """The path of packets from a host to the others, in worlds that can manipulate packets."""
 
     def duplicate(self, name: str, share: float) -> None:
-        """Have this share (0 to 1) of what a host sends arrive twice, from now on."""
+        """Duplicate this share (0 to 1) of the packets that a host sends, from now on."""
         ...
 
     def reorder(self, name: str, share: float) -> None:
-        """Have this share (0 to 1) of what a host sends be overtaken by later packets, from now on."""
+        """Hold back this share (0 to 1) of the packets that a host sends, so that later ones overtake them."""
         ...
 
     def reset(self, name: str) -> int:
-        """Break all connections of a host with others, with a reset to both ends; how many."""
+        """Reset all connections between a host and others, at both ends; returns how many."""
         ...
 
     def keep_resetting(self, name: str, every_s: float | None) -> int:
-        """Do so again and again from now on; None: no longer. How many it were since that was begun."""
+        """Repeat that from now on; None: stop. Returns the number of resets since the start."""
         ...
 
     def times_reset(self, name: str) -> int:
-        """How many times all connections of a host have been reset until now, had it any or none."""
+        """The number of times that all connections of a host were reset, whether it had any or not."""
         ...
 
     def burst(self, name: str, to: str, count: int) -> Burst:
-        """Send datagrams from one host to another, all at once, and see them arrive."""
+        """Send datagrams from one host to another, all at once, and observe their arrival."""
         ...
 
 
 @dataclass(frozen=True)
 class DiskCount:
-    """What of a disk's faults has been met since it was made: syncs that failed, writes that found no space."""
+    """Counts of a disk's faults since it was made: failed syncs, and writes without space."""
 
     failed_syncs: int
     refused_writes: int
 
 
 class Disks(Protocol):
-    """The disks of all hosts, from below their filesystems."""
+    """The disks of all hosts, below their filesystems."""
 
     def fail_syncs(self, name: str, failing: bool) -> None:
-        """Have syncs fail with EIO, and forget what they should have written; or no longer."""
+        """Let syncs fail with EIO and lose the data to sync; or end that."""
         ...
 
     def leave(self, name: str, free_bytes: int | None) -> None:
-        """Leave so much space on a disk; None: as much as there was."""
+        """Limit the free space of a disk; None: remove the limit."""
         ...
 
     def slow_down(self, name: str, by_s: float) -> None:
-        """Have each sync take so much longer."""
+        """Let each sync take `by_s` seconds longer."""
         ...
 
     def hang(self, name: str, hung: bool) -> None:
-        """Have no sync return, until told otherwise."""
+        """Let all syncs block; or end that."""
         ...
 
     def flip(self, name: str, seed: int, count: int) -> list[str]:
-        """Turn over so many bits of what a stopped service's logs hold; which, in words."""
+        """Flip `count` bits in the logs of a stopped service; returns a description of each."""
         ...
 
     def mend(self, name: str) -> int:
-        """Turn back what was turned over and is still there; how many bits."""
+        """Restore the flipped bits that are still there; returns how many."""
         ...
 
     def keep_copy(self, name: str) -> int:
-        """Put aside a copy of what is durable now; of how many files."""
+        """Copy the durable data; returns the number of files."""
         ...
 
     def replace(self, name: str, *, by_copy: bool) -> int:
-        """Put in another disk under a stopped service: an empty one, or the copy; how many files the old one had."""
+        """Replace the disk of a stopped service with an empty disk or the copy; returns the old disk's file count."""
         ...
 
     def probe(self, name: str, seconds: float) -> float | None:
-        """How long a small write and its sync take; None: it has not returned in so many seconds. Raises `OSError`."""
+        """The duration of a small write and its sync; None: longer than `seconds`. Raises `OSError`."""
         ...
 
     def counts(self, name: str) -> DiskCount: ...
 
 
 class Oscillators(Protocol):
-    """What the clocks of hosts count by."""
+    """The rate of the hosts' clocks."""
 
     def drift(self, name: str, gain: float) -> None:
-        """Have a host's clocks gain (negative: lose) so many seconds a second."""
+        """Let a host's clocks gain (negative: lose) `gain` seconds per second."""
         ...
 
 
@@ -249,16 +249,16 @@ _SILENCE_S = 0.1
 
 
 def answers(host: Host) -> bool:
-    """Whether something says a word at a host's probe port, or refuses to."""
+    """Whether a process at a host's probe port sends data, or the connection is refused."""
     with contextlib.suppress(OSError), socket.create_connection((host.address, host.probe_port), timeout=_SILENCE_S):
         return True
     return False
 
 
 def first_word_s(host: Host, patience_s: float) -> float | None:
-    """After how many seconds a host's probe port said something; None: nothing in time.
+    """After how many seconds a host's probe port answered; None: not within `patience_s`.
 
-    A refusal is a word too, for somebody must be awake to refuse."""
+    A refused connection is an answer, too, because only a running host can refuse."""
     begun_s = time.monotonic()
     try:
         with socket.create_connection((host.address, host.probe_port), timeout=patience_s) as connection:
@@ -266,25 +266,24 @@ def first_word_s(host: Host, patience_s: float) -> float | None:
             connection.recv(1)
     except ConnectionError:
         pass
-    except OSError:  # no answer in time, or no way to it
+    except OSError:  # timeout, or no route
         return None
     return time.monotonic() - begun_s
 
 
 def new_mark() -> str:
-    """A text that nobody has written before."""
+    """A text that has never been written before."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that a nemesis can reach in a world. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`:
-    None where the world has no such thing. `time_scale`: how much longer everything takes than on an ordinary machine;
-    deadlines are multiplied by it. `start_deadline_s`, `stop_deadline_s`: within which the service's port opens after
-    its start, and its process ends
-    after it was asked to (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host
-    says a word to who tries to reach it. `first_word_s`: after how many seconds it did, within
-    so many. `new_mark`: where the marks come from that are left on disks.
+    """The parts of a world that a nemesis uses. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`: None
+    where the world has no such part. `time_scale`: how much slower everything is than on an ordinary machine; deadlines
+    are multiplied by it. `start_deadline_s`, `stop_deadline_s`: the longest time from the service's start to its open
+    port, and from SIGTERM to its end (seconds on an ordinary machine). `scheduler`: the world's time. `answers`:
+    whether a host answers. `first_word_s`: the time until it answered, within a limit. `new_mark`: makes the marks that
+    are written to disks.
     """
 
     hosts: Mapping[str, Host]

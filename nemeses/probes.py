@@ -1,6 +1,6 @@
-"""What a fault asks of a host, in terms of its subject: what a host without a shell answers.
+"""Requests of faults to a host, as data, for hosts without a shell.
 
-A `Script` is what every other host runs. Each question's answer has the keys that its script prints, as texts.
+Every other host runs a `Script`. The answer to a request has the keys that its script prints, as texts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AboutProcess:
-    """`start` (empty: there is no such process), `threads`: the set of its threads' states."""
+    """`start` (empty: the process does not exist), `threads`: the set of its threads' states."""
 
     pid: int
 
@@ -26,7 +26,7 @@ class KillProbe:
 
 @dataclass(frozen=True)
 class Terminate:
-    """SIGTERM, and up to `seconds` for it to end: as `KillProbe`, and `waited`, in whole seconds."""
+    """SIGTERM, and up to `seconds` for the end: as `KillProbe`, and `waited`, in whole seconds."""
 
     pid: int
     address: str
@@ -36,7 +36,7 @@ class Terminate:
 
 @dataclass(frozen=True)
 class EndLeft:
-    """End what a service that has ended has left behind: `left`, the pids, and `state`."""
+    """End what an ended service has left behind: `left`, the pids, and `state`."""
 
     pid: int
     seconds: int
@@ -52,7 +52,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class AwaitPort:
-    """`port`: `open` as soon as it is, `closed` when the process has ended or the seconds are over."""
+    """`port`: `open` as soon as it is open, `closed` when the process has ended or the time is over."""
 
     pid: int
     address: str
@@ -62,7 +62,7 @@ class AwaitPort:
 
 @dataclass(frozen=True)
 class SendDatagrams:
-    """One datagram to each address: `sent`, how many."""
+    """One datagram to each address: `sent`, the number."""
 
     addresses: tuple[str, ...]
 
@@ -76,14 +76,14 @@ class Reach:
 
 @dataclass(frozen=True)
 class Refuse:
-    """A connection to each (name, address, port): by name `open`, `refused` when it fails at once, else `silent`."""
+    """A connection to each (name, address, port): by name `open`, `refused` if it fails at once, else `silent`."""
 
     targets: tuple[tuple[str, str, int], ...]
 
 
 @dataclass(frozen=True)
 class RenewMark:
-    """Write this as the synced mark of a data directory, sync it, and remove the other one: `synced`."""
+    """Write and sync this mark in a data directory, and remove the other mark: `synced`."""
 
     directory: str
     mark: str
@@ -91,7 +91,7 @@ class RenewMark:
 
 @dataclass(frozen=True)
 class LeaveMark:
-    """Write this as the mark that is not synced: `written`."""
+    """Write this mark without a sync: `written`."""
 
     directory: str
     mark: str
@@ -99,15 +99,15 @@ class LeaveMark:
 
 @dataclass(frozen=True)
 class ReadMarks:
-    """What both marks hold: `synced`, `unsynced`, empty where there is none."""
+    """The content of both marks: `synced`, `unsynced`; empty without a mark."""
 
     directory: str
 
 
 @dataclass(frozen=True)
 class DigestFiles:
-    """For each file of a directory that is like the pattern and not empty: its path below it, with its size and the
-    SHA-256 of its content; and `noted`."""
+    """For each non-empty file of a directory that matches the pattern: its path below it, with its size and the SHA-256
+    digest of its content; and `noted`."""
 
     directory: str
     pattern: str
@@ -115,7 +115,7 @@ class DigestFiles:
 
 @dataclass(frozen=True)
 class DigestHeads:
-    """The same of the first so many bytes of each of these (path, size), of as many of them as there are."""
+    """The same for the first `size` bytes of each of these (path, size), if the file exists."""
 
     directory: str
     heads: tuple[tuple[str, int], ...]
@@ -123,19 +123,19 @@ class DigestHeads:
 
 @dataclass(frozen=True)
 class Queues:
-    """`queues`: the queues in front of the host's devices, as a JSON array."""
+    """`queues`: the queueing disciplines of the host's devices, as a JSON array."""
 
 
 @dataclass(frozen=True)
 class FindWay:
-    """Through which device an address is reached: the line that `ip -o route get` prints."""
+    """The device through which an address is reached: the line that `ip -o route get` prints."""
 
     address: str
 
 
 @dataclass(frozen=True)
 class SetQueue:
-    """Have exactly these words of netem in force on a device: `applied`."""
+    """Set exactly these netem options on a device: `applied`."""
 
     device: str
     netem: str
@@ -143,14 +143,14 @@ class SetQueue:
 
 @dataclass(frozen=True)
 class RemoveQueue:
-    """Take our queue of a device away, if it is there; nothing is answered."""
+    """Remove our queueing discipline of a device, if it exists; the answer is empty."""
 
     device: str
 
 
 @dataclass(frozen=True)
 class TimeConnects:
-    """So many connects to an address, for `seconds` at most in all: `connect<n>`, the microseconds of each."""
+    """`times` connects to an address, within `seconds` in total: `connect<n>`, the microseconds of each."""
 
     address: str
     port: int
@@ -160,7 +160,7 @@ class TimeConnects:
 
 @dataclass(frozen=True)
 class SendBurst:
-    """So many datagrams to one address: `sent`."""
+    """`count` datagrams to one address: `sent`."""
 
     address: str
     count: int
@@ -173,24 +173,24 @@ class ReadClocks:
 
 @dataclass(frozen=True)
 class MoveClock:
-    """Set the real-time clock forward or (negative) back, and note that it was; what `date` says is answered."""
+    """Set the real-time clock forward or (negative) back, and note that; the answer is the output of `date`."""
 
     by_s: float
 
 
 @dataclass(frozen=True)
 class NoteMove:
-    """Note that the real-time clock is going to be wrong on purpose. Nothing is answered."""
+    """Note that the real-time clock is about to be wrong on purpose. The answer is empty."""
 
 
 @dataclass(frozen=True)
 class ForgetMove:
-    """The clock is right again: forget that it was moved. Nothing is answered."""
+    """The clock is right again: remove the note. The answer is empty."""
 
 
 @dataclass(frozen=True)
 class WasClockMoved:
-    """`moved`: whether the clock was set wrong on purpose and not set right since."""
+    """`moved`: whether the clock was set wrong on purpose and has not been corrected since."""
 
 
 Question = (
@@ -223,7 +223,7 @@ Question = (
 
 
 class Script(str):
-    """A shell script, with the question that it answers."""
+    """A shell script, with the request that it implements."""
 
     __slots__ = ("question",)
     question: Question

@@ -1,4 +1,4 @@
-"""Finds the kinds of fault: every file in `nemeses/kinds/` is one, and nothing else lists them."""
+"""Finds the kinds of fault: every file in `nemeses/kinds/` is one; no other list of them exists."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _NEEDED = ("name", "deed", "proven_by", "mechanism", "destroys")
 
 
 class RegistrationError(Exception):
-    """A file among the kinds of fault that is not a whole kind; the message names it and what it lacks."""
+    """An incomplete kind of fault; the message has its file and what it lacks."""
 
 
 def discover(package: ModuleType) -> dict[str, AnyKind]:
-    """The kinds of fault in a package by name, in the order of their names. Raises `RegistrationError`."""
+    """The kinds of fault in a package by name, sorted by name. Raises `RegistrationError`."""
     found: dict[str, AnyKind] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
         kind = _kind_in(importlib.import_module(f"{package.__name__}.{info.name}"))
         if kind.name in found:
-            raise RegistrationError(f"two files are the kind {kind.name!r}: the second is {info.name}.py")
+            raise RegistrationError(f"two files define the kind {kind.name!r}: the second is {info.name}.py")
         if kind.name.replace("-", "_") != info.name:
-            raise RegistrationError(f"{info.name}.py is the kind {kind.name!r}; name the file as the kind is named")
+            raise RegistrationError(f"{info.name}.py defines the kind {kind.name!r}; give both the same name")
         found[kind.name] = kind
     _verbs(found)
     return found
@@ -48,38 +48,38 @@ def _kind_in(module: ModuleType) -> AnyKind:
     if lacks:
         raise RegistrationError(f"{module.__name__}: {found.__name__} lacks {', '.join(lacks)}")
     if bool(found.begun_by) and not found.ended_by:
-        raise RegistrationError(f"{module.__name__}: scripts begin it by {found.begun_by!r} and cannot end it")
+        raise RegistrationError(f"{module.__name__}: scripts start it with {found.begun_by!r} and cannot end it")
     kind: AnyKind = found()
     return kind
 
 
 def _verbs(kinds: Mapping[str, AnyKind]) -> tuple[dict[str, AnyKind], dict[str, frozenset[str]]]:
-    """The words of scripts: which kind each begins, and which kinds each ends. Raises `RegistrationError`."""
+    """The words of scripts: the kind that each starts, and the kinds that each ends. Raises `RegistrationError`."""
     begins: dict[str, AnyKind] = {}
     ends: dict[str, set[str]] = {}
     for kind in kinds.values():
         if kind.begun_by in begins:
-            raise RegistrationError(f"{kind.name} and {begins[kind.begun_by].name} both begin by {kind.begun_by!r}")
+            raise RegistrationError(f"{kind.name} and {begins[kind.begun_by].name} both start with {kind.begun_by!r}")
         if kind.begun_by:
             begins[kind.begun_by] = kind
         if kind.ended_by:
             ends.setdefault(kind.ended_by, set()).add(kind.name)
     both = sorted(begins.keys() & ends.keys())
     if both:
-        raise RegistrationError(f"{both[0]!r} would both begin a fault and end one")
+        raise RegistrationError(f"{both[0]!r} would both start a fault and end one")
     return begins, {word: frozenset(names) for word, names in ends.items()}
 
 
 KINDS: Mapping[str, AnyKind] = discover(nemeses.kinds)
 BEGINS, ENDS = _verbs(KINDS)
-"""The words of scripts: which kind each begins, and the names of the kinds that each ends."""
+"""The words of scripts: the kind that each starts, and the names of the kinds that each ends."""
 
 
 def inflictable(offers: Collection[Need]) -> frozenset[str]:
-    """The names of the kinds of fault that a world can inflict which has these things."""
+    """The names of the kinds of fault that a world with these parts can inject."""
     return frozenset(kind.name for kind in KINDS.values() if kind.needs <= set(offers))
 
 
 def needing(need: Need) -> frozenset[str]:
-    """The names of the kinds of fault that a world cannot inflict without this."""
+    """The names of the kinds of fault that a world without this part cannot inject."""
     return frozenset(kind.name for kind in KINDS.values() if need in kind.needs)

@@ -1,8 +1,8 @@
 """Seeded fault schedules that know the cluster.
 
-A schedule is drawn once from the seed and never looks at the cluster: it says when, what kind, for how long, and whom
-to *aim* at. Only when a fault is due is the aim turned into nodes, by the cluster as it then is. So the same seed gives
-the same schedule, whatever the cluster does in the meantime.
+A schedule is drawn once from the seed and never looks at the cluster: for each fault it has the time, the kind, the
+duration and an *aim*. When a fault is due, the current state of the cluster turns the aim into nodes. Therefore the
+same seed gives the same schedule, whatever the cluster does in the meantime.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from nemeses.parameters import Direction
 from nemeses.registry import KINDS
 from nemeses.targeting import Aim, ClusterView
 
-# Leaders and controllers are where the protocol can go wrong, so they are aimed at more often than chance would.
+# Protocols fail at leaders and controllers, so schedules aim at them more often than at random nodes.
 _AIMS: tuple[Aim, ...] = ("leader", "leader", "controller", "follower", "last-isr", "any")
 _DIRECTIONS: tuple[Direction, ...] = ("both", "both", "out", "in")
 _TORN_SHARE = 0.5
-MOST_FAULTS = 100_000  # of a few seconds each they take a week
+MOST_FAULTS = 100_000  # about a week of faults of a few seconds each
 
 
 class ScheduleError(ValueError):
-    """A schedule that cannot be drawn as asked; the message names the remedy."""
+    """A schedule that cannot be drawn; the message names the remedy."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """A fault to come: `at` and `duration_s` in seconds (from the start of the main phase), aimed at somebody.
+    """A future fault: `at` and `duration_s` in seconds (from the start of the main phase), with an aim.
 
-    `draw` in [0, 1) settles every choice that is left when the aim is turned into nodes.
+    `draw` in [0, 1) decides all remaining choices when the aim is turned into nodes.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class FaultPlan:
         return self.at + self.duration_s
 
     def resolve(self, view: ClusterView) -> Fault:
-        """The fault itself, for the cluster as it is now. Raises `ScheduleError` when the view has no nodes."""
+        """The fault for the current cluster. Raises `ScheduleError` when the view has no nodes."""
         if not view.nodes:
             raise ScheduleError(f"{self.kind}: the cluster has no nodes to aim at")
         chooser = Random(self.draw)
@@ -58,7 +58,7 @@ class FaultPlan:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Faults in the order of their times. No two overlap unless the schedule was drawn to let them."""
+    """Faults in the order of their times. They overlap only if the schedule was drawn with `overlap`."""
 
     seed: int
     plans: tuple[FaultPlan, ...]
@@ -70,8 +70,8 @@ class Schedule:
         return len(self.plans)
 
     def without(self, quiet_s: Sequence[tuple[float, float]]) -> Schedule:
-        """The same without the faults that would be in force in these times (from, to), but for the first of each
-        kind."""
+        """The schedule without the faults that would be in force in these times (from, to); the first fault of each
+        kind stays."""
         kept, seen = list[FaultPlan](), set[str]()
         for plan in self.plans:
             disturbs = any(plan.at < end and start < plan.heals_at for start, end in quiet_s)
@@ -92,9 +92,9 @@ def plan_schedule(
 ) -> Schedule:
     """Draw the faults of `total_s` seconds: pauses between faults from `interval_s`, lengths from `duration_s`.
 
-    Every kind comes once, in random order, before any comes again; each fault is healed before `total_s`. With
-    `overlap` the next pause is counted from a fault's beginning, not its heal. Raises `ScheduleError` for an unknown
-    kind, an empty range, a time too short for one fault of each kind, or one that holds more than `MOST_FAULTS`.
+    Every kind occurs once, in random order, before any occurs again; each fault is healed before `total_s`. With
+    `overlap` the next pause is counted from a fault's start, not its heal. Raises `ScheduleError` for an unknown kind,
+    an empty range, a time too short for one fault of each kind, or one for more than `MOST_FAULTS`.
     """
     _check(kinds, total_s, interval_s, duration_s, overlap)
     if not kinds:
@@ -133,11 +133,11 @@ def _check(
     if interval_s[1] + duration_s[1] <= 0:
         raise ScheduleError("interval_s and duration_s are both 0: faults would never end; give one of them a length")
     if overlap and interval_s[1] <= 0:
-        raise ScheduleError("interval_s is 0 and faults may overlap: all would begin at once; give it a length")
+        raise ScheduleError("interval_s is 0 and faults may overlap: all would start at once; give it a length")
     step_s = (sum(interval_s) + (0.0 if overlap else sum(duration_s))) / 2
     if kinds and total_s > MOST_FAULTS * step_s:
         raise ScheduleError(
-            f"{total_s:g} s with a fault each {step_s:g} s come to more than {MOST_FAULTS:,} faults; lengthen "
+            f"{total_s:g} s with a fault each {step_s:g} s result in more than {MOST_FAULTS:,} faults; lengthen "
             f"{'interval_s' if overlap else 'interval_s or duration_s'}, or shorten the main phase"
         )
     needed = _span([(interval_s[0], duration_s[0])] * len(set(kinds)), overlap)
@@ -149,7 +149,7 @@ def _check(
 
 
 def _span(steps: Sequence[tuple[float, float]], overlap: bool) -> float:
-    """When the last of these (pause, length) steps has healed."""
+    """The time at which the last of these (pause, length) steps has healed."""
     if not overlap:
         return sum(pause + length for pause, length in steps)
     now = latest = 0.0
@@ -183,7 +183,7 @@ def _squeeze(
 
 
 def _draw(rng: Random, name: str, at: float, duration_s: float) -> FaultPlan:
-    # Every fault draws the same number of values, so that changing one kind does not reshuffle all that follow it.
+    # Every fault draws the same number of values, so that a change of one kind does not change the faults after it.
     aim, draw = rng.choice(_AIMS), rng.random()
     direction, torn, tear = rng.choice(_DIRECTIONS), rng.random() < _TORN_SHARE, rng.getrandbits(32)
     kind = KINDS[name]

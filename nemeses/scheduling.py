@@ -1,7 +1,7 @@
-"""In what time a run lives, and how several of its deeds are under way at once.
+"""The time of a run, and concurrent operations in it.
 
-Whoever waits, or measures how long something took, asks its world's scheduler and never the machine's clock: in the
-simulated world time is virtual and there is one thread, and what runs there is the same code.
+Code that waits, or measures a duration, uses its world's scheduler and never the machine's clock. In the simulated
+world time is virtual and there is one thread, and the same code runs there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ R = TypeVar("R")
 
 
 class Pending(Protocol):
-    """A deed that was begun."""
+    """A started operation."""
 
     def result(self) -> None:
-        """Wait for its end; raises what it raised."""
+        """Wait for its end; raises its exception."""
         ...
 
 
 class Scheduler(Protocol):
-    """Time, and what passes in it. Moments of `monotonic` and `monotonic_ns` are on one axis."""
+    """A world's time. `monotonic` and `monotonic_ns` have the same origin."""
 
     def monotonic(self) -> float:
         """Seconds."""
@@ -38,23 +38,23 @@ class Scheduler(Protocol):
         ...
 
     def moment_of(self, real_ns: int) -> int:
-        """A moment of this machine's monotonic clock, on this axis; one of before its time is its beginning."""
+        """A time of this machine's monotonic clock in this scheduler's time; earlier times give this one's origin."""
         ...
 
     def sleep(self, seconds: float) -> None: ...
 
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
-        """The results of one deed for each item, all at the same time where that can be, in the items' order. Raises
-        the first failure, once all have ended."""
+        """The results of `action` for each item, concurrent where possible, in the items' order. Raises the first
+        exception after all have ended."""
         ...
 
     def begin(self, deed: Callable[[], None]) -> Pending:
-        """Begin a deed; where only one thing can be done at a time it is over when this returns."""
+        """Start an operation; in a world with a single thread it has ended when this returns."""
         ...
 
 
 class ThreadScheduler:
-    """This machine's own time; what happens at once happens on threads."""
+    """This machine's time; concurrent operations run in threads."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -77,7 +77,7 @@ class ThreadScheduler:
             return []
         with ThreadPoolExecutor(len(todo), thread_name_prefix="each") as pool:
             futures = [pool.submit(action, item) for item in todo]
-            wait(futures)  # an interrupt that is raised in here waits for all; one that is raised behind it does not
+            wait(futures)  # an interrupt raised in here waits for all; one that is raised after it does not
         return [future.result() for future in futures]
 
     def begin(self, deed: Callable[[], None]) -> Pending:
@@ -85,7 +85,7 @@ class ThreadScheduler:
 
 
 class _OnThread:
-    """One call on a thread of its own."""
+    """One call in a separate thread."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
@@ -96,7 +96,7 @@ class _OnThread:
     def _work(self) -> None:
         try:
             self._call()
-        except BaseException as error:  # handed to whoever asks
+        except BaseException as error:  # re-raised by `result`
             self._error = error
 
     def result(self) -> None:

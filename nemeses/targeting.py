@@ -1,4 +1,4 @@
-"""Whom a fault is aimed at: the part that a node plays in the cluster, and who plays it at the moment."""
+"""Turns a fault's aim, such as a leader, into nodes of the current cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Aim = Literal["any", "leader", "controller", "follower", "last-isr"]
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The cluster as lately seen. Partitions are (topic, number); nodes are names. What is unknown is absent."""
+    """The cluster as observed last. Partitions are (topic, number); nodes are names. Unknown items are absent."""
 
     nodes: tuple[str, ...]
     leaders: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -20,8 +20,8 @@ class ClusterView:
 
 
 def candidates(aim: Aim, view: ClusterView) -> list[str]:
-    """The nodes that are aimed at, sorted; all nodes when nobody is seen to play that part. Where no partition has a
-    leader, as in systems without partitions, who leads the cluster as a whole is the leader."""
+    """The nodes with the aimed-at role, sorted; all nodes when no node has it. If no partition has a leader, as in
+    systems without partitions, the leader of the whole cluster counts."""
     leaders = set(view.leaders.values()) or ({view.controller} if view.controller is not None else set())
     found: set[str] = set()
     if aim == "leader":
@@ -31,7 +31,7 @@ def candidates(aim: Aim, view: ClusterView) -> list[str]:
     elif aim == "follower":
         found = set(view.nodes) - leaders
     elif aim == "last-isr":
-        # A partition's only in-sync replica; where there is none, a member of the smallest in-sync set.
+        # A partition's only in-sync replica; otherwise the members of the smallest in-sync set.
         smallest = min((len(members) for members in view.isr.values() if members), default=0)
         found = {name for members in view.isr.values() if len(members) == smallest for name in members}
     return sorted(found & set(view.nodes)) or sorted(view.nodes)

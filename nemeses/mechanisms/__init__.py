@@ -1,1 +1,1 @@
-"""How faults are inflicted and proven: what several kinds of fault do through the same part of a world."""
+"""How faults are injected and proven: one mechanism for each part of a world, shared by several kinds of fault."""

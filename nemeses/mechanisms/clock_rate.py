@@ -1,4 +1,4 @@
-"""Clocks that go too fast or too slow."""
+"""Lets clocks run too fast or too slow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nemeses.mechanisms.clocks import ClockReading, change, read_clocks, set_rig
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, Site
 
-_TIMES_TOLERANCE = 3  # that a drift comes to at least
-LACKING = "nobody can change the pace of clocks in this world"
+_TIMES_TOLERANCE = 3  # the smallest measurable drift, in multiples of the reading's tolerance
+LACKING = "this world cannot change the rate of clocks"
 
 
 class Drift(Mechanism):
-    """What the clocks of hosts count by, and what they showed before it was changed."""
+    """The rate of the hosts' clocks, and the clocks' readings before the rate was changed."""
 
     stage = 45
     part = "pace of clocks"
@@ -25,7 +25,7 @@ class Drift(Mechanism):
         self._begun: dict[str, tuple[ClockReading, float]] = {}
 
     def begin(self, targets: Collection[str], gain: float) -> Evidence:
-        """Let clocks gain so many seconds a second; what that came to is seen at its end."""
+        """Let clocks gain `gain` seconds per second; the effect is measured at the end."""
         oscillators = self.site.oscillators
         if oscillators is None:
             return Evidence("inconclusive", {"error": LACKING})
@@ -38,7 +38,7 @@ class Drift(Mechanism):
         return combine(on_each(self.site, targets, act))
 
     def end(self, targets: Collection[str]) -> Evidence:
-        """Let clocks pass as they should; see by how much they were off, and set them right."""
+        """Restore the rate of clocks, measure how far they deviated, and correct them."""
         oscillators = self.site.oscillators
         if oscillators is None:
             return Evidence("inconclusive", {"error": LACKING})
@@ -59,7 +59,7 @@ class Drift(Mechanism):
         return self.end([*self._begun]) if self._begun else Evidence("confirmed", {})
 
     def _await_measurable(self, host: Host) -> None:
-        """Let a drift that is too short to be told from the round trip last until it can be."""
+        """Let a drift that is smaller than the uncertainty of a reading continue until it is measurable."""
         if host.name in self._begun:
             before, gain = self._begun[host.name]
             ends_s = before.at_s + _TIMES_TOLERANCE * 2 * before.uncertainty_s / abs(gain)
@@ -74,6 +74,6 @@ class Drift(Mechanism):
         tolerance_s = before.uncertainty_s + found.uncertainty_s
         detail = {"passed_s": round(passed_s, 3), "moved": moved.to_json(), "tolerance_s": round(tolerance_s, 4)}
         if abs(gain) * passed_s <= tolerance_s:
-            return Evidence("inconclusive", {**detail, "error": "too short to be told from the round trip"})
+            return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
         off_s = abs(moved.steady_s - gain * passed_s)
         return Evidence("confirmed" if off_s <= tolerance_s + 0.01 * abs(gain) * passed_s else "mismatch", detail)

@@ -1,4 +1,4 @@
-"""Clocks of hosts: read against this machine's, moved, set right again."""
+"""Reads the clocks of hosts relative to this machine's, moves them, and corrects them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nemeses.ports import Host, HostError
 from nemeses.probes import ForgetMove, MoveClock, NoteMove, ReadClocks, Script
 from nemeses.scheduling import Scheduler
 
-# There as long as a clock is wrong because of us; lost with a boot, as is what `date` did to the clock.
+# Exists while a clock is wrong because of us. A boot removes it, as it removes what `date` did to the clock.
 MOVED = "/run/brownout/clock-moved"
 _NOTE = f"mkdir -p /run/brownout; echo moved > {MOVED}"
-# Every value is read within one round trip. The shell's own `read` needs no process; `date` needs one.
+# All values are read within one round trip. The shell's own `read` needs no process; `date` needs one.
 _READ = Script(
     """\
 while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
@@ -25,21 +25,21 @@ echo "real=$(LC_ALL=C date +%s.%N)"
     ReadClocks(),
 )
 _READS = 5
-_SHARP_S = 0.05  # a reading as good as this is not repeated
+_SHARP_S = 0.05  # a reading with at most this uncertainty is not repeated
 _UPTIME_STEP_S = 0.01
-_MOST_DRIFT = 1e-3  # seconds a second, twice what a kernel may be told to slew by
+_MOST_DRIFT = 1e-3  # seconds per second, twice the largest slew of a kernel
 _AGAIN_S = 0.2
 SHARED = "this host has this machine's own clock, which is never set"
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A host's clocks at one moment: how far they are ahead of this machine's.
+    """A host's clocks at one moment, as offsets from this machine's clocks.
 
-    `real_s`: the real-time clock. `steady_s`: the time since boot against the monotonic clock; only its changes mean
-    something. The host read both at some time between the command's sending and its answer, so each true value is
-    within `uncertainty_s`, half of the round trip. `shared`: the host runs on this machine's kernel, and so on its
-    real-time clock.
+    `real_s`: the real-time clock. `steady_s`: the time since boot relative to the monotonic clock; only its changes are
+    meaningful. The host read both at some time between sending the command and receiving its answer, so each true value
+    is within `uncertainty_s`, half of the round trip. `shared`: the host runs on this machine's kernel, and therefore
+    has its real-time clock.
     """
 
     real_s: float
@@ -51,7 +51,7 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class Change:
-    """What the clocks did between two readings, beside going on; true within `tolerance_s`."""
+    """The change of the clocks between two readings, apart from the passage of time; exact to `tolerance_s`."""
 
     real_s: float
     steady_s: float
@@ -66,7 +66,7 @@ class Change:
 
 
 def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) -> ClockReading:
-    """The best of a few readings. Raises `HostError` when the host does not answer within `patience_s`."""
+    """The most precise of a few readings. Raises `HostError` when the host does not answer within `patience_s`."""
     best: ClockReading | None = None
     for _ in range(_READS):
         reading = _read_once(host, scheduler, patience_s)
@@ -79,14 +79,14 @@ def read_clocks(host: Host, scheduler: Scheduler, *, patience_s: float = 0.0) ->
 
 
 def change(before: ClockReading, after: ClockReading) -> Change:
-    """What happened to a host's clocks from one reading to the next."""
+    """The change of a host's clocks from one reading to the next."""
     tolerance_s = before.uncertainty_s + after.uncertainty_s + _UPTIME_STEP_S
     tolerance_s += _MOST_DRIFT * (after.at_s - before.at_s)
     return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
 
 
 def set_right(host: Host, scheduler: Scheduler, found: ClockReading) -> Evidence:
-    """Set a host's real-time clock, `found` a moment ago, to this machine's and read it back."""
+    """Set a host's real-time clock, last read as `found`, to this machine's and read it back."""
     if found.shared:
         return Evidence("confirmed", {"shared": SHARED})
     said = move(host, -found.real_s)
@@ -125,22 +125,22 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockRead
 
 
 def move(host: Host, by_s: float) -> str:
-    """Set a clock forward or back; what `date` said. It reads and sets the clock itself, so the way there does not
-    count; but it must not be asked twice."""
+    """Set a clock forward or back; returns the output of `date`. `date` itself reads and sets the clock, so that the
+    round trip does not matter; but the command must not be repeated."""
     script = Script(f"{_NOTE}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1", MoveClock(by_s))
     return host.run(script).stdout.strip()
 
 
 def note_move(host: Host) -> Evidence:
-    """Have the clock set right by whoever heals everything, or comes next: something else is about to make it wrong.
+    """Make the next heal of everything, or the next run, correct the clock: something else is about to make it wrong.
     Raises `HostError`."""
     noted = host.run(Script(_NOTE, NoteMove()))
     return Evidence("confirmed" if noted.ok else "inconclusive", {} if noted.ok else {"error": noted.stderr.strip()})
 
 
 def _context_switches() -> int | None:
-    """How often this kernel has switched tasks since its boot; None where kernels do not tell. No namespace hides the
-    number and no two kernels have the same at the same moment, so it tells a container from a machine."""
+    """The number of context switches of this kernel since its boot; None if the kernel does not report it. No namespace
+    hides the number and no two kernels have the same at the same moment, so it tells containers from machines."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
             if line.startswith("ctxt "):

@@ -1,7 +1,7 @@
-"""Marks on a host's disk, by which a power loss shows what it kept: one that was synced, and one that was not.
+"""Marks on a host's disk, which show what survived a power loss: one mark that was synced, and one that was not.
 
-The synced mark is written where nothing else is at stake: when the brokers have just started, and after a boot. The
-other one is written just before a cut, without any sync, for a sync would save the broker's own unsynced data with it.
+The synced mark is written when no other data is at risk: after the start of the services, and after a boot. The other
+one is written just before a cut, without a sync, because a sync would also save the service's unsynced data.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError, Site
 from nemeses.probes import LeaveMark, ReadMarks, RenewMark, Script
 
-# A filesystem may be mounted a moment after the host answers.
+# A filesystem may be mounted shortly after the host answers.
 _MOUNTED_S = 5
 
 
 class Marks:
-    """The marks of all hosts. A host has none until `renew`."""
+    """The marks of all hosts. A host has no mark until `renew`."""
 
     def __init__(self, site: Site) -> None:
         self._patience = 10 * round(_MOUNTED_S * site.time_scale)
@@ -28,9 +28,9 @@ class Marks:
         self._unsynced: dict[str, str] = {}
 
     def renew(self, host: Host) -> Evidence:
-        """Write a new synced mark, which must be there after the next cut, and remove the other. Raises `HostError`."""
+        """Write a new synced mark, which must survive the next cut, and remove the other. Raises `HostError`."""
         mark = self._new_mark()
-        # Files are made anew rather than written over: some filesystems save a file early that was truncated.
+        # New files instead of overwritten ones: some filesystems write a truncated file back early.
         script = (
             f"{_directory(host)}\n"
             'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
@@ -42,7 +42,7 @@ class Marks:
         return Evidence("confirmed", {"synced_mark": mark})
 
     def leave_unsynced(self, host: Host) -> None:
-        """Write the mark that a cut should destroy; nothing happens on a host without marks. Raises `HostError`."""
+        """Write the mark that a cut should destroy; does nothing on a host without marks. Raises `HostError`."""
         if host.name not in self._synced:
             return
         mark = self._new_mark()
@@ -53,7 +53,8 @@ class Marks:
         self._unsynced[host.name] = mark
 
     def look_after_cut(self, host: Host) -> Evidence:
-        """What the last cut kept; then the marks for the next one. Nothing where no cut was since the last look.
+        """The marks that survived the last cut; then writes the marks for the next one. Empty without a cut since the
+        last call.
 
         Raises `HostError`."""
         unsynced = self._unsynced.get(host.name)
@@ -76,7 +77,7 @@ class Marks:
         try:
             self.renew(host)
         except HostError as error:
-            # A host without marks shows nothing at the next cut; that must not hide what this one showed.
+            # A host without marks proves nothing at the next cut; that must not hide the evidence of this one.
             self._synced.pop(host.name)
             self._unsynced.pop(host.name)
             return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})

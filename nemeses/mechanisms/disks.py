@@ -1,4 +1,4 @@
-"""Disks that fail, fill up, become slow, hang, rot, or are not the ones that they were."""
+"""Disks that fail, fill up, become slow, block, rot, or are replaced."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nemeses.mechanisms.service import start_and_verify
 from nemeses.mechanisms.shell import ask, kill_script
 from nemeses.ports import Disks, Host, HostError, Site
 
-LACKING = "this world's disks cannot be told to misbehave"
+LACKING = "this world cannot inject faults of disks"
 HANG_S = 1.0
-"""A probe that has not returned after so long does not return."""
+"""A probe that has not returned after this time counts as blocked."""
 _LONGEST_S = 30.0
 _TRIES = 20
-"""Syncs, of which one at least is about as fast as a disk can be."""
+"""The number of syncs of which at least one is about as fast as the disk can be."""
 
 DEFECTS = (0, 1)
-"""How no service may end that a disk makes end: as if nothing were wrong, or by an exception that nobody caught."""
+"""Exit codes that a service must not have after a disk fault: success, and an uncaught exception."""
 
 UNENDED = "it has not ended"
 
@@ -31,20 +31,20 @@ Act = Callable[[Host, Disks], Evidence]
 
 
 class DiskTroubles(Mechanism):
-    """The disks of all hosts. They are whole again before any machine is given its power back."""
+    """The disks of all hosts. They are healthy again before any machine gets its power back."""
 
     stage = 15
     part = "disks"
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._before: dict[str, tuple[int, int]] = {}  # failed syncs and refused writes, by host
-        self._slower_s: dict[str, float] = {}  # by how much each sync is made to take longer, by host
+        self._before: dict[str, tuple[int, int]] = {}  # failed syncs and rejected writes, by host
+        self._slower_s: dict[str, float] = {}  # the additional duration of each sync, by host
 
-    # --- what services end by
+    # --- faults that end services
 
     def fail(self, targets: Collection[str], *, full: bool) -> Evidence:
-        """Have syncs fail, or no space left, and see that of a probe; what services make of it is seen at the end."""
+        """Let syncs fail, or leave no space, and check that with a probe; the heal shows the services' reaction."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             if full:
@@ -60,13 +60,13 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def repair(self, targets: Collection[str]) -> Evidence:
-        """See what the services made of it, end it, boot the machines whose syncs failed, for their page caches show
-        what is not on their disks, and start the services."""
+        """Check the services' reaction, end the fault, reboot the machines whose syncs failed (their page caches have
+        data that their disks do not have), and start the services."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             counts = disks.counts(host.name)
             failed, refused = self._before.pop(host.name, (counts.failed_syncs, counts.refused_writes))
-            self._make_whole(host, disks)  # also of a machine that does not answer
+            self._make_whole(host, disks)  # also for a machine that does not answer
             judged = self._judge(host, counts.failed_syncs - failed, counts.refused_writes - refused)
             if counts.failed_syncs > failed and self.site.power is not None:
                 self.site.power.cut([host.name])
@@ -77,23 +77,23 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def _judge(self, host: Host, failed: int, refused: int) -> Evidence:
-        """A service that has met it must have ended, in a way that says so."""
+        """A service that got the error must have ended, with an exit code that shows it."""
         detail: dict[str, Any] = {"failed_syncs": failed, "refused_writes": refused}
         if host.service_pid() is not None:
             if failed or refused:
                 return Evidence(
                     "mismatch",
-                    {**detail, "state": "runs", "exit": UNENDED, "error": "it goes on as if nothing had failed"},
+                    {**detail, "state": "runs", "exit": UNENDED, "error": "it continues as if no error had occurred"},
                 )
             return Evidence("confirmed", {**detail, "state": "runs", "exit": UNENDED})
         code = host.service_exit()
         detail |= {"state": "gone", "exit": code}
         return Evidence("mismatch" if code in DEFECTS else "confirmed", detail)
 
-    # --- what services live through
+    # --- faults that services survive
 
     def delay(self, targets: Collection[str], by_s: float) -> Evidence:
-        """Have syncs take longer, and see one do so."""
+        """Let syncs take longer, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             before_s = _probe(disks, host.name, _LONGEST_S)
@@ -106,7 +106,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def hang(self, targets: Collection[str]) -> Evidence:
-        """Have no sync return, and see one that does not."""
+        """Let syncs block, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             disks.hang(host.name, True)
@@ -116,7 +116,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def soothe(self, targets: Collection[str]) -> Evidence:
-        """End what services live through, and see a sync return as soon as any."""
+        """End the faults that services survive, and check that a sync is as fast as before."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             self._make_whole(host, disks)
@@ -124,24 +124,24 @@ class DiskTroubles(Mechanism):
 
         return self._on_each(targets, act)
 
-    # --- disks that are not what they were
+    # --- changed and replaced disks
 
     def rot(self, targets: Collection[str], count: int, seed: int) -> Evidence:
-        """Kill services, turn bits over in their logs, and start them: each notices, or starts."""
+        """Kill services, flip bits in their logs, and start them: each detects the damage, or starts."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             killed = _kill(host)
             flipped = disks.flip(host.name, seed, count)
             detail: dict[str, Any] = {**killed, "flipped": flipped, "bits": len(flipped)}
             if not flipped:
-                return Evidence("inconclusive", {**detail, "error": "there is no log in which a bit could be flipped"})
+                return Evidence("inconclusive", {**detail, "error": "it has no log in which a bit could be flipped"})
             host.start_service()
             return Evidence("confirmed", detail)
 
         return self._on_each(targets, act)
 
     def restore(self, targets: Collection[str]) -> Evidence:
-        """Do what a service asks for that has noticed: put back what was there. Then start it."""
+        """Do what a service that detected the damage requests: restore the bits. Then start it."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             noticed = host.service_pid() is None
@@ -157,7 +157,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def wipe(self, targets: Collection[str]) -> Evidence:
-        """Kill services and give them empty disks."""
+        """Kill services and replace their disks by empty ones."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             killed = _kill(host)
@@ -167,7 +167,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def copy(self, targets: Collection[str]) -> Evidence:
-        """Put aside copies of the disks as they are now; the services go on."""
+        """Copy the disks as they are now; the services continue."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             return Evidence("confirmed", {"files_copied": disks.keep_copy(host.name)})
@@ -175,7 +175,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def put_back(self, targets: Collection[str]) -> Evidence:
-        """Kill services, put in the copies of their disks, and start them."""
+        """Kill services, replace their disks by the copies, and start them."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             detail: dict[str, Any] = {**_kill(host), "files_before": disks.replace(host.name, by_copy=True)}
@@ -185,7 +185,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def start(self, targets: Collection[str]) -> Evidence:
-        """Start the services on whatever disks they have now."""
+        """Start the services with their current disks."""
 
         def act(host: Host, _: Disks) -> Evidence:
             service = start_and_verify(host, self.site)
@@ -210,7 +210,7 @@ class DiskTroubles(Mechanism):
         disks.hang(host.name, False)
 
     def _see_whole(self, host: Host, disks: Disks) -> Evidence:
-        """A sync returns, and one of a few sooner than any could that is slowed down."""
+        """A sync returns, and one of a few is faster than any slowed one could be."""
         slower_s, took_s = self._slower_s.pop(host.name, math.inf), None
         for _ in range(_TRIES):
             try:
@@ -230,7 +230,7 @@ class DiskTroubles(Mechanism):
 
 
 def _kill(host: Host) -> dict[str, Any]:
-    """End a service where it runs, so that nothing works on its disk. Raises `HostError`."""
+    """Kill a running service, so that no process uses its disk. Raises `HostError`."""
     pid = host.service_pid()
     if pid is None:
         return {"state": "gone"}
@@ -241,7 +241,7 @@ def _kill(host: Host) -> dict[str, Any]:
 
 
 def _probe(disks: Disks, name: str, seconds: float) -> float | None:
-    """As `Disks.probe`. Raises `HostError` where the disk has another fault, so that nothing can be seen of this."""
+    """As `Disks.probe`. Raises `HostError` when the disk has another fault, which hides the one to be observed."""
     try:
         return disks.probe(name, seconds)
     except OSError as error:
@@ -249,7 +249,7 @@ def _probe(disks: Disks, name: str, seconds: float) -> float | None:
 
 
 def _error_of(disks: Disks, name: str) -> str:
-    """What a small write and its sync run into."""
+    """The error of a small write and its sync."""
     try:
         took_s = disks.probe(name, HANG_S)
     except OSError as error:
@@ -266,7 +266,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 class DiskKind(Kind[DiskTroubles]):
-    """Evidence: what a probe's write and sync met, or what was found when the service was started again."""
+    """Evidence: the result of a probe's write and sync, or what was found when the service was started again."""
 
     mechanism = DiskTroubles
     needs = frozenset[Need]({"disk"})
@@ -274,8 +274,8 @@ class DiskKind(Kind[DiskTroubles]):
 
 
 class FailingDiskKind(DiskKind):
-    """Evidence: a probe's write or sync fails in the same way; healed: a service that has met it had ended, with an
-    exit code that says so, and one that was started runs."""
+    """Evidence: a probe's write or sync fails in the same way; healed: a service that got the error had ended, with an
+    exit code that shows it, and a started service runs."""
 
     service = "ended"
     proven_late = True

@@ -1,4 +1,4 @@
-"""Packets that come late or not at all: netem on the hosts themselves, on the device that leads to the other hosts."""
+"""Late and lost packets: netem on each host's device towards the other hosts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
 from nemeses.ports import Host, HostError, Site
 from nemeses.probes import FindWay, Queues, RemoveQueue, Script, SetQueue
 
-# By this name of its own a queue is known as ours, and is found again after a run that was killed.
+# The handle by which our queueing discipline is recognized, even after its run was killed.
 HANDLE = "b0b:"
-_QUEUE = 20_000  # packets; netem's own 1000 would turn a delay into a loss under load
-_PATH = "PATH=$PATH:/usr/sbin:/sbin"  # where ip and tc are, and who enters as a plain user does not look
+_QUEUE = 20_000  # packets; netem's default of 1000 would turn a delay into a loss under load
+_PATH = "PATH=$PATH:/usr/sbin:/sbin"  # the directories of ip and tc, which a plain user's PATH may lack
 _LIST = Script(
     f"""{_PATH}
 command -v tc >/dev/null || {{ echo 'queues=[]'; exit 0; }}
@@ -31,18 +31,18 @@ echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\"""",
 )
 _CONNECTS = 5
 _HEAL_DEADLINE_S = 5.0
-_PATIENCE_S = 30.0  # the control connection may go through the same device
-_UNSEEN = 1e-9  # how likely the probes may miss a loss that is in force
+_PATIENCE_S = 30.0  # the control connection may use the same device
+_UNSEEN = 1e-9  # the probability that the probes miss a loss that is in force
 
 
 CROWDED = "every other host is disturbed as well"
-"""Why a delay cannot be seen: the answer of whoever would be connected to is late too, or was when it was measured."""
+"""Why a delay cannot be measured: the other host's answers are late, too, or were late at the first measurement."""
 
 
 @dataclass(frozen=True)
 class _Way:
-    """How a host reaches the others: through which device, and the fastest of a few connects to each, by name. Only
-    those are in it whose packets nothing disturbed then."""
+    """A host's route to the others: the device, and the fastest of a few connects to each, by name. Only hosts whose
+    packets were undisturbed at that time are in it."""
 
     device: str
     connects_s: Mapping[str, float]
@@ -50,7 +50,7 @@ class _Way:
 
 @dataclass(frozen=True)
 class Rule:
-    """What netem is told for one kind of fault; by how much at least a packet is late then, and which share is lost."""
+    """The netem options of one kind of fault, the smallest delay of a packet, and the share of lost packets."""
 
     kind: str
     netem: str
@@ -59,7 +59,7 @@ class Rule:
 
 
 class Netem(Mechanism):
-    """The queues of all hosts towards the others. Rules of several kinds are in force on one at the same time."""
+    """The queueing disciplines of all hosts. The rules of several kinds can be in force on one host."""
 
     stage = 40
     part = "packets"
@@ -71,17 +71,17 @@ class Netem(Mechanism):
         self._ways: dict[str, _Way] = {}
 
     def disturb(self, targets: Collection[str], rule: Rule) -> Evidence:
-        """Put a rule in force on hosts, and see packets late or lost."""
-        for name in targets:  # all of them, before the first looks for a host that nothing disturbs
+        """Put a rule in force on hosts, and check that packets are late or lost."""
+        for name in targets:  # all of them, before the first one looks for an undisturbed host
             self._rules.setdefault(name, {})[rule.kind] = rule
         return combine(on_each(self.site, targets, lambda host: self._disturb(host, rule)))
 
     def soothe(self, targets: Collection[str], kind: str) -> Evidence:
-        """Take the rule of a kind away; packets are as fast as they were, or none is lost any more."""
+        """Remove the rule of a kind, and check that packets are as fast as before, or no longer lost."""
         return combine(on_each(self.site, targets, lambda host: self._soothe(host, kind)))
 
     def clear_leftovers(self) -> Evidence:
-        """Remove every queue that is ours, of this run or of one that was killed."""
+        """Remove all our queueing disciplines, of this run or of a killed one."""
         self._rules.clear()
         touched, self._ways = self._ways, {}
 
@@ -99,20 +99,20 @@ class Netem(Mechanism):
                 del rules[rule.kind]
                 alone = quiet or len(self.site.hosts) == 1
                 none = "no other host answers to measure by" if alone else CROWDED
-                error = none if way is None else "this host reaches the others by its loopback device"
+                error = none if way is None else "this host reaches the others through its loopback device"
                 return Evidence("inconclusive", {"error": error})
             self._ways[host.name] = way
         self._apply(host, way.device, rules)
         return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
     def _quiet(self, host: Host) -> list[Host]:
-        """The other hosts whose packets nothing disturbs."""
+        """The other hosts whose packets are undisturbed."""
         return [
             other for other in self.site.hosts.values() if other.name != host.name and not self._rules.get(other.name)
         ]
 
     def _witness(self, host: Host, way: _Way) -> Host | None:
-        """Whom a host connects to, to see how late its own packets are: who is undisturbed, and was so before."""
+        """The host to which connects are timed: one that is undisturbed, and was undisturbed before."""
         return next((other for other in self._quiet(host) if other.name in way.connects_s), None)
 
     def _prove_delay(self, host: Host, way: _Way, rule: Rule) -> Evidence:
@@ -131,13 +131,13 @@ class Netem(Mechanism):
             return Evidence("mismatch", detail)
         if not times:
             return Evidence("inconclusive", {**detail, "error": f"no connection to {peer.name} succeeded"})
-        # The fastest of each, for what disturbs a measurement only ever makes it longer. Half: the rest is noise.
+        # The fastest of each, because disturbances only make a measurement longer. Half, as a margin for noise.
         raised = min(times) - before_s >= rule.least_s / 2
         return Evidence("confirmed" if raised else "mismatch", detail)
 
     def _prove_loss(self, host: Host, way: _Way, share: float, *, ended: bool = False) -> Evidence:
-        """Of so many probes that some would be lost for certain some are, and not too many; none, where it has
-        `ended`."""
+        """Send a burst of probes, large enough to show a loss with certainty: some are lost, but at most the requested
+        share; none, if the loss has `ended`."""
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
         before = self._queues(host, self._patience_s).get(way.device)
         probes, peer = 2 * needed, self.site.hosts[next(iter(way.connects_s))]
@@ -155,7 +155,7 @@ class Netem(Mechanism):
             "percent": round(100 * dropped / max(seen, 1), 1),
         }
         if seen < needed:
-            return Evidence("inconclusive", {**detail, "error": "the probes did not come to the device"})
+            return Evidence("inconclusive", {**detail, "error": "the probes did not reach the device"})
         if ended:
             return Evidence("mismatch" if dropped else "confirmed", detail)
         tries = max(seen, probes)
@@ -183,7 +183,7 @@ class Netem(Mechanism):
         return self._see_soothed(host, way, rule, ended)
 
     def _see_soothed(self, host: Host, way: _Way, rule: Rule, ended: Evidence) -> Evidence:
-        """Wait for a connect that is as fast as one was before; where nothing was late, for one that succeeds."""
+        """Wait for a connect that is as fast as before; if packets were only lost, for one that succeeds."""
         deadline_s = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
         while True:
             peer = self._witness(host, way)
@@ -197,10 +197,10 @@ class Netem(Mechanism):
         return Evidence("confirmed" if fast else "mismatch" if times else "inconclusive", detail)
 
     def _remove(self, host: Host, patience_s: float) -> Evidence:
-        """Take our queues away; what they had dropped until then."""
+        """Remove our queueing disciplines; returns the number of packets that they had dropped."""
         found = self._queues(host, patience_s)
         for device in found:
-            # Gone already, after an answer that was lost, is as good: what is left is looked at below.
+            # It may be gone already, after a lost answer; the check below counts.
             command = f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {HANDLE}"
             host.run(Script(command, RemoveQueue(device)))
         detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in found.items()}}
@@ -208,14 +208,14 @@ class Netem(Mechanism):
         return Evidence("mismatch", {**detail, "left": left}) if left else Evidence("confirmed", detail)
 
     def _connect_times(self, host: Host, peer: Host) -> list[float]:
-        """Seconds that connects to a host's probe port take; those that fail are left out. Raises `HostError`."""
+        """The durations of connects to a host's probe port in seconds, without failed ones. Raises `HostError`."""
         seconds = round(5 * self.site.time_scale)
         script = connect_times_script(peer.address, peer.probe_port, _CONNECTS, seconds)
         seen = self._ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
         return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
 
     def _find_way(self, host: Host, peers: Iterable[Host]) -> _Way | None:
-        """The way to the first of these hosts that can be connected to, and to the others through the same device."""
+        """The route to the first of these hosts that accepts a connection, and to the others through its device."""
         found: str | None = None
         connects_s: dict[str, float] = {}
         for peer in peers:
@@ -229,14 +229,14 @@ class Netem(Mechanism):
         return None if found is None else _Way(found, connects_s)
 
     def _apply(self, host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
-        """Have these rules, and no others, in force on a device. Raises `HostError`."""
+        """Set exactly these rules on a device. Raises `HostError`."""
         netem = " ".join(rules[kind].netem for kind in sorted(rules))
         command = f"qdisc replace dev {shlex.quote(device)} root handle {HANDLE} netem limit {_QUEUE} {netem}"
         script = Script(f"{_PATH} tc {command} && echo applied=yes", SetQueue(device, netem))
         self._ask(host, script, patience_s=patience_s)
 
     def _queues(self, host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
-        """Our queues on a host by device; none where there is no tc. Raises `HostError`."""
+        """Our queueing disciplines on a host by device; empty without tc. Raises `HostError`."""
         said = self._ask(host, _LIST, patience_s=patience_s).get("queues", "")
         try:
             queues = json.loads(said or "[]")
@@ -257,8 +257,8 @@ def _ms(seconds: float) -> float:
 
 
 class NetemKind(Kind[Netem]):
-    """Evidence: netem is read back; delays: connects to another host take longer; losses: of a burst of probes some
-    were dropped and counted. Healed: netem is gone, and connects are as fast as they were."""
+    """Evidence: netem is read back; delays: connects to another host take longer; losses: some probes of a burst were
+    dropped and counted. Healed: netem is removed, and connects are as fast as before."""
 
     destroys = frozenset({Damage.PACKETS})
     needs_service = False

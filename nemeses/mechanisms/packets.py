@@ -1,4 +1,4 @@
-"""Packets that are doubled or overtaken, and connections that are reset, where the wire can be told to do so."""
+"""Duplicated and reordered packets, and connection resets, in worlds that can manipulate packets."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Burst, Host, Site, Wire
 
-_UNSEEN = 1e-9  # how likely the probes may miss what is in force
-LACKING = "this world's wire cannot be told what to do to packets"
+_UNSEEN = 1e-9  # the probability that the probes miss an effect that is in force
+LACKING = "this world cannot manipulate packets"
 
 Effect = Literal["twice", "overtaken"]
 EFFECTS: tuple[Effect, ...] = ("twice", "overtaken")
 LEAST = 0.01
-"""The smallest share that can be asked for."""
+"""The smallest allowed share."""
 _LONGER = 1.5
 
 
 class WireEffects(Mechanism):
-    """What the wire does to the packets of hosts, and to their connections."""
+    """The effects on packets and connections of hosts."""
 
-    stage = 42  # probes must come through: after netem
+    stage = 42  # after netem, because probes must arrive
     part = "wire"
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._shares: dict[tuple[str, Effect], float] = {}  # that were asked for last, and may be over since
+        self._shares: dict[tuple[str, Effect], float] = {}  # the last requested shares, which may have ended since
         self._every_s: dict[str, float] = {}  # how often connections are being reset, by host
 
     def disturb(self, targets: Collection[str], effect: Effect, share: float) -> Evidence:
-        """Have this share of what the targets send arrive twice or be overtaken, and see a burst of probes meet it."""
+        """Duplicate or reorder this share of the targets' packets, and check that with a burst of probes."""
 
         def act(host: Host, wire: Wire) -> Evidence:
             self._shares[host.name, effect] = share
@@ -45,7 +45,7 @@ class WireEffects(Mechanism):
         return self._on_each(targets, act)
 
     def calm(self, targets: Collection[str], effect: Effect) -> Evidence:
-        """Let all that the targets send arrive as it was sent, and see it of as many probes as had shown the effect."""
+        """End the effect, and check that with as many probes as had shown it."""
 
         def act(host: Host, wire: Wire) -> Evidence:
             _order(wire, host.name, effect, 0.0)
@@ -54,7 +54,7 @@ class WireEffects(Mechanism):
         return self._on_each(targets, act)
 
     def reset(self, targets: Collection[str], every_s: float) -> Evidence:
-        """Break every connection of the targets with others now, and again and again."""
+        """Reset every connection between the targets and others, now and repeatedly."""
 
         def act(host: Host, wire: Wire) -> Evidence:
             broken = wire.reset(host.name)
@@ -68,7 +68,7 @@ class WireEffects(Mechanism):
         return self._on_each(targets, act)
 
     def leave_alone(self, targets: Collection[str]) -> Evidence:
-        """Break no more connections, and see none broken for longer than that ever took; how many it were."""
+        """End the resets, and check that none occurs for longer than their interval; returns the number of resets."""
         return self._on_each(targets, self._leave_alone)
 
     def heal_all(self) -> Evidence | None:
@@ -95,17 +95,17 @@ class WireEffects(Mechanism):
         return Evidence("mismatch" if later else "confirmed", {"broken_again": broken_again, "times_since": later})
 
     def _prove(self, host: Host, wire: Wire, effect: Effect, share: float, *, ended: bool = False) -> Evidence:
-        """Of so many probes that some would show it for certain some do, and not too many; none, where it has
-        `ended`."""
+        """Send a burst of probes, large enough to show the effect with certainty: some show it, but at most the
+        requested share; none, if the effect has `ended`."""
         peer = next((name for name in self.site.hosts if name != host.name), None)
         if peer is None:
-            return Evidence("inconclusive", {"error": "there is no other host to send to"})
+            return Evidence("inconclusive", {"error": "this host is the only one"})
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
         burst = wire.burst(host.name, peer, 2 * needed)
         met = burst.twice if effect == "twice" else burst.overtaken
         detail = _told(burst, peer) | {effect: met}
         if burst.arrived < needed:
-            return Evidence("inconclusive", {**detail, "error": f"the probes did not come to {peer}"})
+            return Evidence("inconclusive", {**detail, "error": f"the probes did not reach {peer}"})
         most = share * burst.sent + 6 * math.sqrt(share * (1 - share) * burst.sent) + 6
         as_asked = met == 0 if ended else 0 < met <= most
         return Evidence("confirmed" if as_asked else "mismatch", detail)
@@ -126,7 +126,7 @@ def _told(burst: Burst, peer: str) -> dict[str, Any]:
 
 
 class WireKind(Kind[WireEffects]):
-    """Evidence: what a burst of probe datagrams met, counted where they arrive."""
+    """Evidence: the fate of a burst of probe datagrams, counted where they arrive."""
 
     destroys = frozenset({Damage.PACKETS})
     needs_service = False

@@ -1,4 +1,4 @@
-"""Doing one thing on several hosts at the same time."""
+"""Runs one operation on several hosts concurrently."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nemeses.ports import Host, HostError, Site
 
 
 def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]) -> dict[str, Evidence]:
-    """The evidence of `action` on each named host; one that cannot be reached or seen is inconclusive."""
+    """The evidence of `action` on each named host; inconclusive for a host that cannot be reached or observed."""
     wanted = list(dict.fromkeys(names))
     seen = site.scheduler.for_each(wanted, lambda name: guarded(action, site.hosts[name]))
     return dict(zip(wanted, seen, strict=True))
 
 
 def guarded(action: Callable[[Host], Evidence], host: Host) -> Evidence:
-    """The evidence of `action`; inconclusive when the host cannot be reached or seen."""
+    """The evidence of `action`; inconclusive when the host cannot be reached or observed."""
     try:
         return action(host)
     except HostError as error:

@@ -1,4 +1,4 @@
-"""Partitions: packets in some directions vanish, and nobody is told; or whoever sends is refused."""
+"""Partitions: packets in some directions are dropped without notice, or rejected with an error to the sender."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PartitionMechanism(Mechanism):
 
     def _prove_cut(self, network: Network, pairs: set[Pair], before: Counters) -> Evidence:
         if not pairs:
-            return Evidence("mismatch", {"error": "the partition separates nobody"})
+            return Evidence("mismatch", {"error": "the partition separates no nodes"})
         one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
         deadline = self.site.scheduler.monotonic() + _INJECT_DEADLINE_S * self.site.time_scale
         while True:
@@ -90,7 +90,7 @@ class PartitionMechanism(Mechanism):
         return Evidence("inconclusive" if excused else "mismatch", detail)
 
     def _prove_refusals(self, pairs: set[Pair], seen: Evidence) -> Evidence:
-        """Connections along the pairs fail at once: what is dropped leaves them waiting until they are given up."""
+        """Connections along the pairs fail at once; dropped packets would let them wait until the timeout."""
         waited: dict[str, list[str]] = {}
 
         def connect(host: Host) -> Evidence:
@@ -106,11 +106,11 @@ class PartitionMechanism(Mechanism):
         return Evidence("inconclusive" if len(unasked) == len(asked) else "confirmed", {**detail, "unasked": unasked})
 
     def _targets(self, names: Iterable[str]) -> list[tuple[str, str, int]]:
-        """Where these hosts are probed."""
+        """The probe ports of these hosts."""
         return [(name, self.site.hosts[name].address, self.site.hosts[name].probe_port) for name in names]
 
     def _send_probes(self, pairs: Collection[Pair]) -> set[str]:
-        """A datagram along each pair; the sources that could not be asked to send."""
+        """Send a datagram along each pair; returns the sources that could not be asked to send."""
         destinations: dict[str, list[str]] = defaultdict(list)
         for source, destination in sorted(pairs):
             destinations[source].append(self.site.hosts[destination].address)
@@ -132,7 +132,7 @@ class PartitionMechanism(Mechanism):
         closed: dict[str, list[str]] = {}
 
         def connect(host: Host) -> Evidence:
-            # TCP sends a lost SYN again after a second; a fresh connection does not wait for that.
+            # TCP retransmits a lost SYN after a second; a new connection does not wait for that.
             deadline = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
             while True:
                 seen = ask(host, reach_script(targets[host.name]))
@@ -167,8 +167,8 @@ def cut_pairs(fault: Fault, nodes: Iterable[str]) -> set[Pair]:
 
 
 class PartitionKind(Kind[PartitionMechanism]):
-    """Evidence: probes in every cut direction were dropped and counted, and in the open direction were not; healed:
-    connections between all that were cut succeed."""
+    """Evidence: probes in every cut direction were dropped and counted, and probes in the open direction passed;
+    healed: connections between all separated hosts succeed."""
 
     proven_by = "the drop rule's counters under probes; after the heal the probes pass"
     destroys = frozenset({Damage.PACKETS})

@@ -1,4 +1,4 @@
-"""Power loss: of a machine, only what its disk holds comes back."""
+"""Power loss: a machine loses everything that is not on its disk."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from nemeses.mechanisms.unsynced_files import AtStake
 from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import Host, HostError, PowerSwitch, Site
 
-_NOT_LOST = "the cut was to take what of it was not synced, and that had been written back before"
+_NOT_LOST = "the cut should lose its unsynced data, but all of it had been written back before"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Power(Mechanism):
-    """The power of all hosts, and what their disks keep when it goes."""
+    """The power of all hosts, and what their disks keep after a cut."""
 
     stage = 20
     part = "power"
@@ -34,7 +34,7 @@ class Power(Mechanism):
         self._boot_before: dict[str, str] = {}
 
     def arm(self) -> Evidence | None:
-        """Leave a synced mark on every host, which no cut may take."""
+        """Write a synced mark on every host, which must survive every cut."""
         if self.site.power is None:
             return None
         return combine(on_each(self.site, self.site.hosts, self._marks.renew))
@@ -76,8 +76,8 @@ class Power(Mechanism):
         return None if self.site.power is None else switch_on(self.site, self.site.power)
 
     def _prepare(self, targets: Collection[str]) -> None:
-        """Note the boot ids of those that answer and leave them an unsynced mark; a host that is off already keeps what
-        was noted before."""
+        """Read the boot ids of the hosts that answer, and write an unsynced mark on them; for a host without power, the
+        earlier notes stay."""
 
         def note(host: Host) -> Evidence:
             self._boot_before[host.name] = read_boot_id(host)
@@ -98,7 +98,7 @@ class Power(Mechanism):
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
         boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
         marks = guarded(self._marks.look_after_cut, host)
-        at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service comes and mends its files
+        at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service starts and repairs its files
         service = start_and_verify(host, self.site)
         boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
         detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, **at_stake.detail}
@@ -107,7 +107,7 @@ class Power(Mechanism):
 
 
 def switch_on(site: Site, power: PowerSwitch) -> Evidence:
-    """Every host has power and answers; which boot it is does not matter."""
+    """Every host has power and answers, with any boot id."""
     dark = [name for name in site.hosts if not power.is_on(name)]
     try:
         booted = power.restore(dark)
@@ -118,7 +118,7 @@ def switch_on(site: Site, power: PowerSwitch) -> Evidence:
 
 
 def read_boot_id(host: Host) -> str:
-    """The kernel's name for the present boot. Raises `HostError` when it cannot be read."""
+    """The kernel's id of the current boot. Raises `HostError` when it cannot be read."""
     result = host.run(f"cat {BOOT_ID}")
     if not result.ok or not result.stdout.strip():
         raise HostError(f"{host.name}: {BOOT_ID} cannot be read: {result.stderr.strip()}")
@@ -126,8 +126,8 @@ def read_boot_id(host: Host) -> str:
 
 
 class PowerLossKind(Kind[Power]):
-    """Evidence: the switch is off and nothing answers; healed: the boot id is another than before, the mark that was
-    synced is there, the service runs."""
+    """Evidence: the switch is off and the host does not answer; healed: the boot id has changed, the synced mark
+    exists, the service runs."""
 
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
     deed = (

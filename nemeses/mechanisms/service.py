@@ -1,4 +1,4 @@
-"""The service on a host: seen to run again, after whatever ended it."""
+"""The service on a host: starts it and checks that it runs after a fault."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nemeses.ports import Host, Site
 
 @dataclass(frozen=True)
 class Process:
-    """A service's process as it was seen. `start` (clock ticks since boot) makes it, with the pid, one process for
-    good; `threads`: the set of its threads' states."""
+    """An observed process of a service. `start` (clock ticks since boot) and the pid together identify it uniquely;
+    `threads`: the set of its threads' states."""
 
     pid: int
     start: str
@@ -30,7 +30,7 @@ class Process:
 
 
 def see_process(host: Host) -> Process | None:
-    """The host's service as it is now; None when none runs. Raises `HostError`."""
+    """The host's service now; None when it does not run. Raises `HostError`."""
     pid = host.service_pid()
     if pid is None:
         return None
@@ -45,7 +45,7 @@ class Services(Mechanism):
     part = "services"
 
     def start(self, targets: Iterable[str]) -> Evidence:
-        """Start the services that do not run, and see every port open."""
+        """Start the services that do not run, and check that every port is open."""
         return combine(on_each(self.site, targets, lambda host: start_and_verify(host, self.site)))
 
     def heal_all(self) -> Evidence | None:
@@ -53,7 +53,7 @@ class Services(Mechanism):
 
 
 def start_and_verify(host: Host, site: Site) -> Evidence:
-    """Start the service if it does not run, and see its port open."""
+    """Start the service if it does not run, and check that its port is open."""
     deadline_s = round(site.start_deadline_s * site.time_scale)
     host.start_service()
     pid = host.service_pid()

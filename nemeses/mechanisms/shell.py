@@ -1,7 +1,7 @@
-"""The shell of a fault: one script, one round trip, answered by `key=value` lines.
+"""Shell scripts of faults: each is one script and one round trip, answered by `key=value` lines.
 
-A service may be several processes: what is done to it is done to its main process and to all that descend from it, and
-is seen on all of them.
+A service may be several processes: an operation acts on its main process and all descendants, and is checked on all of
+them.
 
 The scripts need a POSIX shell, sed and kill; the network probes need bash, for its /dev/tcp and /dev/udp.
 """
@@ -35,23 +35,23 @@ def _counted(times: int) -> str:
     return " ".join("." * times)
 
 
-# Prints a process's state and its start time (clock ticks since boot), which together with the pid names one process
-# for good: pids are used again, starts are not. Prints nothing when there is no such process. In the locale C, here and
-# below: in others `.` is a character, and the kernel cuts a program's name after 15 bytes, be it in the middle of one.
+# Prints a process's state and its start time (clock ticks since boot). Pid and start time together identify a process
+# uniquely, because the kernel reuses pids. Prints nothing if the process does not exist. The locale is C, here and
+# below: in others `.` is a character, and the kernel cuts a program's name after 15 bytes, even within a character.
 _PROCESS = """\
 look() { s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
 """
-# The states of all threads of these processes, once each: a process is stopped when every thread is. Threads that have
-# ended are left out. (`cat` goes on where a file has gone meanwhile; `sed` would not.)
+# The states of all threads of these processes, once each: a process is stopped when every thread is. Ended threads are
+# left out. (`cat` continues when a file disappears meanwhile; `sed` would not.)
 _THREADS = """\
 threads() {
   files=; for each; do files="$files /proc/$each/task/[0-9]*/stat"; done
   t=$(cat /dev/null $files 2>/dev/null | LC_ALL=C sed 's/.*) \\(.\\).*/\\1/' | sort -u | tr -d 'ZX\\n')
 }
 """
-# `tree PID...`: `all`, these processes and those that descend from them or are of their sessions: a service begins a
-# session of its own, whose members stay in it when their parents end, and some of its children may begin others.
-# `reach SIGNAL PID`: the signal to all of them, after PID has had it; none is left out that was forked meanwhile.
+# `tree PID...`: sets `all` to these processes, their descendants and the members of their sessions: a service starts a
+# session, whose members stay in it when their parents end, and some of its children may start other sessions.
+# `reach SIGNAL PID`: sends the signal to all of them, after PID has got it, including those that were forked meanwhile.
 _TREE = f"""\
 tree() {{
   all=$*; again=yes
@@ -108,14 +108,14 @@ end_left() {{
   done
 }}
 """
-"""Shell functions for what is left of a service whose main process has gone. `left PID PID:START...` (its pid; others
-that were its processes, with their starts): `all`. `end_left END PID PID:START...`: end it as systemd does, by SIGTERM
-and at END (seconds of the epoch) by SIGKILL, where it is not about to end by itself. `ended`: who had to be told to;
-`forced`: what they did at END, empty where SIGTERM was enough. It fails where something is still there."""
+"""Shell functions for what an ended main process of a service leaves behind. `left PID PID:START...` (its pid; other
+processes of the service with their start times): sets `all`. `end_left END PID PID:START...`: ends them as systemd
+does, with SIGTERM, and at END (seconds of the epoch) with SIGKILL. `ended`: the pids that got a signal; `forced`: their
+states at END, empty if SIGTERM was enough. It fails if a process is still there."""
 
 
 def brief(command: str) -> str:
-    """A command for a message: one line, and not too much of it."""
+    """A command for a message: one line of limited length."""
     line = " ".join(command.split())
     return line if len(line) <= 80 else f"{line[:77]}..."
 
@@ -130,7 +130,7 @@ def ask(
 ) -> dict[str, str]:
     """Run a script and read its `key=value` lines. Raises `HostError` when it fails or prints nothing of the kind.
 
-    With `patience_s` of the scheduler's time a host that cannot be asked is asked again for so long: only for scripts
+    With `patience_s` of the scheduler's time, a failed request to the host is repeated for that time: only for scripts
     that may run twice."""
     give_up_s = scheduler.monotonic() + patience_s
     while True:
@@ -149,7 +149,7 @@ def ask(
 
 
 def process_script(pid: int) -> Script:
-    """Answers `start` (nothing: there is no such process) and `threads`, the set of its threads' states."""
+    """Prints `start` (empty: the process does not exist) and `threads`, the set of its threads' states."""
     text = f"""{_PROCESS}{_THREADS}
 look {pid}
 case "$state" in ''|Z|X) start=;; esac
@@ -160,14 +160,14 @@ echo "start=$start"; echo "threads=$t"
 
 
 def kill_script(pid: int, address: str, port: int) -> Script:
-    """SIGKILL and what was seen of it: `start` before; `state` (`gone`: all its processes are) and `port` after, up to
-    two seconds later each; `others`: its other processes, where there are any.
+    """Sends SIGKILL; prints `start` before it, then `state` (`gone`: no process is left) and `port`, each up to two
+    seconds later, and `others`: the service's other processes, if it has any.
 
     The port can outlive the process's main thread: another thread that waits for the disk still holds the files."""
     text = f"""{_PROCESS}{_THREADS}{_TREE}
 main={pid}; look {pid}; before=$start; echo "start=$before"
 tree {pid}
-if [ "$all" != {pid} ]; then kill -STOP {pid}; reach STOP {pid}; fi # none may fork between the list and its end
+if [ "$all" != {pid} ]; then kill -STOP {pid}; reach STOP {pid}; fi # none may fork between the list and the kill
 {_OTHERS}
 kill -9 {pid} && echo signalled=yes
 [ -z "$others" ] || kill -9 $others 2>/dev/null
@@ -191,11 +191,10 @@ echo "port=$port"
 
 
 def signal_script(pid: int, signal: str, *, until_stopped: bool) -> Script:
-    """Send a signal to all processes and watch all threads for up to a second until they are (or are no longer)
-    stopped.
+    """Send a signal to all processes and observe all threads for up to a second until they are stopped, or no longer.
 
-    Answers `start`, `before` and `after`: the set of thread states, such as `S` or `RS`; `after=T` is stopped; `others`
-    where there are other processes than the main one."""
+    Prints `start`, `before` and `after`: the set of thread states, such as `S` or `RS` (`after=T`: stopped); `others`
+    if there are other processes than the main one."""
     wanted = '[ "$t" = T ]' if until_stopped else 'case "$t" in *T*) false;; *) true;; esac'
     text = f"""{_PROCESS}{_THREADS}{_TREE}
 main={pid}; look {pid}; echo "start=$start"
@@ -214,10 +213,9 @@ echo "after=$t"
 
 
 def terminate_script(pid: int, address: str, port: int, seconds: int) -> Script:
-    """SIGTERM to the main process and what was seen of it: `start` (of the process, in ticks since boot: with the pid,
-    one process for good) before; afterwards `state` (`gone`, or what it still does at the deadline), `waited`
-    (seconds), `port`; and `left`: processes that it left behind, which then got SIGTERM, too. What has not ended by
-    the deadline is none that ended."""
+    """Sends SIGTERM to the main process. Prints `start` before it (in ticks since boot; together with the pid it
+    identifies the process), then `state` (`gone`, or its state at the deadline), `waited` (s), `port`, and `left`: the
+    processes that it left behind, which then got SIGTERM, too. A process that runs at the deadline has not ended."""
     text = f"""{LEFT}
 tree {pid}; born=
 for each in ${{all#{pid}}}; do look "$each"; born="$born $each:$start"; done
@@ -243,8 +241,8 @@ if {_connects(address, port)}; then echo port=open; else echo port=closed; fi
 
 
 def end_left_script(pid: int, seconds: int) -> Script:
-    """End what a service whose main process has gone has left behind, by SIGTERM and after so many seconds by SIGKILL:
-    `left`, which processes that were; `state`: `gone`, or `killed` where SIGTERM was not enough, or what they do."""
+    """End what an ended main process has left behind, with SIGTERM and after `seconds` with SIGKILL. Prints `left`, the
+    pids; `state`: `gone`, `killed` if SIGTERM was not enough, or their states."""
     text = f"""{LEFT}
 if end_left $(( $(date +%s) + {seconds} )) {pid}; then state=${{forced:+killed}}; else state=$forced; fi
 echo "left=${{ended# }}"; echo "state=${{state:-gone}}"
@@ -253,7 +251,7 @@ echo "left=${{ended# }}"; echo "state=${{state:-gone}}"
 
 
 def await_port_script(pid: int, address: str, port: int, seconds: int) -> Script:
-    """Waits for the port to open, as long as the process is there; answers `port=open` or `port=closed`."""
+    """Waits for the port to open while the process exists; prints `port=open` or `port=closed`."""
     text = f"""end=$(( $(date +%s) + {seconds} ))
 until {_connects(address, port)}; do
   if [ ! -d /proc/{pid} ] || [ "$(date +%s)" -ge "$end" ]; then echo port=closed; exit 0; fi
@@ -265,14 +263,14 @@ echo port=open
 
 
 def datagrams_script(addresses: list[str]) -> Script:
-    """One datagram to the discard port of each address: something for the counters to count, with no answer awaited."""
+    """One datagram to the discard port of each address, so that the counters count; no answer is expected."""
     sends = "".join(f"echo probe > /dev/udp/{address}/9; " for address in addresses)
     text = f"bash -c {shlex.quote(sends)} 2>/dev/null; echo sent={len(addresses)}"
     return Script(text, SendDatagrams(tuple(addresses)))
 
 
 def reach_script(targets: list[tuple[str, str, int]]) -> Script:
-    """Connect to each (name, address, port), all at once; answers `<name>=open` or `<name>=closed`."""
+    """Connect to each (name, address, port), concurrently; prints `<name>=open` or `<name>=closed`."""
     lines = [
         f"( if {_connects(address, port)}; then echo {name}=open; else echo {name}=closed; fi ) &"
         for name, address, port in targets
@@ -281,8 +279,8 @@ def reach_script(targets: list[tuple[str, str, int]]) -> Script:
 
 
 def refusal_script(targets: list[tuple[str, str, int]]) -> Script:
-    """Connect to each (name, address, port), all at once; answers `<name>=refused` where that fails at once,
-    `<name>=silent` where nothing comes within a second, `<name>=open`."""
+    """Connect to each (name, address, port), concurrently; prints `<name>=refused` if that fails at once,
+    `<name>=silent` without an answer within a second, `<name>=open`."""
     lines = [
         f"( {_connects(address, port)}; case $? in 0) echo {name}=open;; 124) echo {name}=silent;; "
         f"*) echo {name}=refused;; esac ) &"
@@ -292,8 +290,8 @@ def refusal_script(targets: list[tuple[str, str, int]]) -> Script:
 
 
 def connect_times_script(address: str, port: int, times: int, seconds: int) -> Script:
-    """Connect so many times, one after the other, for at most `seconds` in all; `connect<n>` is the microseconds of
-    each that succeeded."""
+    """Connect `times` times, one after the other, within `seconds` in total; prints `connect<n>`, the microseconds of
+    each successful connect."""
     loop = f"""for i in {" ".join(map(str, range(times)))}; do
   a=$EPOCHREALTIME
   exec 3<>/dev/tcp/{address}/{port} || continue
@@ -305,7 +303,7 @@ done"""
 
 
 def burst_script(address: str, count: int) -> Script:
-    """So many datagrams to the discard port of an address, as fast as a shell can, with no answer awaited."""
+    """Send `count` datagrams to the discard port of an address as fast as a shell can; no answer is expected."""
     loop = f"exec 3>/dev/udp/{address}/9; for ((i = 0; i < {count}; i++)); do echo probe >&3; done"
     return Script(f"bash -c {shlex.quote(loop)} 2>/dev/null; echo sent={count}", SendBurst(address, count))
 

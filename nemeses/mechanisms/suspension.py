@@ -1,4 +1,4 @@
-"""Machines that stop and go on: stalled ones, whose clocks went on meanwhile, and frozen ones, whose clocks did not."""
+"""Suspends and resumes machines: a stalled machine's clocks continue, a frozen machine's clocks stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ StoppedState = Literal["stalled", "frozen"]
 
 @dataclass(frozen=True)
 class _Held:
-    """A host as it was before it was stopped, and the bounds of when that happened (monotonic seconds)."""
+    """A host's state before it was suspended, and the bounds of that time (monotonic seconds)."""
 
     reading: ClockReading
     begun_s: float
@@ -31,7 +31,7 @@ class _Held:
 
 @dataclass
 class _Before:
-    """What was seen of a host that runs: how long its first word took, its clocks, and why one of them is None."""
+    """Observations of a running host: the time until its first answer, its clocks, and why one of them is None."""
 
     word_s: float | None = None
     reading: ClockReading | None = None
@@ -39,7 +39,7 @@ class _Before:
 
 
 class Suspension(Mechanism):
-    """Stopping whole machines, and letting them go on."""
+    """Suspends and resumes whole machines."""
 
     stage = 10
     part = "suspended"
@@ -64,7 +64,7 @@ class Suspension(Mechanism):
             return Evidence("inconclusive", {"error": str(error)})
         done_s = self.site.scheduler.monotonic()
         for name, seen in before.items():
-            self._held.pop(name, None)  # of a stop that nobody healed
+            self._held.pop(name, None)  # of an earlier suspension without a heal
             if seen.reading is not None:
                 self._held[name] = _Held(seen.reading, begun_s, done_s)
 
@@ -82,7 +82,7 @@ class Suspension(Mechanism):
             if word_s is not None:
                 return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
             if seen.reading is None:
-                # Whether its clocks stood or went on is what tells a freeze from a stall: that can never be seen now.
+                # Only the clocks distinguish a freeze from a stall: without this reading that cannot be proven later.
                 return Evidence("inconclusive", {**detail, "error": seen.error})
             return Evidence("confirmed", detail)
 
@@ -109,7 +109,7 @@ class Suspension(Mechanism):
         return combine(on_each(self.site, targets, prove))
 
     def heal_all(self) -> Evidence | None:
-        """Let every machine go on that does not run, whoever stopped it."""
+        """Resume every suspended machine, including those that another run suspended."""
         suspender = self.site.suspender
         if suspender is None:
             return None
@@ -124,7 +124,7 @@ class Suspension(Mechanism):
         return combine(healed)
 
     def _look(self, targets: Collection[str]) -> dict[str, _Before]:
-        """What can be seen of each while it runs."""
+        """Observe each target while it runs."""
         looks: dict[str, _Before] = {}
 
         def note(host: Host) -> Evidence:
@@ -140,7 +140,7 @@ class Suspension(Mechanism):
         return looks
 
     def _note(self, before: Mapping[str, _Before]) -> Evidence:
-        """Have clocks that are going to be behind set right, whoever lets their machines go on: the run may be over by
+        """Make whatever resumes the machines later correct their clocks, which will lag: this run may have ended by
         then."""
 
         def note(host: Host) -> Evidence:
@@ -153,7 +153,7 @@ class Suspension(Mechanism):
     def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
         now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)
         held = self._held.pop(host.name, None)
-        # Who was healed before, or by whom it was not stopped, has nothing to show; it runs, and answers.
+        # A host that was healed before, or that this run did not suspend, proves nothing; it runs and answers.
         judged = Evidence("confirmed", {})
         if held is not None:
             shortest_s, longest_s = begun_s - held.done_s, done_s - held.begun_s
@@ -165,23 +165,23 @@ class Suspension(Mechanism):
 
 
 def _judge(state: StoppedState, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
-    """Whether the clocks show what they must after a stop of a length between these two."""
+    """Whether the clocks show a suspension with a duration between these two."""
     detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
     if shortest_s <= seen.tolerance_s:
-        return Evidence("inconclusive", {**detail, "error": "too short to be told from the round trip"})
+        return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
     if state == "stalled":
         went_on = abs(seen.steady_s) <= seen.tolerance_s and abs(seen.real_s) <= seen.tolerance_s
         return Evidence("confirmed" if went_on else "mismatch", detail)
-    # The time since boot is the proof: the real-time clock may already have been set by whoever keeps time there.
+    # The time since boot is the proof: a time service may already have corrected the real-time clock.
     stood = shortest_s - seen.tolerance_s <= -seen.steady_s <= longest_s + seen.tolerance_s
     return Evidence("confirmed" if stood else "mismatch", detail)
 
 
 class SuspensionKind(Kind[Suspension]):
-    """Evidence: the suspender says so, and nothing answers for longer than it took to answer before; healed: it runs
-    and answers, and since before its clocks have gone on (stalled) or lost the time in between (frozen).
+    """Evidence: the suspender reports it, and the host is silent for longer than an earlier answer took; healed: it
+    runs and answers, and its clocks have continued (stalled) or lost the time in between (frozen).
 
-    After a freeze the real-time clock is set right, so that its heal leaves nothing behind."""
+    After a freeze the real-time clock is corrected, so that the heal leaves nothing behind."""
 
     service = "unseen"
     seen = (EvidenceRule("state", values=("stalled", "frozen")),)

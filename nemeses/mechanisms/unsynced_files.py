@@ -1,8 +1,8 @@
-"""What a power cut is to take: files of a host whose tails are in its memory only, which a scenario needs lost.
+"""Checks that a power cut lost unsynced data: the tails of files that a scenario needs to lose.
 
-When a kernel writes back what nobody synced is its own affair: anybody's sync of the whole machine brings that about,
-so does a shortage of memory, so do 30 s. A scenario that needs something lost therefore names the files, and what they
-held just before the cut is compared with what they hold after it: a disk that kept all of it has shown nothing.
+The kernel may write unsynced data back at any time: after a sync of the whole machine, when memory is short, or after
+30 s. Therefore a scenario that needs a loss names the files, and their content just before the cut is compared with the
+content after it. A disk that kept everything proves nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _DEADLINE_S = 60.0
 
 
 class AtStake:
-    """The files at stake on every host, from just before its power goes until it is back."""
+    """The files at stake on every host, from just before the cut until the power is back."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[str, tuple[int, str]]] = {}
 
     def note(self, host: Host, pattern: str) -> None:
-        """Remember what the files of this pattern hold. Raises `HostError`, also when they hold nothing."""
+        """Record the content of the files that match this pattern. Raises `HostError`, also when all are empty."""
         script = (
             f"{_TELL}\ncd {shlex.quote(host.data_dir)} || exit\nfor file in {pattern}; do\n"
             '[ -s "$file" ] && tell "$file" "$(($(wc -c < "$file")))"\ndone\necho noted=yes'
@@ -34,11 +34,11 @@ class AtStake:
         told = ask(host, Script(script, DigestFiles(host.data_dir, pattern)), timeout_s=_DEADLINE_S)
         held = _digests(told)
         if not held:
-            raise HostError(f"{host.name}: nothing is at stake: no file in {host.data_dir} is like {pattern}")
+            raise HostError(f"{host.name}: no data is at stake: no file in {host.data_dir} matches {pattern}")
         self._before[host.name] = held
 
     def look_after_cut(self, host: Host) -> Evidence:
-        """Whether the last cut took some of it. Nothing where nothing was at stake. Raises `HostError`."""
+        """Whether the last cut lost a part of it; confirmed if no data was at stake. Raises `HostError`."""
         before = self._before.pop(host.name, None)
         if before is None:
             return Evidence("confirmed", {})
@@ -52,6 +52,6 @@ class AtStake:
 
 
 def _digests(told: Mapping[str, str]) -> dict[str, tuple[int, str]]:
-    """By path: how many bytes, and their digest."""
+    """By path: the number of bytes, and their digest."""
     parted = {path: value.split() for path, value in told.items()}
     return {path: (int(words[0]), words[1]) for path, words in parted.items() if len(words) == 2}

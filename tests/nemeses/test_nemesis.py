@@ -30,8 +30,8 @@ def test_who_does_not_answer_proves_nothing(kind: str, answer: Any) -> None:
 
 DOWN: dict[str, dict[str, Any]] = {
     "its service had ended before": {"pid": None},
-    "its service stood still before": {"threads": "T"},
-    "its service could not be asked for": {"silent": True},
+    "its service was suspended before": {"threads": "T"},
+    "its service could not be observed": {"silent": True},
 }
 
 

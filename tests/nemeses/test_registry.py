@@ -74,9 +74,9 @@ def test_a_file_that_is_added_is_found(kinds: Package) -> None:
         ("quake", HEAD, "Quake lacks proof, proven_by"),
         ("quake", "", "this one holds 0"),
         ("quake", WHOLE + "\nclass Flood(Quake):\n    name = 'flood'\n", "this one holds 2"),
-        ("tremor", WHOLE, "name the file as the kind is named"),
+        ("tremor", WHOLE, "give both the same name"),
         ("quake", WHOLE.replace('"steady"', '""'), "cannot end it"),
-        ("quake", WHOLE.replace('"steady"', '"shake"'), "both begin a fault and end one"),
+        ("quake", WHOLE.replace('"steady"', '"shake"'), "both start a fault and end one"),
     ],
 )
 def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text: str, complaint: str) -> None:
@@ -86,12 +86,12 @@ def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text
 
 def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package) -> None:
     kinds.write("flood", WHOLE.replace('"quake"', '"flood"'))
-    with pytest.raises(RegistrationError, match="flood both begin by 'shake'"):
+    with pytest.raises(RegistrationError, match="flood both start with 'shake'"):
         discover(kinds.write("quake", WHOLE))
     kinds.write("flood", WHOLE)
     kinds_again = Package(Path(kinds.write("flood", WHOLE).__path__[0]).parent)
     kinds_again.write("a", WHOLE.replace('"quake"', '"a"').replace("shake", "a"))
-    with pytest.raises(RegistrationError, match=r"two files are the kind 'a': the second is b\.py"):
+    with pytest.raises(RegistrationError, match=r"two files define the kind 'a': the second is b\.py"):
         discover(kinds_again.write("b", WHOLE.replace('"quake"', '"a"').replace("shake", "b")))
 
 

@@ -254,7 +254,7 @@ WRONG = {
     "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 1e+07",
     "[workload]\nrate = 1e200": "c.toml:3: [workload] rate: 1e+200 is larger than 1e+06",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [0, 0]\nduration_s = [0, 1e-9]': (
-        "c.toml:4: [nemesis] faults: 60 s with a fault each 5e-10 s come to more than 100,000 faults; lengthen "
+        "c.toml:4: [nemesis] faults: 60 s with a fault each 5e-10 s result in more than 100,000 faults; lengthen "
         "interval_s or duration_s, or shorten the main phase"
     ),
     "[seeds]\ncount = 9223372036854775808": "c.toml:3: [seeds] count: a whole number here has 64 bits at most",

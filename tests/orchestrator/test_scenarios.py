@@ -12,7 +12,7 @@ import pytest
 from orchestrator.worlds.namespaces import requirements
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN_BACK = "and that had been written back before"
+WRITTEN_BACK = "but all of it had been written back before"
 """In the reason of a run that is unknown because a disk kept what its power cut was to take."""
 
 

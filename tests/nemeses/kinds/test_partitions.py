@@ -115,7 +115,7 @@ def test_a_partition_where_one_side_is_down_is_one_all_the_same_and_says_so() ->
     cluster.hosts["n2"].pid, cluster.hosts["n3"].threads = None, "T"
     injected = cluster.nemesis.inject(ISOLATE)
     assert injected.status == "confirmed"
-    assert injected.detail["already"] == ["n2: its service had ended before", "n3: its service stood still before"]
+    assert injected.detail["already"] == ["n2: its service had ended before", "n3: its service was suspended before"]
     assert with_before("7 packets", injected.detail).startswith("7 packets; n2: its service had ended before")
 
 

@@ -97,7 +97,7 @@ def test_more_than_was_asked_for_is_a_mismatch(wire: FakeWire) -> None:
 
 def test_probes_that_do_not_arrive_prove_nothing(wire: FakeWire) -> None:
     wire.arriving = 0.0
-    assert told(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not come to n2")
+    assert told(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not reach n2")
 
 
 def test_connections_are_reset_until_the_heal(wire: FakeWire) -> None:
