@@ -1,8 +1,8 @@
-"""A table that is written while it grows: an Arrow IPC stream that gives back every whole batch wherever it is cut.
+"""A table that is readable while it is being written: an Arrow IPC stream that yields every whole batch before a cut.
 
-Behind each batch of rows stands an empty one whose metadata (`crc32`) is the CRC-32 of all bytes before it, so that no
-row is believed that is not what was written. The last one also says how many rows there are (`rows`): without it the
-stream was not closed.
+Theory of operation. Each batch of rows is followed by an empty batch whose metadata (`crc32`) is the CRC-32 of all
+bytes before it, so the reader accepts only rows that were written. The last one also has the number of rows (`rows`);
+without it the stream was not closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FLUSH_ROWS: Final = 8192
 _CRC: Final = "crc32"
 _ROWS: Final = "rows"
 _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
-"""Batches are small: to hand their columns to a pool of threads takes as long as to read them."""
+"""Batches are small: distributing their columns over a pool of threads takes as long as reading them."""
 
 
 class BatchWriter:
@@ -86,14 +86,14 @@ class BatchWriter:
 
 
 class _Summed(io.FileIO):
-    """A file that knows the CRC-32 of what was written to it."""
+    """A file that keeps the CRC-32 of everything written to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "x")
         self.crc = 0
 
     def write(self, data: Any) -> int:
-        """Write all of it, as a file of this kind alone need not."""
+        """Write all of `data`; a raw file may write only a part."""
         left = memoryview(data).cast("B")
         self.crc = zlib.crc32(left, self.crc)
         size = len(left)
@@ -110,8 +110,8 @@ def _column(field: Any, values: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Stream:
-    """What was read of a stream: the rows that are certainly what was written. `is_torn`: its tail is lost; `defects`:
-    why it is not whole, as sentences without the file."""
+    """The content of a stream: the rows that certainly equal the written ones. `is_torn`: its tail is lost; `defects`:
+    why it is incomplete, as sentences without the file's name."""
 
     rows: pa.Table
     is_torn: bool = False
@@ -126,7 +126,7 @@ def read_batches(path: Path, schema: pa.Schema) -> Stream:
         reading.read()
     except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
         reading.defects.append(_tail(reading, str(error).splitlines()[0] if str(error) else type(error).__name__))
-    # In one piece: whatever is done with the rows is done piece by piece, and a batch may have few.
+    # In one chunk: later steps work chunk by chunk, and a batch may have few rows.
     table = pa.Table.from_batches(reading.batches, schema=schema).unify_dictionaries().combine_chunks()
     is_torn = not reading.ended and not reading.changed
     if is_torn and not reading.defects:
@@ -139,7 +139,7 @@ def _tail(reading: _Reading, why: str) -> str:
 
 
 class _Reading:
-    """One stream while it is read."""
+    """A stream during reading."""
 
     def __init__(self, data: bytes, schema: pa.Schema) -> None:
         self._data = data

@@ -1,7 +1,7 @@
-"""Lines that cannot be lost, moved or changed unseen: JSON objects, each with its number and a checksum.
+"""JSON lines with a number and a checksum each, so that a reader detects lost, moved and changed lines.
 
-`{..., "n": 7, "crc": 123}`: `n` counts the file's lines from 1, `crc` is the CRC-32 of the line's text before it. A
-writer that is killed tears at most the last line, for each is one write.
+`{..., "n": 7, "crc": 123}`: `n` counts the file's lines from 1, `crc` is the CRC-32 of the line's text before it. Each
+line is one write, so a killed writer tears at most the last line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECKED: Final = re.compile(rb'(?P<text>\{.*), "crc": (?P<crc>[0-9]{1,10})\}')
 
 
 def line_of(content: Mapping[str, Any], number: int) -> bytes:
-    """A line, with the newline that ends it. What JSON cannot say is written as text."""
+    """A line with its final newline. Values that JSON does not have are written as text."""
     text = json.dumps({**content, NUMBER: number}, default=str)[:-1].encode()
     return text + f', "{CHECKSUM}": {zlib.crc32(text)}}}\n'.encode()
 
@@ -40,15 +40,15 @@ class LineWriter:
     """Appends lines to a file. Not safe to use from several threads: its owner locks."""
 
     def __init__(self, path: Path, *, continues: bool = False, reserve: int = 0) -> None:
-        """Creates the file; with `continues`, goes on where an existing one ends. `reserve`: how many bytes of disk
-        space are kept for further lines. Raises FileExistsError."""
+        """Creates the file; with `continues`, appends to an existing one. `reserve`: bytes of disk space that are kept
+        for further lines. Raises FileExistsError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if continues else os.O_EXCL)
         self._file = os.open(path, flags, 0o644)
         before = read_bytes(path)
         self.lines = before.count(b"\n")
         self._end = len(before)
         self._reserve = Reserve(self._file, reserve) if reserve else None
-        if before and not before.endswith(b"\n"):  # the next line is none of the torn one's
+        if before and not before.endswith(b"\n"):  # the next line must not continue the torn one
             self._append(b"\n")
             self.lines += 1
 
@@ -58,11 +58,11 @@ class LineWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether space could be kept for further lines; true of a file that keeps none."""
+        """Whether space could be kept for further lines; true if no space is to be kept."""
         return self._reserve is None or not self._reserve.is_short
 
     def write(self, content: Mapping[str, Any]) -> None:
-        """Raises OSError; a line that was written in part is then torn."""
+        """Raises OSError; a partially written line is then torn."""
         self.lines += 1
         self._append(line_of(content, self.lines))
 
@@ -70,7 +70,7 @@ class LineWriter:
         self._end += len(text)
         if self._reserve is not None:
             self._reserve.before_write(self._end)
-        while text:  # a disk that is nearly full takes a part, and says so at the next call
+        while text:  # a nearly full disk accepts a part, and fails at the next call
             text = text[os.write(self._file, text) :]
 
     def close(self) -> None:
@@ -84,9 +84,10 @@ class LineWriter:
 
 @dataclass(frozen=True)
 class Lines:
-    """What was read: each content, without number and checksum, with the line of the file that it was on.
+    """The content of a file: each line's object, without number and checksum, with its line number in the file.
 
-    `torn`: the last line was not ended. `defects`: what was lost, changed or moved, as sentences without the file.
+    `torn`: the last line was not ended. `defects`: what was lost, changed or moved, as sentences without the file's
+    name.
     """
 
     contents: tuple[tuple[int, dict[str, Any]], ...] = ()
@@ -95,7 +96,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> Lines:
-    """Every line that is what was written, in the file's order, a repeated one once. Raises OSError."""
+    """Every intact line, in the file's order, repeated ones once. Raises OSError."""
     *lines, tail = read_bytes(path).split(b"\n")
     contents: list[tuple[int, dict[str, Any]]] = []
     defects: list[str] = []

@@ -1,4 +1,4 @@
-"""What a client process left in `history/operations`: which files, and what they were when it had ended."""
+"""Lists the files that a client process left in `history/operations`, with their size and digest at its end."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ELSEWHERE: Final = re.compile(r"(?P<client>.+?)(?:-\d+)?\.jsonl")
 
 @dataclass(frozen=True)
 class ClientFiles:
-    """`files`: by name, each with its size in `bytes` and its `sha256`. `operations`: how many of each kind the client
-    said that it had recorded when it closed its record; None when it said nothing."""
+    """`files`: by name, each with its size in `bytes` and its `sha256`. `operations`: the number of each kind that the
+    client stated when it closed its record; None if it did not close it."""
 
     files: dict[str, dict[str, Any]]
     operations: dict[str, int] | None
 
 
 def left_by(directory: Path, client: str) -> ClientFiles:
-    """What a client that has ended left in a directory."""
+    """The files of an ended client in a directory."""
     paths = [path for path in sorted(directory.glob("*")) if belongs(path.name, client)]
     counts: Counter[str] = Counter()
     closed = [closing_counts(path) for path in paths if path.suffix in (RESERVED, INVOKED)]
@@ -46,7 +46,7 @@ def left_by(directory: Path, client: str) -> ClientFiles:
 
 
 def closing_counts(announced: Path) -> dict[str, int] | None:
-    """What the last line of a client's announcements says of the operations recorded; None when it is another line."""
+    """The numbers of operations in the last line of a client's announcements; None if it is another kind of line."""
     contents = read_lines(announced).contents
     counts = contents[-1][1].get("closed") if contents else None
     return counts if is_counts(counts) else None
@@ -57,14 +57,14 @@ def is_counts(counts: object) -> bool:
 
 
 def belongs(name: str, client: str) -> bool:
-    """Whether a file is of this client's record."""
+    """Whether a file belongs to this client's record."""
     if name == client + LINES:
         return True
     return any(form.fullmatch(name) and _rest(name, client) for form in (_RECORD, _ELSEWHERE))
 
 
 def owner(name: str, clients: Iterable[str]) -> str | None:
-    """The client that a file is of; the longest name, where several could be meant."""
+    """The client that a file belongs to; the one with the longest name if several match."""
     return max((client for client in clients if belongs(name, client)), key=len, default=None)
 
 

@@ -1,4 +1,4 @@
-"""Reads what one client left: its stream, and what it announced; and says whether that is all."""
+"""Reads one client's record, its stream and its announcements, and decides whether it is complete."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ LARGEST_BLOCK: Final = 1 << 20
 
 @dataclass
 class Part:
-    """One recording of a client, a stream with its announcements: rows completed, and those that stand for what was
-    announced and never completed. `defects`: why it is not whole, as sentences that name the file. `torn`: the files
-    whose tail was lost. `closed`: the client said how many operations it has recorded, with its last announcement;
-    `understood`: no announcement before the last one that is there is damaged or missing.
+    """One recording of a client, a stream with its announcements: completed rows, and rows for announced operations
+    that were never completed. `defects`: why it is incomplete, as sentences that name the file. `torn`: the files whose
+    tail was lost. `closed`: the client's last announcement has its number of operations; `understood`: no announcement
+    before the last existing one is damaged or missing.
     """
 
     completed: pa.Table
@@ -56,7 +56,7 @@ class Part:
 
 
 def read_log_client(stream: Path) -> Part:
-    """What an `OperationWriter` left; `stream` may be missing where its announcements are not."""
+    """Reads the record of an `OperationWriter`; `stream` may be missing if its announcements exist."""
     reserved = stream.with_suffix(RESERVED)
     part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
     rows = _stream_of(stream, OPERATIONS, part)
@@ -80,7 +80,7 @@ def read_log_client(stream: Path) -> Part:
 
 
 def read_register_client(stream: Path) -> Part:
-    """What a `RegisterWriter` left; `stream` may be missing where its announcements are not."""
+    """Reads the record of a `RegisterWriter`; `stream` may be missing if its announcements exist."""
     invoked = stream.with_suffix(INVOKED)
     part = Part(REGISTERS.empty_table(), REGISTERS.empty_table())
     rows = _stream_of(stream, REGISTERS, part)
@@ -132,7 +132,7 @@ def _lines_of(path: Path, part: Part) -> Lines:
 
 
 def _header(lines: Lines, path: Path, part: Part) -> dict[str, Any] | None:
-    """The first line: whose record it is."""
+    """The first line, which names the client."""
     who = lines.contents[0][1] if lines.contents else {}
     producer = who.get("producer")
     is_one = (
@@ -150,11 +150,11 @@ def _header(lines: Lines, path: Path, part: Part) -> dict[str, Any] | None:
 
 
 def _require_whose(part: Part, stream: Path, who: dict[str, Any] | None, written: tuple[tuple[int, str], ...]) -> None:
-    """Every row is the client's own, and so is every value that it wrote."""
+    """Checks that every row, and every written value, is the client's own."""
     if who is None:
         return
     if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who["client"]}:
-        part.defects.append(f"{stream.name}: there are operations of somebody else than {who['client']}")
+        part.defects.append(f"{stream.name}: there are operations of another client than {who['client']}")
     if set(part.completed["process"].unique().to_pylist()) - {who["process"]}:
         part.defects.append(f"{stream.name}: there are operations of another process than number {who['process']}")
     values = written_values(part.completed, written)
@@ -166,7 +166,7 @@ def _require_whose(part: Part, stream: Path, who: dict[str, Any] | None, written
 
 
 def _require_counts(part: Part, lines: Lines, rows: pa.Table, announced: Path, stream: Path) -> None:
-    """There are as many operations of each kind as the client said when it closed its record."""
+    """Checks that the numbers of operations equal those that the client stated when it closed its record."""
     closing = [line["closed"] for _, line in lines.contents if "closed" in line]
     last = lines.contents[-1][1] if lines.contents else {}
     part.closed = len(closing) == 1 and is_counts(last.get("closed"))
@@ -251,9 +251,9 @@ def _info_appends(
 
 
 def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -> None:
-    """Every append carries a value that was announced before, for its partition. Where one does not, the row or the
-    announcements are damaged: what it says of its end is not believed, what was announced stays open, and what else may
-    have been sent is not known."""
+    """Checks that every append carries a value that was announced before, for its partition. Otherwise the row or the
+    announcements are damaged: the row's outcome is not believed, the announced operation stays open, and it is unknown
+    what else may have been sent."""
     is_append = part.completed["f"].to_numpy() == APPEND
     appends = part.completed.filter(pa.array(is_append))
     if not appends.num_rows:
@@ -281,7 +281,7 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
 
 
 def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:
-    """What the client gave back it has not used."""
+    """Checks that the values which the client gave back were not used."""
     used = written_values(part.completed, ((APPEND, "value"),))
     given_back = [line for line in unused if _is_rest(line)]
     again = sum(int(((used >= line["unused"]) & (used < line["unused"] + line["count"])).sum()) for line in given_back)
@@ -311,9 +311,9 @@ def _invocation(line: dict[str, Any]) -> Invocation | None:
 
 
 def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) -> set[Invocation]:
-    """Every write and compare-and-set is as it was announced, by its id. Where one is not, the row or the announcements
-    are damaged: what it says is not believed, what was announced stays open, and what else may have been sent is not
-    known. Reads are not announced. Returns what the rows that are believed have completed."""
+    """Checks that every write and compare-and-set equals its announcement, by its id. Otherwise the row or the
+    announcements are damaged: the row is not believed, the announced operation stays open, and it is unknown what else
+    may have been sent. Reads are not announced. Returns the invocations that believed rows have completed."""
     announced, ids = set(invocations), {each.id for each in invocations}
     invoked = [_invoked(row) for row in part.completed.to_pylist()]
     never = [each.f != READ and each.id not in ids for each in invoked]
@@ -330,6 +330,6 @@ def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) ->
 
 
 def _invoked(row: dict[str, Any]) -> Invocation:
-    """A completed operation as it was announced, if it was."""
+    """The announcement of a completed operation, if it was announced."""
     value = row["new"] if row["f"] == CAS else row["value"]
     return Invocation(row["id"], row["f"], row["key"], value, row["expected"], row["inv"], row["phase"])

@@ -1,4 +1,4 @@
-"""What reading a run's record may raise, and how it marks what a client never completed."""
+"""The error of reading a run's record, and the mark of operations that a client never completed."""
 
 from __future__ import annotations
 

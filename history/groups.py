@@ -1,7 +1,7 @@
-"""What members of a consumer group did and were told: a file of checked lines for each, in `history/groups/`.
+"""The record of a consumer group: a file of checksummed lines for each member, in `history/groups/`.
 
-Times are nanoseconds of CLOCK_MONOTONIC. A commit whose outcome is not known may take effect at any later time. So may
-one that was acknowledged after its library had sent it again: the first request may lie in some connection still.
+Times are nanoseconds of CLOCK_MONOTONIC. A commit of unknown outcome may take effect at any later time. So may an
+acknowledged one that the library had sent twice: the first request may still be on its way in another connection.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ GROUPS: Final = "groups"
 _SUFFIX: Final = ".jsonl"
 NO_OFFSET: Final = -1
 ATTEMPT_S: Final = 4.0
-"""How long the members' library waits for an answer at least, before it gives a connection up and sends a commit again
-by another one; longer where the world is slow."""
+"""The least time that the members' library waits for an answer before it closes the connection and sends a commit again
+on another one; longer in a slow world."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Commit:
 
     @property
     def over(self) -> int:
-        """From when on it takes effect no more; INF if that is not known. Whoever had no answer for the time of an
-        attempt may have sent it twice, and which of the two arrives last nobody can tell. A connection that its other
-        side has closed brings nothing any more, so that what was sent again sooner had failed."""
+        """The time after which it cannot take effect any more; INF if unknown. A member without an answer within the
+        time of an attempt may have sent it twice, and the order of arrival is unknown. A connection that the other side
+        has closed delivers nothing more, so a commit that was sent again earlier had failed before."""
         return self.ret if self.ret - self.inv < ATTEMPT_S * 1e9 else INF
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """The committed offset of one partition as somebody was told; -1: there is none."""
+    """The committed offset of one partition as a member was shown it; -1: there is none."""
 
     member: str
     partition: int
@@ -58,7 +58,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Delivered:
-    """Records `first` to `last`, all of them, were handed to a member at `at`."""
+    """All records from `first` to `last` were handed to a member at `at`."""
 
     member: str
     partition: int
@@ -69,7 +69,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class HeldPartition:
-    """A member had a partition from `since` until `until`, INF where it does not say that it gave it back."""
+    """A member held a partition from `since` until `until`; INF if it did not record that it gave it back."""
 
     member: str
     partition: int
@@ -79,8 +79,8 @@ class HeldPartition:
 
 @dataclass(frozen=True)
 class GroupRecords:
-    """The record of all members. `members`: whose files are there; `held`: the partitions that they were assigned;
-    `defects`: why it is not whole, as sentences."""
+    """The record of all members. `members`: those with a file; `held`: the partitions that they were assigned;
+    `defects`: why it is incomplete, as sentences."""
 
     commits: tuple[Commit, ...] = ()
     fetches: tuple[Fetched, ...] = ()
@@ -92,7 +92,7 @@ class GroupRecords:
 
     @property
     def partitions(self) -> set[int]:
-        """Those that something is on record of."""
+        """The partitions that the record mentions."""
         operations: tuple[Commit | Fetched | Delivered, ...] = (*self.commits, *self.fetches, *self.deliveries)
         return {each.partition for each in operations}
 
@@ -101,7 +101,7 @@ class GroupWriter:
     """Writes the file of one member, each line at once. Use it as a context manager."""
 
     def __init__(self, operations: Path | str, member: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`operations`: where the member's operations are recorded. Raises FileExistsError."""
+        """`operations`: the directory of the member's operations. Raises FileExistsError."""
         self._clock = clock
         directory = Path(operations).parent / GROUPS
         directory.mkdir(exist_ok=True)
@@ -115,23 +115,23 @@ class GroupWriter:
         self.close()
 
     def close(self) -> None:
-        """The member ends in order."""
+        """Record the orderly end of the member, and close the file."""
         self._lines.write({"what": "closed"})
         self._lines.close()
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """The member was given these partitions, beside those that it has."""
+        """The member was given these partitions, in addition to those that it has."""
         self._lines.write({"what": "assigned", "partitions": list(partitions), "t": self._clock()})
 
     def revoked(self, partitions: Sequence[int], *, lost: bool) -> None:
-        """The member has these partitions no more; `lost`: others may have had them for a while."""
+        """The member no longer has these partitions; `lost`: others may have had them for a while."""
         self._lines.write({"what": "revoked", "partitions": list(partitions), "lost": lost, "t": self._clock()})
 
     def delivered(self, partition: int, first: int, last: int, at: int) -> None:
         self._lines.write({"what": "delivered", "partition": partition, "first": first, "last": last, "t": at})
 
     def committing(self, number: int, offsets: Mapping[int, int]) -> None:
-        """A commit is about to be sent: before it is, so that one that was never answered is on record too."""
+        """A commit is about to be sent. Recorded before it is, so that an unanswered one is on record too."""
         places = {str(partition): offset for partition, offset in offsets.items()}
         self._lines.write({"what": "committing", "id": number, "offsets": places, "t": self._clock()})
 
@@ -145,7 +145,7 @@ class GroupWriter:
 
 
 def read_groups(run: Path | str) -> GroupRecords:
-    """The record of all members of a run; empty for a run without groups. Damage is told, never raised."""
+    """The record of all members of a run; empty for a run without groups. Damage is a defect, never an exception."""
     directory = Path(run) / "history" / GROUPS
     read = [_Reader(path) for path in sorted(directory.glob(f"*{_SUFFIX}"))] if directory.is_dir() else []
     return GroupRecords(
@@ -160,7 +160,7 @@ def read_groups(run: Path | str) -> GroupRecords:
 
 
 class _Reader:
-    """The file of one member, read. Lines that no member would write are defects, and left out."""
+    """Reads the file of one member. Lines that no member would write are defects, and left out."""
 
     def __init__(self, path: Path) -> None:
         self.member = path.stem

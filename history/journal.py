@@ -1,4 +1,4 @@
-"""Writes the run loop's journal: `journal.jsonl`, one JSON object per line, written whole before the loop goes on.
+"""Writes the run loop's journal: `journal.jsonl`, one JSON object per line, written whole before the loop continues.
 
 The lines have checksums (`history.checksummed_lines`): a reader (`history.journal_reader`) detects lost, changed and
 moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
@@ -27,7 +27,7 @@ from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
 RESERVE: Final = 1 << 16
-"""Bytes of disk space that an open journal keeps for itself: it can say that the disk is full."""
+"""Bytes of disk space that an open journal keeps, so that it can record that the disk is full."""
 TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
 TOPIC_READY: Final = "topic_ready"
@@ -41,8 +41,8 @@ STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
 
 def wall_ahead(lines: Iterable[Mapping[str, Any]]) -> list[int]:
-    """By how many ns the wall clock was ahead of the run's own at each line that has both: the same at all, but for how
-    long it took to read the two, unless the wall clock was set."""
+    """By how many ns the wall clock was ahead of the run's clock, for each line that has both. The values differ only
+    by the time between reading the two clocks, unless the wall clock was set."""
     return [round(line["wall"] * 1e9) - line["t"] for line in lines if "wall" in line and "t" in line]
 
 
@@ -87,7 +87,7 @@ class Journal:
         return self.event("phase", name=name)
 
     def assignment(self, replicas: Sequence[Sequence[int]]) -> int:
-        """Which nodes have each partition's replicas, by number, the preferred leader first; settled when the topic is
+        """The nodes of each partition's replicas, by number, the preferred leader first; known when the topic is
         created."""
         return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
 
@@ -101,15 +101,16 @@ class Journal:
         producers: tuple[int, int],
         seed: int | None = None,
     ) -> int:
-        """A client process is started. `producers`: the first number of a producer that its values may have, and how
-        many such numbers there are; 0 when it never writes. `seed`: of what it draws."""
+        """A client process is started. `producers`: the first number of a producer that its values may have, and the
+        number of such numbers; 0 if it never writes. `seed`: of its random draws."""
         more = {} if seed is None else {"seed": seed}
         return self.event(
             CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **more
         )
 
     def client_ended(self, client: str, *, exit_code: int | None, left: ClientFiles, killed: int = 0) -> int:
-        """A client process has ended, and left this. `killed`: how many programs it had to kill that it had started."""
+        """A client process has ended and left these files. `killed`: the number of its child processes that were
+        killed."""
         more = {"killed": killed} if killed else {}
         return self.event(
             CLIENT_ENDED, client=client, exit_code=exit_code, operations=left.operations, files=left.files, **more
@@ -126,10 +127,10 @@ class Journal:
         must_show: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         may_destroy: Iterable[Damage] = (),
     ) -> int:
-        """A fault is about to be inflicted; `fault` is its id, unique in the run. `sentence` tells people what it
-        does. `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show to be believed, in the form
-        that `nemeses.evidence_rule` gives it. `may_destroy`: the damage that it may do to its targets; checkers excuse
-        what they find there by it."""
+        """A fault is about to be injected; `fault` is its id, unique in the run. `sentence` describes the fault for
+        people. `must_show`: the conditions on its evidence (`seen`) and its heal's (`healed`), in the form of
+        `nemeses.evidence_rule`. `may_destroy`: the damage that it may do to its targets; checkers excuse findings there
+        by it."""
         return self.event(
             "fault_invoked",
             id=fault,
@@ -144,8 +145,8 @@ class Journal:
     def fault_injected(
         self, fault: str, status: str, evidence: Mapping[str, Any] | None = None, *, proof: str = ""
     ) -> int:
-        """The fault is in force, as far as `evidence` shows: confirmed, mismatch or inconclusive. `proof` tells people
-        what matters most of the evidence."""
+        """The fault is in force, according to `evidence`: confirmed, mismatch or inconclusive. `proof`: the most
+        important part of the evidence, for people."""
         if status not in STATUSES:
             raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
         return self.event("fault_injected", id=fault, status=status, evidence=dict(evidence or {}), proof=proof)
@@ -153,8 +154,8 @@ class Journal:
     def fault_healed(
         self, fault: str, status: str | None = None, evidence: Mapping[str, Any] | None = None, *, proof: str = ""
     ) -> int:
-        """The fault is over. A `status` or `proof` given here replaces the one given at injection: some evidence comes
-        late."""
+        """The fault is over. A `status` or `proof` given here replaces the one given at injection, because some
+        evidence arrives late."""
         if status is not None and status not in STATUSES:
             raise ValueError(f"unknown status {status!r}: one of {', '.join(STATUSES)}")
         late = ({} if status is None else {"status": status}) | ({"proof": proof} if proof else {})
@@ -175,9 +176,9 @@ class Journal:
         kernel: str = "",
         core: str = "",
     ) -> int:
-        """A process of the system on `node` did what no fault, no step and no end of the run had ordered; see
-        `history.service_events.ServiceExit`. Raises ValueError for an unknown `way`, and when both an exit code and a
-        signal are given: a process ends in one way.
+        """A process of the system on `node` did something that no fault, no step and no end of the run caused; see
+        `history.service_events.ServiceExit`. Raises ValueError for an unknown `way`, and if both an exit code and a
+        signal are given.
         """
         if way not in WAYS:
             raise ValueError(f"unknown way {way!r}: one of {', '.join(WAYS)}")
@@ -193,19 +194,20 @@ class Journal:
 
     def tester_short(self, resource: str, *, since: int, seen: str) -> int:
         """The tester itself ran out of a resource (disk, descriptors, memory, processes). `since`: the `t` of the last
-        look that found enough of it; `seen`: what shows it, as a sentence."""
+        check that found enough of it; `seen`: the observation, as a sentence."""
         return self.event(TESTER_SHORT, resource=resource, since=since, seen=seen)
 
     def converged(self, seconds: float) -> int:
-        """So many seconds after everything was healed the cluster was whole and took writes everywhere."""
+        """This many seconds after everything was healed the cluster was whole and accepted writes everywhere."""
         return self.event(CONVERGED, seconds=seconds)
 
     def not_converged(self, bound_s: float, seen: str) -> int:
-        """The bound, in seconds as that world counts them, is over, and it was not: what was awaited and seen last."""
+        """The bound (seconds of the world's clock) passed without recovery; `seen`: what was awaited and last
+        observed."""
         return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen)
 
     def note(self, text: str, **fields: Any) -> int:
-        """A remark for whoever reads the run."""
+        """A remark for readers of the journal."""
         return self.event("note", text=text, **fields)
 
     def close(self) -> None:

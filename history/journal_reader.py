@@ -1,4 +1,4 @@
-"""Reads a run's journal: what it says, and what of it is not there or says nothing that can be."""
+"""Reads and validates a run's journal: its events, and its missing or invalid lines as defects."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _DAMAGE: Final = tuple(map(str, Damage))
 
 @dataclass(frozen=True)
 class JournalReader:
-    """`lines`: the events that were understood, in their order. `defects`: what was not, as sentences. `is_torn`: the
-    last line was not ended."""
+    """`lines`: the valid events, in order. `defects`: what was invalid, as sentences. `is_torn`: the last line was not
+    ended."""
 
     lines: tuple[Line, ...] = ()
     defects: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ def _time(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> bool:
-    # Compared first: an integer may be too large to be asked whether it is finite; NaN is less than nothing.
+    # The comparison comes first: an integer may be too large for isfinite(); NaN fails the comparison.
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < 1e11
 
 
@@ -83,7 +83,7 @@ def _shown_facts(value: Any) -> bool:
 
 
 def _fact(value: Any) -> bool:
-    """What evidence must show, as `analysis.fault_evidence` reads it."""
+    """A condition on evidence, in the form that `analysis.fault_evidence` reads."""
     return (
         isinstance(value, dict)
         and _text(value.get("key"))
@@ -132,7 +132,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     NOT_CONVERGED: {"bound_s": _duration, "seen": _text},
     TESTER_SHORT: {"resource": _text, "since": _whole, "seen": _text},
 }
-"""The fields that a line of each event must have; it may have others."""
+"""The required fields of each event's line; others are allowed."""
 
 
 _OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
@@ -143,7 +143,7 @@ _OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "proof": _text,
     "status": _one_of(*STATUSES),
 }
-"""Whichever line of a fault has one of these, it is taken from there."""
+"""Fields that are taken from whichever line of a fault has them."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage},
     "fault_injected": _OF_FAULTS,
@@ -156,7 +156,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
 
 
 def read_diary(path: Path) -> JournalReader:
-    """The journal in a file; one that is not there, or cannot be read, is a defect as any other."""
+    """The journal in a file. A missing or unreadable file is a defect."""
     try:
         read = read_lines(path)
     except OSError as error:
@@ -180,10 +180,10 @@ def read_diary(path: Path) -> JournalReader:
 
 
 def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
-    """What is wrong with a line. `faults`: the ids of those invoked before it."""
+    """The defects of a line. `faults`: the ids of the faults invoked before it."""
     event = line.get("event")
     if not isinstance(event, str) or event not in EVENTS:
-        yield f"has the event {event!r}, which no journal has"
+        yield f"has the unknown event {event!r}"
         return
     for name, check in {**_ALWAYS, **EVENTS[event]}.items():
         if name not in line:
@@ -194,7 +194,7 @@ def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
         if name in line and not check(line[name]):
             yield f"is a {event} with {name} {_shown(line[name])}"
     if line["t"] < latest:
-        yield "is of an earlier time than what stands before it"
+        yield "has an earlier time than the line before it"
     if event == "fault_invoked":
         if line["id"] in faults:
             yield f"invokes the fault {line['id']} a second time"

@@ -1,8 +1,8 @@
-"""Histories that clients in any language write: `history/operations/<client>.jsonl`, one operation per line.
+"""Reads the histories of clients in any language: `history/operations/<client>.jsonl`, one operation per line.
 
-docs/operations.md tells how such a file is written. It is read strictly: a line that is no operation is a defect of the
-record that names file and line, what is wrong and what is right, because a history that is believed though it is not
-understood proves nothing. So is a torn last line, which a killed client leaves. Such lines are left out.
+docs/operations.md describes the format. Reading is strict, because a history that is believed without being understood
+proves nothing: an invalid line is a defect of the record that names file and line, the error and the remedy. So is a
+torn last line, which a killed client leaves. Such lines are left out.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from history.strict_json import decode
 from history.values import producer_of
 
 MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
-"""Further off, a clock shows next to nothing: an answer may be stale by as much, and nobody would see it."""
+"""A clock with a larger error shows next to nothing: an answer that is stale by that much would go unnoticed."""
 
 
 @dataclass
 class Recorded:
-    """What the files said: rows of both shapes, those of operations never completed apart. By file's name: its
-    `defects`, as sentences that name the line, `counts`, how many operations it has, and `producers`, the numbers of
-    producers that are in the values that it writes, `announced`, whether what it wrote had been announced on a line of
-    its own (both, where some had); `vague`, how far its clock may be off, in ns, where that is more
-    than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
+    """The content of the files: rows of both shapes, uncompleted operations separately. By the file's name: its
+    `defects`, as sentences that name the line; `counts`, its number of operations; `producers`, the numbers of
+    producers in the values that it writes; `announced`, whether each write had been announced on a line of its own
+    (both values, if mixed); `vague`, the error of its clock in ns, if that is more than `MOST_CLOCK_ERROR_NS`. `torn`:
+    the files whose tail was lost."""
 
     operations: list[dict[str, Any]] = field(default_factory=list)
     registers: list[tuple[Any, ...]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Recorded:
 
 @dataclass
 class TakenNames:
-    """What is taken in the run already: written values by where, producers of log values by client."""
+    """Names that the run has used already: written values with their place, producers of log values by client."""
 
     values: dict[int, str]
     producers: dict[int, str]
@@ -67,8 +67,8 @@ class TakenNames:
 
 
 def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: TakenNames) -> Recorded:
-    """Everything in these files; each file is one client and gets the next process number. A line that contradicts
-    another one, or what is `known`, is left out as one that is no operation is."""
+    """The content of these files; each file is one client and gets the next process number. A line that contradicts
+    another one, or `known`, is left out like an invalid one."""
     found = Recorded()
     for path in paths:
         _File(path, journal, known, found).read()
@@ -77,7 +77,7 @@ def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], know
 
 
 class _File:
-    """One client's file while it is read."""
+    """One client's file during reading."""
 
     def __init__(self, path: Path, journal: Sequence[Mapping[str, Any]], known: TakenNames, found: Recorded) -> None:
         self._path = path
@@ -94,7 +94,7 @@ class _File:
     def read(self) -> None:
         for number, line in self._lines():
             is_understood = self._try(number, partial(self._read_line, number, line))
-            if number == 1 and not is_understood:  # it may have said what clock all the others are of
+            if number == 1 and not is_understood:  # it may have declared the clock of all other lines
                 return
         for number, invocation in self._open.values():
             left = {**invocation, "type": "info", "error": UNFINISHED}

@@ -1,4 +1,4 @@
-"""What a certificate binds itself to: the content of the operations that it speaks of."""
+"""Digests of recorded operations; a certificate names the history that it proves by them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ _ORDER: Final = ("process", "session", "inv", "ret", "f", "type", "partition", "
 
 
 def digest_of_operations(operations: pa.Table) -> str:
-    """SHA-256 over every column of the operations on logs, in an order of their own; equal for equal content, however
-    it was stored."""
+    """SHA-256 over every column of the operations on logs, sorted; equal for equal content, however it was stored."""
     texts = [each.name for each in operations.schema if pa.types.is_dictionary(each.type)]
     plain = operations.cast(pa.schema([_plain(each) for each in operations.schema])).combine_chunks()
     ordered = plain.sort_by([(name, "ascending") for name in (*_ORDER, *sorted(texts))]).combine_chunks()
@@ -32,7 +31,7 @@ def digest_of_operations(operations: pa.Table) -> str:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Text as text: codes depend on how a table was put together."""
+    """Text without dictionary encoding: the codes depend on how a table was built."""
     return pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
 
 

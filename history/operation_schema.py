@@ -1,4 +1,4 @@
-"""What one line of a JSON lines history may say: its fields, their bounds, and the clock that its times are of."""
+"""The fields of a line of a JSON lines history, their bounds, and the clock of its times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST: Final = (1 << 63) - 1
 
 
 class BadLineError(Exception):
-    """A line is no operation; the message says what is wrong and what is right."""
+    """A line is not an operation; the message says what is wrong and what is needed."""
 
 
 def _integer(low: int, high: int) -> Callable[[str, Any], None]:
@@ -37,7 +37,7 @@ def _text(name: str, value: Any) -> None:
         raise BadLineError(f'"{name}" is {_shown(value)}: a text that is not empty is needed')
     try:
         value.encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can say and no text has
+    except UnicodeEncodeError as error:  # a lone surrogate, which JSON can express and UTF-8 cannot
         raise BadLineError(f'"{name}" is {_shown(value)}: that is no text') from error
 
 
@@ -135,15 +135,15 @@ def _form_of(line: Mapping[str, Any]) -> _Form:
 
 
 def require_invocation(line: Mapping[str, Any]) -> None:
-    """Raises BadLineError when a line is no invocation: what is asked, and when."""
+    """Raises BadLineError when a line is not an invocation: an operation without an outcome."""
     form = _form_of(line)
     _require(line, form.asked | {"f", "type", "id", "inv"}, form.may_ask | {"phase"}, form)
 
 
 def operation_of(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole operation's fields, with `shape`, codes for `f` and `outcome`, and what it does not have filled in.
+    """A whole operation's fields, with `shape`, codes for `f` and `outcome`, and defaults for absent fields.
 
-    Raises BadLineError when it is none.
+    Raises BadLineError when it is not a valid operation.
     """
     form = _form_of(line)
     kind = line.get("type")
@@ -195,14 +195,15 @@ def _require(line: Mapping[str, Any], needed: frozenset[str], allowed: frozenset
 
 @dataclass(frozen=True)
 class Clock:
-    """How a file's times become CLOCK_MONOTONIC ns: `behind` is taken off, and intervals widen by `error` each way."""
+    """Converts a file's times to CLOCK_MONOTONIC ns: `behind` is subtracted, and intervals widen by `error` each
+    way."""
 
     behind: int = 0
     error: int = 0
 
     def interval(self, inv: int, ret: int | None) -> tuple[int, int]:
-        """An operation's interval; None: it never returned. Raises BadLineError for times that this boot's clock cannot
-        have shown: an answer at INF would be one that never came."""
+        """An operation's interval; `ret` None: it never returned. Raises BadLineError for times that this boot's clock
+        cannot have shown: an answer at INF would mean "never returned"."""
         start = inv - self.behind - self.error
         end = INF if ret is None else ret - self.behind + self.error
         for name, time, is_possible in (
@@ -220,8 +221,8 @@ class Clock:
 def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> tuple[Clock, str]:
     """The clock that a file's first line declares, and the client's name if it gives one.
 
-    Wall-clock times are tied to the run's clock by the journal's `run_started` line. Where later ones show that the
-    machine's wall clock was set, nobody knows by which of the two the client's went. Raises BadLineError.
+    Wall-clock times are mapped to the run's clock by the journal's `run_started` line. If later lines show that the
+    machine's wall clock was set, it is unknown which of the two settings the client used. Raises BadLineError.
     """
     for name in sorted(line.keys() - {"clock", "error_ns", "client"}):
         raise BadLineError(f'"{name}" is no field of the first line: its fields are client, clock, error_ns')

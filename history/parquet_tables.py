@@ -1,13 +1,13 @@
-"""Turns a run's live record into Parquet: one folder per partition, appends and queries apart.
+"""Turns a run's live record into Parquet: one folder per partition, with separate files for appends and queries.
 
     <run>/tables/operations/topic=<topic>/partition=<partition>/appends-00000.parquet, queries-00000.parquet
 
-Appends are ordered by offset (those without one at the end, by invocation), queries by what they showed, so that a file
-of a giant partition covers few offset blocks. Every file has the whole operations schema and can be checked alone.
+Appends are ordered by offset (those without one at the end, by invocation), queries by what they showed, so a file of a
+giant partition covers few offset blocks. Every file has the whole operations schema and can be checked separately.
 
     <run>/tables/registers/part-00000.parquet
 
-Registers are ordered by key and invocation; a file holds whole keys, so that it too can be checked alone.
+Registers are ordered by key and invocation; a file holds whole keys, so it too can be checked separately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS_PER_GROUP: Final = 1 << 18
 
 
 def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
-    """Writes the tables of `run` anew and returns the files, each partition's in order."""
+    """Writes the tables of `run`, replacing older ones, and returns the files, each partition's in order."""
     root = Path(run) / "tables" / "operations"
     if root.exists():
         shutil.rmtree(root)
@@ -48,7 +48,8 @@ def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_
 
 
 def compact_registers(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
-    """Writes the registers' tables of `run` anew and returns the files; a file ends with its last key's last row."""
+    """Writes the registers' tables of `run`, replacing older ones; returns the files. A file ends with a key's last
+    row."""
     root = Path(run) / "tables" / "registers"
     if root.exists():
         shutil.rmtree(root)

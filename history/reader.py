@@ -1,8 +1,8 @@
-"""Reads a run's record back, whole or not.
+"""Reads a run's record, complete or not.
 
-A run that was killed in the middle reads like any other: torn tails are dropped, and every value that a producer
-announced without completing it becomes an append that may have happened. What is missing or damaged is told with the
-part that it is of, and all the rest is read.
+A run that was killed reads like any other: torn tails are dropped, and every value that a producer announced without
+completing it becomes an append that may have happened. Missing or damaged parts are reported as defects of the part,
+and everything else is read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from history.service_events import FatalLine, ServiceExit, fatal_lines, service_
 class History:
     """A run's record.
 
-    `operations` has the schema `history.schemas.OPERATIONS`, `registers` has `REGISTERS`. The last rows of each, in sum
-    `unfinished`, are the info operations that stand for what was announced and never completed. `torn` names the files
-    whose tail was lost. `journal` has the lines that were understood, `journal_defects` says what of it was not;
-    `records` says of each client whether its record is whole.
+    `operations` has the schema `history.schemas.OPERATIONS`, `registers` has `REGISTERS`. The last rows of each,
+    `unfinished` in sum, are info operations for what was announced and never completed. `torn` names the files whose
+    tail was lost. `journal` has the valid lines, `journal_defects` the errors of the others; `records` has for each
+    client whether its record is complete.
     """
 
     operations: pa.Table
@@ -46,15 +46,15 @@ class History:
 
     @property
     def defects(self) -> Iterator[str]:
-        """Why the record is not whole, as sentences; none when it is."""
+        """Why the record is incomplete, as sentences; empty if it is complete."""
         yield from self.journal_defects
         for record in self.records:
             yield from record.defects
 
     @property
     def assignment(self) -> tuple[tuple[int, ...], ...] | None:
-        """Each partition's replicas by node number, as settled when the topic was created; None when that is not on
-        record."""
+        """Each partition's replicas by node number, as decided when the topic was created; None if that is not
+        recorded."""
         for line in self.journal:
             if line["event"] == ASSIGNMENT:
                 return tuple(tuple(ids) for ids in line["replicas"])
@@ -62,23 +62,23 @@ class History:
 
     @property
     def service_exits(self) -> list[ServiceExit]:
-        """The ends of the system's processes that the run did not cause."""
+        """The exits of the system's processes that the run did not cause."""
         return service_exits(self.journal)
 
     @property
     def fatal_lines(self) -> list[FatalLine]:
-        """The lines that the system declares fatal and that its processes logged."""
+        """The lines that the system's processes logged and that the system declares fatal."""
         return fatal_lines(self.journal)
 
     def may_have_written(self, value: int) -> bool:
-        """Whether a value of which the record says nothing may have been written all the same, by a client whose record
-        is not whole: then it is no proof of anything that somebody was shown it."""
+        """Whether an unrecorded value may have been written, by a client whose record is incomplete. A read of such a
+        value proves nothing."""
         return bool(self.journal_defects) or any(record.may_have_written(value) for record in self.records)
 
 
 def read_run(run: Path | str) -> History:
-    """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is told in the
-    history."""
+    """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is a defect in the
+    result."""
     directory = Path(run) / "history"
     if not directory.is_dir():
         raise HistoryError(f"{directory} does not exist: {run} is not a run, or it stopped before its first operation")

@@ -1,8 +1,8 @@
 """The bytes of a Kafka record that carries a value.
 
-A record is made of nothing but its value, so that every byte of it can be checked: the 8 bytes from byte 8 i on are the
-big-endian number value + i * RECORD_STEP modulo 2^64, the last of them cut off at the record's size. The first 8 bytes
-are therefore the value itself. Records have no key and no headers.
+A record is derived from its value alone, so every byte of it can be checked: the 8 bytes from byte 8 i on are the
+big-endian number value + i * RECORD_STEP modulo 2^64; the last number is cut off at the record's size. The first 8
+bytes are therefore the value itself. Records have no key and no headers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def record_bytes(value: int, size: int = VALUE_BYTES) -> bytes:
 
 @lru_cache(maxsize=64)
 def record_steps(words: int) -> npt.NDArray[np.uint64]:
-    """What is added to a value to make each of the first `words` numbers of its record."""
+    """The summands that turn a value into each of the first `words` numbers of its record."""
     return np.arange(words, dtype=np.uint64) * np.uint64(RECORD_STEP)
 
 
 def value_of_record(record: bytes | bytearray | memoryview | None) -> int:
-    """The value a record carries; `NOT_A_VALUE`, which no append is ever given, when its bytes are not all those that
-    `record_bytes` makes of the value that it begins with."""
+    """The value that a record carries; `NOT_A_VALUE`, which no append has, if its bytes are not `record_bytes` of the
+    value in its first 8 bytes."""
     if record is None or len(record) < VALUE_BYTES:
         return NOT_A_VALUE
     value = int(_PACK.unpack_from(record)[0])

@@ -1,4 +1,4 @@
-"""The records of all clients of a run: what each left, and whether it is what the journal says that it left."""
+"""Reads the records of all clients of a run and compares them with what the journal says that each client left."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STREAMS: Final = {STREAM: RESERVED, REGISTER_STREAM: INVOKED}
 
 @dataclass(frozen=True)
 class ClientRecord:
-    """What is known of one client's record. `files`: by name, those that were found. `operations`: how many of its
-    operations were read. `defects`: why the record is not whole, as sentences that name the file or the client.
+    """One client's record. `files`: by name, those that were found. `operations`: how many were read. `defects`: why
+    the record is incomplete, as sentences that name the file or the client.
 
-    `producers`: the numbers of producers that its values may have; None: not known. `announced`: all that it may have
-    written is known, completed or not; so is it of a client that was killed, as long as its announcements are there.
-    `changed`: by name, the files that are not what the client left, each with a sentence; not those that are missing.
+    `producers`: the numbers of producers that its values may have; None: unknown. `announced`: every possible write is
+    known, completed or not; this includes a killed client, if its announcements exist. `changed`: by name, the files
+    that differ from what the client left, each with a sentence; without the missing ones.
     """
 
     client: str
@@ -46,13 +46,13 @@ class ClientRecord:
         return not self.defects
 
     def may_have_written(self, value: int) -> bool:
-        """Whether a value may be one of the client's that is not on record."""
+        """Whether a value may be an unrecorded one of this client."""
         return not self.announced and (self.producers is None or producer_of(value) in self.producers)
 
 
 @dataclass
 class Clients:
-    """All that clients recorded, read: the rows by shape, completed and left open, and what is to be said of it."""
+    """The records of all clients: the rows by shape, completed and open, and their defects."""
 
     operations: list[pa.Table] = field(default_factory=list)
     left_operations: list[pa.Table] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Clients:
 
 
 def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
-    """Everything in `history/operations`, and what is missing there by the journal. Damage is told, never raised."""
+    """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised."""
     found = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     parts = dict(_parts(directory, names))
@@ -80,7 +80,7 @@ def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
 
 
 def _parts(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, Part]]:
-    """Each stream by name, also one of which only the announcements are there."""
+    """Each stream by name, including streams that only have announcements."""
     for stream, announced in _STREAMS.items():
         read = read_log_client if stream == STREAM else read_register_client
         stems = {Path(name).stem for name in names if Path(name).suffix in (stream, announced)}
@@ -104,7 +104,7 @@ def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Lin
 
 
 def _known(tables: list[pa.Table]) -> TakenNames:
-    """What Arrow files have taken already, that no JSON lines may take again."""
+    """The names that Arrow files have used, which no JSON lines may use again."""
     known = TakenNames(values={}, producers={}, process=0)
     for table in tables:
         f = table["f"]
@@ -123,7 +123,7 @@ def _known(tables: list[pa.Table]) -> TakenNames:
 
 
 class _Books:
-    """What was read, held against what the journal says of the clients."""
+    """Compares what was read with what the journal says about the clients."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Books:
         self._ended = [line for line in journal if line["event"] == CLIENT_ENDED]
 
     def records(self) -> Iterator[ClientRecord]:
-        """One for each client of the journal, and one for each file that is none's."""
+        """One for each client of the journal, and one for each file without a client."""
         clients = sorted({line["client"] for line in self._started})
         of = {name: owner(name, clients) for name in self._names}
         for client in clients:
@@ -166,7 +166,7 @@ class _Books:
             defects.append(f"the journal does not say that client {client} has ended")
         else:
             defects += self._miscounted(ended[0], parts)
-            if ended[0]["exit_code"] != 0:  # whatever it had written by then: what it did afterwards nobody knows
+            if ended[0]["exit_code"] != 0:  # what it did after its last record is unknown
                 defects.append(f"client {client} ended with {ended[0]['exit_code']}, not in order")
         if not files:
             defects.append(f"client {client} is in the journal, but left no record")
@@ -188,25 +188,25 @@ class _Books:
         )
 
     def _may_lack_the_last(self, ended: Line, files: Sequence[str]) -> bool:
-        """Whether a program was killed, by the run itself too, and may have sent what it had no time to write down. One
-        that announces what it writes has written down that."""
+        """Whether a program was killed (possibly by the run) and may have sent operations that it had no time to
+        record. A program that announces its writes has recorded them."""
         lines = [name for name in files if name.endswith(LINES)]
         announced = {each for name in lines for each in self._lines.announced.get(name, ())}
         was_killed = bool(ended.get("killed")) or ended["exit_code"] != 0
         return bool(lines) and was_killed and announced != {True}
 
     def _says_nothing(self, started: Line, files: Sequence[str]) -> bool:
-        """Whether a program that was to write has no operation on record, as one has that ended in order and left its
-        whole record in a buffer: what it wrote nobody knows."""
+        """Whether a writing program has no operation on record, like one that exits normally and leaves its whole
+        record in a buffer: its writes are unknown."""
         lines = [name for name in files if name.endswith(LINES)]
         return bool(lines) and started["producers"][1] > 0 and not any(self._lines.counts.get(name) for name in lines)
 
     def _producers(self, started: Line, files: Sequence[str]) -> range | None:
-        """The numbers that the journal gives a client, if its values have them. Programs that somebody brings write
-        what they like to registers, so that it takes values of theirs to say so."""
+        """The numbers of producers that the journal gives a client, if its values contain them. User-defined programs
+        may write any values to registers; only their values show whether they contain such numbers."""
         first, count = started["producers"]
         given, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
-        is_program = bool(lines) or (not files and count > 1)  # only a program may begin anew, as another producer
+        is_program = bool(lines) or (not files and count > 1)  # only a program may restart as another producer
         used = {producer for name in lines for producer in self._lines.producers.get(name, ())}
         return given if not is_program or (used and all(each in given for each in used)) else None
 
@@ -221,13 +221,13 @@ class _Books:
             files=(name,),
             operations=(0 if part is None else part.completed.num_rows) + self._lines.counts.get(name, 0),
             defects=tuple(defects),
-            # Announcements are held with their stream.
+            # Announcements are checked with their stream.
             announced=suffix in _STREAMS.values() or (part is not None and part.understood and part.closed),
             producers=None,
         )
 
     def _changed(self, ended: Line, files: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """The files that are not what the client left, each with what is wrong."""
+        """The files that differ from what the client left, each with a sentence."""
         for name, left in ended["files"].items():
             if name not in files:
                 yield name, f"{name} is missing: client {ended['client']} left it"
@@ -239,7 +239,7 @@ class _Books:
                 yield name, f"{name} cannot be read: {error.strerror}"
                 continue
             if not is_same:
-                yield name, f"{name} is not what client {ended['client']} left"
+                yield name, f"{name} differs from what client {ended['client']} left"
         for name in files:
             if name not in ended["files"]:
                 yield name, f"{name} was not there when client {ended['client']} had ended"
@@ -259,7 +259,7 @@ class _Books:
                 yield f"client {ended['client']}: {had} operations of kind {name} were recorded, {has} are there"
 
     def _shared(self, client: str, parts: Sequence[Part]) -> Iterator[str]:
-        """What only one client can have: its number, and the numbers of its producers."""
+        """What two clients must not share: a number, and the numbers of producers."""
         mine = next(line for line in self._started if line["client"] == client)
         for part in parts:
             if part.process is not None and part.process != mine["process"]:

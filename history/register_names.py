@@ -1,8 +1,8 @@
-"""What the registers of a run are called: who works them, and who judges that all of them were worked, must agree."""
+"""The names of a run's registers, shared by the clients that use them and the checker that expects all of them."""
 
 from __future__ import annotations
 
 
 def key_name(number: int) -> str:
-    """The register, counted from 0, as clients and the record name it."""
+    """The name of a register (from 0) in operations and in the record."""
     return f"k{number}"

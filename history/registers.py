@@ -2,10 +2,10 @@
 
 Two files per client and session. `<client>-<session>.registers` is an Arrow IPC stream with one row per completed
 operation. `<client>-<session>.invoked` holds one line per write and compare-and-set, written before the caller can send
-it: after a crash, one that has no completion is an operation that may have happened, or may yet. Invocations are
-announced one by one and not in blocks: the checker searches, and every operation that may have happened widens its
-search, so none may be invented. Reads are not announced, for a read without an answer proves nothing. A clean close
-ends it with the number of operations of each kind that were recorded.
+it. After a crash, one without completion is an operation that may have happened, or may still happen. Invocations are
+announced individually, not in blocks: the checker searches, and every operation that may have happened widens its
+search, so the record must not contain any that were not sent. Reads are not announced, because a read without an answer
+proves nothing. A clean close ends the file with the recorded number of operations of each kind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANNOUNCED_SUFFIX: Final = ".invoked"
 
 
 class Invocation(NamedTuple):
-    """An operation under way. `value` is what it would write: a write's value, a compare-and-set's new one."""
+    """An operation in progress. `value` is what it would write: a write's value, a compare-and-set's new one."""
 
     id: int
     f: int
@@ -83,7 +83,7 @@ class RegisterWriter:
         self._announced.write({"client": client, "process": process, "session": session, "producer": producer})
 
     def new_session(self) -> None:
-        """The client connects anew; the values that it writes from now on say so."""
+        """The client reconnects; the values that it writes from now on have the next session."""
         with self._lock:
             self.session += 1
 
@@ -105,19 +105,19 @@ class RegisterWriter:
         self._complete(invocation, OK, self._clock(), shown, "")
 
     def mismatched(self, invocation: Invocation) -> None:
-        """A compare-and-set was answered: the key did not hold what it expected."""
+        """A compare-and-set was answered: the key did not hold the expected value."""
         if invocation.f != CAS:
             raise ValueError(f"operation {invocation.id} of {self.client} is no compare-and-set: it cannot mismatch")
         self._complete(invocation, FAIL, self._clock(), invocation.value, MISMATCH)
 
     def failed(self, invocation: Invocation, error: str) -> None:
-        """It certainly did not happen and never will; nothing is said of what the key holds."""
+        """It certainly did not happen and never will; the key's value remains unknown."""
         if not error or error == MISMATCH:
             raise ValueError(f"{error!r} is no error of a refused operation: say why, or call mismatched()")
         self._complete(invocation, FAIL, self._clock(), invocation.value, error)
 
     def unknown(self, invocation: Invocation, error: str) -> None:
-        """It may have happened, or may yet: a timeout, a lost connection."""
+        """It may have happened, or may still happen: a timeout, a lost connection."""
         self._complete(invocation, INFO, INF, invocation.value, error)
 
     def tick(self) -> None:
@@ -131,7 +131,7 @@ class RegisterWriter:
             self._rows.flush()
 
     def close(self) -> None:
-        """Flushes and closes the files; safe to call twice. What is still under way stays announced."""
+        """Flushes and closes the files; safe to call twice. Operations in progress stay announced."""
         with self._lock:
             if not self._rows.closed:
                 self._rows.close()

@@ -1,9 +1,9 @@
-"""Reads files that somebody else may have put there: only regular files, and never one that could block.
+"""Reads files that another process may have put there: only regular files, and never one that could block.
 
-A named pipe blocks whoever opens it until a writer comes, a device may have no end, and opening a device may change it.
-Evidence is therefore opened without blocking, and what was opened is examined before the first byte is read: what holds
-for the descriptor cannot be exchanged afterwards, as what holds for the name can. Every reader of evidence reads
-through this module (`tests/house/test_evidence_readers.py` holds the code to it), including the workers of Spark.
+Opening a named pipe blocks until a writer opens it, a device may have no end, and opening a device may change it.
+Therefore evidence is opened without blocking, and the open file is examined before the first byte is read: a descriptor
+cannot be exchanged afterwards, a name can. Every reader of evidence uses this module, including Spark's workers
+(`tests/house/test_evidence_readers.py` enforces this).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ KINDS: Final = {
     stat.S_IFBLK: "a block device",
     stat.S_IFLNK: "a symbolic link",
 }
-"""What else than a regular file may have a name."""
+"""The other types that a directory entry may have."""
 
 
 class NotAFileError(OSError):
-    """What has this name is no regular file; `strerror` says what it is."""
+    """The file with this name is not a regular one; `strerror` says what it is."""
 
 
 def open_regular(path: Path | str) -> io.FileIO:
     """A regular file, unbuffered, opened for reading. Raises NotAFileError for anything else that has the name, and
     OSError as `open` does."""
-    _require_regular(path, os.stat(path).st_mode)  # to open a device may do something
+    _require_regular(path, os.stat(path).st_mode)  # before open(): opening a device may have an effect
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _require_regular(path, os.fstat(descriptor).st_mode)
@@ -56,13 +56,13 @@ def read_text(path: Path | str) -> str:
 
 
 def require_regular(path: Path | str) -> Path | str:
-    """The path, for a library that opens files by itself. Raises as `open_regular`."""
+    """The path, for a library that opens files itself. Raises as `open_regular`."""
     open_regular(path).close()
     return path
 
 
 def remove(path: Path) -> None:
-    """Remove whatever has this name, if anything has. Raises OSError."""
+    """Remove whatever has this name, if it exists. Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -70,9 +70,9 @@ def remove(path: Path) -> None:
 
 
 def replace_text(path: Path, draft: Path, text: str) -> None:
-    """Write a file in UTF-8 by way of a draft: a reader sees the old content or the new one. The draft is a new file:
-    what had its name, such as a pipe or a link to somewhere else, is removed first. Raises OSError, also where a
-    directory has its name."""
+    """Write a file in UTF-8 through a draft: a reader sees the old content or the new one. The draft is a new file:
+    anything with its name, such as a pipe or a link, is removed first. Raises OSError, also if a directory has its
+    name."""
     draft.unlink(missing_ok=True)
     with open(draft, "x", encoding="utf-8") as file:
         file.write(text)

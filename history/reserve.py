@@ -1,6 +1,6 @@
-"""Disk space behind the end of a file that only this file can use.
+"""Reserves disk space after the end of a file, for this file only.
 
-The journal must be able to say that the disk is full. `fallocate` with FALLOC_FL_KEEP_SIZE gives a file blocks behind
+The journal must be able to record that the disk is full. `fallocate` with FALLOC_FL_KEEP_SIZE gives a file blocks after
 its end without changing its size; a later write there needs no free space. No other process can take them.
 """
 
@@ -17,10 +17,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Reserve:
-    """Keeps space for one open file that only grows. `size`: the bytes that are kept anew whenever half are used.
+    """Keeps space for one open file that only grows. `size`: bytes; they are reserved again whenever half are used.
 
-    `is_short`: the last attempt to keep space failed because there was none. A filesystem that cannot keep space is
-    not short: there the file goes on without.
+    `is_short`: the last reservation failed for lack of space. A filesystem without reservation is not short: the file
+    continues without it.
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -30,12 +30,12 @@ class Reserve:
         self.is_short = False
 
     def before_write(self, end: int) -> None:
-        """Keep space when less than half of it is left behind `end`, the file's end after the next write."""
+        """Reserve space when less than half of it is left after `end`, the file's end after the next write."""
         if end + self._size // 2 > self._kept_to:
             self._keep(end)
 
     def release(self) -> None:
-        """Give back what is behind the file's end."""
+        """Give back what is reserved after the file's end."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size)
 

@@ -28,7 +28,7 @@ INFO: Final = 2
 ACKS_ALL: Final = -1
 
 MISMATCH: Final = "mismatch"
-"""The error of a failed compare-and-set that was answered: the key did not hold what was expected."""
+"""The error of a failed compare-and-set that was answered: the key did not hold the expected value."""
 
 PHASE_MAIN: Final = "main"
 PHASE_FINAL: Final = "final"
@@ -59,9 +59,9 @@ OPERATIONS: Final = pa.schema(
 )
 """One row per operation.
 
-`process` is the client, `session` its incarnation: what a client was shown binds it only until it connects anew.
-`offset` is an append's reported offset (-1 unknown), a read's first requested offset - where the client's position was,
-whatever the answer begins with -, -1 for an end query.
+`process` is the client, `session` its incarnation: what a client was shown binds it only until it reconnects.
+`offset` is an append's reported offset (-1 unknown), a read's first requested offset (the client's position, whatever
+offset the answer starts with), -1 for an end query.
 `lo` and `hi` bound the log's length as a query showed it (-1: that side is not shown); `offsets` and `values` are the
 records a read returned, in its order.
 """
@@ -85,10 +85,10 @@ REGISTERS: Final = pa.schema(
 )
 """One row per operation on a register: `f` is READ, WRITE or CAS; `id` (process << 32 | count) is unique in the run.
 
-`value` is what a read was answered or what a write wrote, `expected` and `new` belong to a compare-and-set. Null is
-nil: the key is absent, as every key is before its first write. Values written (also by a compare-and-set) are unique
-in the run, so that what is read tells which operation wrote it. A failed compare-and-set with the error `MISMATCH` is
-an answer; a failure with any other error says only that the operation did not happen.
+`value` is the answer of a read or the value of a write, `expected` and `new` belong to a compare-and-set. Null is nil:
+the key is absent, as every key is before its first write. Values written (also by a compare-and-set) are unique in the
+run, so a read identifies the operation that wrote its value. A failed compare-and-set with the error `MISMATCH` is an
+answer; a failure with any other error says only that the operation did not happen.
 """
 
 RESERVATIONS: Final = pa.schema(
@@ -121,7 +121,7 @@ FAULTS: Final = pa.schema(
 )
 """One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen.
 
-`sentence` (what it did) and `proof` (what matters most of the evidence) are for people; old records have neither."""
+`sentence` (its effect) and `proof` (the most important evidence) are for people; old records have neither."""
 
 PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
 """The run's phases in order; the last one of an interrupted run has a null `end`."""

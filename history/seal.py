@@ -1,8 +1,9 @@
-"""The seal of a finished run: what each file of its evidence was when the run ended, so that no change goes unseen.
+"""The seal of a finished run: the digest of each file of its evidence when the run ended, which reveals later changes.
 
-`history/seal.json` has of each file its size and SHA-256, and the names of the directories, for an empty one is
-evidence too. Evidence is what the run left: its plan, its history, what its nodes and clients wrote, and, of a
-simulated run, which simulation it was. What is made from that - tables, verdict, report - is none.
+Theory of operation. `history/seal.json` has the size and SHA-256 of each file, and the names of the directories,
+because an empty directory is evidence too. Evidence is what the run left: its plan, its history, what its nodes and
+clients wrote, and the identity of a simulation. What the analysis makes from that (tables, verdict, report) is not
+evidence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Content = dict[str, dict[str, Any]]
 
 
 def seal(run_dir: Path) -> str:
-    """Seal a run as it is now, atomically; its digest. Raises OSError."""
+    """Seal a run as it is now, atomically; returns its digest. Raises OSError."""
     content = content_of(run_dir)
     history = run_dir / "history"
     replace_text(history / FILE_NAME, history / _DRAFT, json.dumps({"evidence": content}, indent=1) + "\n")
@@ -38,18 +39,18 @@ def seal(run_dir: Path) -> str:
 
 
 def digest(run_dir: Path) -> str:
-    """The digest of a run's evidence as it lies there now, sealed or not; equal for equal evidence. Raises OSError."""
+    """The digest of a run's evidence as it is now, sealed or not; equal for equal evidence. Raises OSError."""
     return _digest(content_of(run_dir))
 
 
 def examined(run_dir: Path) -> tuple[str, tuple[str, ...]]:
-    """The digest of a run's evidence, and how it differs from what was sealed. Raises OSError."""
+    """The digest of a run's evidence, and its differences from the seal. Raises OSError."""
     content = content_of(run_dir)
     return _digest(content), tuple(_complaints(run_dir, content))
 
 
 def complaints(run_dir: Path) -> Iterator[str]:
-    """How the evidence differs from what was sealed, each a sentence that names the file; none when it does not."""
+    """The differences between the evidence and the seal, as sentences that name the file; empty without any."""
     yield from _complaints(run_dir, content_of(run_dir))
 
 
@@ -58,7 +59,7 @@ def _complaints(run_dir: Path, found: Content) -> Iterator[str]:
     try:
         sealed = _evidence_of(path)
     except FileNotFoundError:
-        yield "the run is not sealed: nothing says what its evidence was when it ended"
+        yield "the run is not sealed: the state of its evidence when it ended is unknown"
         return
     except (OSError, ValueError) as error:
         yield f"history/{FILE_NAME} cannot be read: {error}"
@@ -67,8 +68,8 @@ def _complaints(run_dir: Path, found: Content) -> Iterator[str]:
 
 
 def changed(run_dir: Path) -> dict[str, str]:
-    """What of the evidence is not as it was sealed, by name, each with a sentence; nothing where no seal can be read,
-    for then nothing is known to have changed."""
+    """The evidence that differs from the seal, by name, each with a sentence; empty without a readable seal, because
+    then no change is known."""
     try:
         sealed = _evidence_of(run_dir / "history" / FILE_NAME)
     except (OSError, ValueError):
@@ -82,7 +83,7 @@ def _changes(sealed: Content, found: Content) -> dict[str, str]:
 
 
 def _change(name: str, sealed: Content, found: Content) -> str:
-    """What happened to a file or directory; empty when nothing did."""
+    """The change of a file or directory, as a sentence; empty without a change."""
     if name not in found:
         return f"{name} is missing: it was there when the run ended"
     if name not in sealed:
@@ -95,8 +96,8 @@ def _change(name: str, sealed: Content, found: Content) -> str:
 
 
 def content_of(run_dir: Path) -> Content:
-    """Each file and directory of the evidence, by its path below the run's directory, with what it is now. A file that
-    cannot be read is as one of another content."""
+    """The state of each file and directory of the evidence, by its path below the run's directory. A file that cannot
+    be read counts as changed."""
     content: Content = {}
     for name in EVIDENCE:
         if os.path.lexists(run_dir / name):
@@ -107,7 +108,7 @@ def content_of(run_dir: Path) -> Content:
 
 
 def _add(name: str, path: str, content: Content) -> None:
-    """`name`: the path below the run's directory. With few calls for each: a run may have many thousand files."""
+    """`name`: the path below the run's directory. Few system calls for each: a run may have many thousand files."""
     what = "file"
     try:
         found = os.lstat(path)
@@ -125,7 +126,7 @@ def _add(name: str, path: str, content: Content) -> None:
 
 
 def _evidence_of(path: Path) -> Content:
-    """Raises OSError, and ValueError for a file that is no seal."""
+    """Raises OSError, and ValueError for a file that is not a seal."""
     content = decode(read_bytes(path))
     evidence = content.get("evidence") if isinstance(content, dict) else None
     if not isinstance(evidence, dict):

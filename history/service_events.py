@@ -1,5 +1,5 @@
-"""What a journal says of the system's own processes: ends, restarts and stops that nobody ordered, bad ends of those
-that were asked to end, lines that the system calls fatal."""
+"""Events of the system's own processes in a journal: exits, restarts and stops that the run did not cause, unclean
+exits after a request to stop, and fatal log lines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ WAYS: Final = (ENDED, RESTARTED, NOT_UP, STOOD_STILL, ENDED_BADLY)
 
 @dataclass(frozen=True)
 class ServiceExit:
-    """A process of the system did what nobody had ordered. `t`: CLOCK_MONOTONIC ns at which that was noticed.
+    """A process of the system did something that the run did not cause. `t`: CLOCK_MONOTONIC ns of its observation.
 
-    `way`: it ended; it ended and somebody has started another one (`restarted`); it ended when it had just been started
-    (`not up`); it stood still (SIGSTOP); or, asked to end, it did so in another way than the system declares
-    (`ended badly`). `exit_code` and `signal` are None when they are not known; at most one of them is known.
-    `last_words`: the tail of what it had logged. `kernel`: what the kernel said of killing it; `core`: the core dump
-    that it left.
+    `way`: it ended; it ended and was restarted by another program (`restarted`); it ended right after its start (`not
+    up`); it was suspended (SIGSTOP); or, asked to stop, it ended in another way than the system declares (`ended
+    badly`). `exit_code` and `signal` are None if unknown; at most one of them is known. `last_words`: the tail of its
+    log. `kernel`: the kernel's message about killing it; `core`: the core dump that it left.
     """
 
     t: int
@@ -44,7 +43,7 @@ class ServiceExit:
 
     @property
     def how(self) -> str:
-        """How it ended, to follow the word "ended" in a sentence."""
+        """How it ended, as the continuation of "ended" in a sentence."""
         if self.kernel:
             return f"by the kernel for lack of memory ({self.kernel})"
         if self.signal is not None:
@@ -66,7 +65,7 @@ class FatalLine:
 
 
 def service_exits(journal: Iterable[Mapping[str, Any]]) -> list[ServiceExit]:
-    """The ends among a journal's lines, in their order."""
+    """The exits among a journal's lines, in their order."""
     return [
         ServiceExit(
             line["t"],

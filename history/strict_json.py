@@ -1,8 +1,8 @@
-"""JSON that can be read in one way only.
+"""Decodes JSON that has only one reading.
 
-The standard leaves open what a repeated key means, and readers differ: two of them could see different evidence in one
-file. Python also takes NaN and infinities, which JSON does not have, numbers that no float holds, and text in UTF-16.
-What a run left is decoded here, and any of these is an error.
+The standard leaves the meaning of a repeated key open, so two readers could see different evidence in one file. Python
+also accepts NaN and infinities, which JSON does not have, numbers that exceed a float, and text in UTF-16. All evidence
+is decoded here, and each of these is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 def decode(text: bytes | str) -> Any:
-    """One JSON value, in UTF-8. Raises ValueError, also for what is nested too deep."""
+    """One JSON value, in UTF-8. Raises ValueError, also for too deep nesting."""
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError as error:
@@ -40,4 +40,4 @@ def _finite(text: str) -> float:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
-"""Made once: to make one takes as long as to read a line."""
+"""Created once: creating one takes as long as decoding a line."""

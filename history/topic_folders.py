@@ -1,4 +1,4 @@
-"""What a topic may be called, and the folder of a partition's tables: histories bring names that would be paths."""
+"""Valid names of topics, and the folder of a partition's tables: a topic's name in a history may look like a path."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def is_topic(name: str) -> bool:
 
 
 def folder_of(tables: Path, topic: str, partition: int) -> Path:
-    """Where a partition's tables lie, below `tables`, whatever is in the topic's name."""
+    """The folder of a partition's tables, below `tables`, for any topic name."""
     return tables / f"topic={quote(topic, safe='')}" / f"partition={partition}"
 
 
 def partition_of(folder: Path) -> tuple[str, int]:
-    """The topic and partition whose tables lie in a folder."""
+    """The topic and partition of a tables folder."""
     return unquote(folder.parent.name.removeprefix("topic=")), int(folder.name.removeprefix("partition="))

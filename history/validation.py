@@ -1,4 +1,4 @@
-"""Whether rows can be what a client recorded: every code and number within its bounds. Others are left out."""
+"""Validates recorded rows: every code and number must be within its bounds. Invalid rows are left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The rows of the schema `OPERATIONS` that can be, and what is wrong with the others, one sentence a kind."""
+    """The valid rows of the schema `OPERATIONS`, and the errors of the others, one sentence per kind."""
     return _kept(table, _wrong_operations)
 
 
@@ -105,6 +105,6 @@ def _holds(condition: Any) -> Mask:
 
 
 def written_values(table: pa.Table, columns: Sequence[tuple[int, str]]) -> npt.NDArray[np.int64]:
-    """What the rows write. `columns`: for each kind of operation that writes, the column that has what."""
+    """The values that the rows write. `columns`: for each writing kind of operation, the column with its value."""
     parts = [table.filter(pc.equal(table["f"], f))[name].drop_null().to_numpy() for f, name in columns]
     return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)

@@ -1,7 +1,7 @@
 """The unique int64 that each append carries; `record_payload.py` makes Kafka records of them.
 
-A value names its origin: session (15 bits), producer (16 bits), sequence (32 bits), so that no two appends of any
-session share one and a stray record tells where it came from.
+A value names its origin: session (15 bits), producer (16 bits), sequence (32 bits). Therefore no two appends of any
+session share one, and a stray record shows its origin.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ RECORD_STEP: Final = 0x9E3779B97F4A7C15
 DERIVED: Final = "derived"
 VALUE_FIRST: Final = "value-first"
 RECORD_FORMS: Final = (DERIVED, VALUE_FIRST)
-"""What a run's records are made of: all of each from its value (`record_bytes`), or its value in 8 bytes, and then what
-only the client knows that made it."""
+"""The form of a run's records: derived completely from their value (`record_bytes`), or its value in 8 bytes followed
+by bytes that only the client knows."""
 NOT_A_VALUE: Final = -2
-"""What is recorded for a record that carries no value: too short for one, or of other bytes than its value makes."""
+"""The recorded value of a record without one: too short, or with other bytes than its value yields."""
 SESSION_SHIFT: Final = 48
 
 
 class Value(NamedTuple):
-    """What a value says about its append."""
+    """The parts of an append's value."""
 
     session: int
     producer: int
@@ -51,5 +51,5 @@ def decode_value(value: int) -> Value:
 
 
 def producer_of(value: int) -> int:
-    """The number in those bits of any int64 in which an append's value has its producer's."""
+    """The producer's bits of any int64."""
     return value >> 32 & (PRODUCERS - 1)

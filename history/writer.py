@@ -1,12 +1,12 @@
 """The crash-safe record of one client process.
 
 Two files per client and session. `<client>-<session>.arrows` is an Arrow IPC stream with one row per completed
-operation; a stream cut anywhere gives back every batch that was whole. `<client>-<session>.reserved` announces, before
-its first use, each block of values together with the one partition it is for. So after a crash nothing a producer may
-have sent is forgotten: a value that was announced and never completed is an append that may have happened, invoked no
-earlier than its block was announced, *in a known partition* - which is what lets the log checker's theorem apply to it.
-A clean close gives the unused rest of every block back, so a run that ends normally leaves no such appends, and says
-how many operations of each kind were recorded.
+operation; a stream cut anywhere yields every whole batch. `<client>-<session>.reserved` announces, before its first
+use, each block of values together with its partition. So after a crash the record covers everything that a producer may
+have sent: a value that was announced and never completed is an append that may have happened, invoked no earlier than
+its block was announced, *in a known partition*; therefore the log checker's theorem applies to it. A clean close gives
+the unused rest of every block back, so a run that ends normally leaves no such appends, and states how many operations
+of each kind were recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_RECORDS: Final[tuple[int, ...]] = ()
 class OperationWriter:
     """Records the operations of one client. Safe to use from several threads.
 
-    `session` is the client's first session in this file; each time it connects anew it is in the next one.
+    `session` is the client's first session in this file; each reconnection starts the next one.
 
     Rows reach the file when 8,192 of them wait or 250 ms after the last flush, whichever a call notices first: a
     client that may stay idle calls `tick()` now and then. Times are CLOCK_MONOTONIC ns.
@@ -74,14 +74,14 @@ class OperationWriter:
         self._reserved.write({"client": client, "process": process, "session": session, "producer": producer})
 
     def new_session(self) -> None:
-        """The client connects anew: what it was shown before no longer binds what it is shown from now on."""
+        """The client reconnects: what it was shown before no longer binds what it is shown from now on."""
         with self._lock:
             self.session += 1
             self._give_back()
-            self._block = 1  # a client that connects anew all the time announces no more than it uses
+            self._block = 1  # a client that reconnects all the time announces no more than it uses
 
     def reserve(self, topic: str, partition: int) -> int:
-        """The value of the next append to this partition; it is on record before the caller can send it."""
+        """The value of the next append to this partition; it is recorded before the caller can send it."""
         if self.producer is None:
             raise ValueError(f"client {self.client} has no producer number: give one to OperationWriter to append")
         with self._lock:
@@ -112,7 +112,7 @@ class OperationWriter:
     def append_unknown(
         self, topic: str, partition: int, value: int, *, inv: int, error: str, acks: int = ACKS_ALL
     ) -> None:
-        """An append that may have happened, or may yet: a timeout, a lost connection."""
+        """An append that may have happened, or may still happen: a timeout, a lost connection."""
         self._add(APPEND, topic, partition, INFO, inv, INF, value=value, acks=acks, error=error)
 
     def read(
@@ -128,7 +128,7 @@ class OperationWriter:
         lo: int = -1,
         hi: int = -1,
     ) -> None:
-        """A read that asked for `start` and got these records; `lo` and `hi` as the answer's bounds on the length.
+        """A read that requested `start` and got these records; `lo` and `hi` are the answer's bounds on the length.
 
         A client that prefetches leaves `hi` at -1: its answer may be older than its invocation.
         """

@@ -101,9 +101,9 @@ def test_a_simulated_seed_that_is_run_again_is_no_further_sample() -> None:
         "failure rate below 77.6% at 95 %."
     )
     other_code = _passed("t", 7, world="simulation", versions={"brownout": "b"})
-    assert "in 2 judged runs" in worth_of_campaign([*again, other_code])
+    assert "in 2 decided runs" in worth_of_campaign([*again, other_code])
     elsewhere = [_passed(f"s-{number}", 7) for number in range(20)]
-    assert "in 20 judged runs" in worth_of_campaign(elsewhere), "there chance decides, too"
+    assert "in 20 decided runs" in worth_of_campaign(elsewhere), "there chance decides, too"
 
 
 def _passed(run: str, seed: int, **changes: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def unknown(*codes: str) -> dict[str, Any]:
         (["too-few-changes", "fault-not-confirmed"], {"min_ok": RECORDS + 1}, ""),
         (["final-read-missing"], {"final_read": False}, "also unknown for other reasons"),
         ([], {"min_ok": RECORDS + 1}, "its expectation names no accepted reason"),
-        (["too-few-changes"], {}, "the verdict is pass, and unknown (too-few-changes) was expected"),
+        (["too-few-changes"], {}, "the verdict is pass, but unknown (too-few-changes) was expected"),
     ],
 )
 def test_an_expected_unknown_is_met_by_its_reasons_and_no_other(
@@ -90,7 +90,7 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         (["DIV"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "DIV must hold, but "),
         (["no-other-anomaly"], {"lost": RECORDS - 1, "diverging": "n3"}, "no-other-anomaly must hold, but "),
         # A record that nobody sent, as the diverging replica has, comes from no loss.
-        ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is no consequence"),
+        ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is not a consequence"),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
         (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not a known demand"),
     ],

@@ -149,7 +149,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
                 (run / "aside").rename(run / OPERATIONS / "producer-0-1.arrows"),
             ]
         ),
-        r"producer-0-1\.arrows is not what client producer-0 left",
+        r"producer-0-1\.arrows differs from what client producer-0 left",
     ),
     "a file of nobody": (add(f"{OPERATIONS}/other-1.jsonl"), "the journal names no client of it"),
     "the journal forgot a client": (
@@ -177,10 +177,10 @@ RESEALED: dict[str, tuple[Change, str]] = {
         replace(JOURNAL, r'^(.*"name": "heal".*\n)(.*\n)', r"\2\1"),
         r"journal\.jsonl: line \d+ is out of order",
     ),
-    "an event nobody knows": (rewrite(JOURNAL, added(event="lunch")), "has the event 'lunch', which no journal has"),
+    "an event nobody knows": (rewrite(JOURNAL, added(event="lunch")), "has the unknown event 'lunch'"),
     "an event that lacks a field": (rewrite(JOURNAL, added(event="node", what="started")), "is a node without node"),
     "a field of another kind": (rewrite(JOURNAL, with_({"name": "heal"}, t="noon")), "is a phase with t 'noon'"),
-    "a line from before": (rewrite(JOURNAL, with_({"name": "final"}, t=5)), "is of an earlier time"),
+    "a line from before": (rewrite(JOURNAL, with_({"name": "final"}, t=5)), "has an earlier time"),
     "a fault out of nothing": (
         rewrite(JOURNAL, without(event="fault_invoked")),
         "is a fault_injected of f1, which was never invoked",
