@@ -1,8 +1,8 @@
-"""Is a run what was planned? Its `run.toml` is built again from the plan, and all of it is compared.
+"""Compares a run with its plan: builds `run.toml` again from the plan and compares every key.
 
-What the plan cannot settle is in `FREE`, each key with its reason; of these only the form is compared. A campaign may
-name files of its user's (a system, a client), which need not be there where the gate is asked: the plan keeps what they
-settle.
+The plan does not determine the keys in `FREE`, each with its reason; only their form is checked. A campaign may refer
+to files of its user (a system, a client) that are absent where the gate runs: the plan stores the settings that follow
+from them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from systems.errors import InputError
 from systems.toml_tables import TomlSource
 
 SLOWER: Final = ("vagrant", "inventory")
-"""The worlds in which everything may take longer than on the machine itself."""
+"""The worlds in which times may be longer than on the local machine."""
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
 _MOST_SCALE: Final = 100
 
@@ -38,14 +38,14 @@ Content = Mapping[str, Any]
 
 
 class PlannedDescriptions:
-    """A stored plan as what its runs must be."""
+    """What the runs of a stored plan must be."""
 
     def __init__(self, plan: StoredPlan) -> None:
         self._plan = plan
         self._settled: dict[tuple[str, int | None], Content] = {}
 
     def differences(self, run: StoredRun, run_dir: Path) -> Iterator[str]:
-        """How a run's `run.toml`, which can be read, differs from what was planned, as sentences."""
+        """Sentences: how the run's `run.toml`, which must be readable, differs from the plan."""
         content = tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
         try:
             common = self._common(run)
@@ -53,14 +53,14 @@ class PlannedDescriptions:
             yield f"the plan's campaign cannot be read, so nothing can be compared with it: {error}"
             return
         for what in self._strange(run, content):
-            yield f"run.toml is not what was planned: {what}"
+            yield f"run.toml is not as planned: {what}"
         expected = described(
             common, run=run.id, seed=run.seed, replay=_text(content, "replay"), around=self._around(content, common)
         )
         given = {key: content[key] for key in FREE if key in content}
         written = tomllib.loads(toml_text.dump(expected)) | given
         others = list(differing(written, content))
-        yield from (f"run.toml is not what was planned: {what}" for what in others)
+        yield from (f"run.toml is not as planned: {what}" for what in others)
         if not others:
             deployed = self._deployed(run)
             yield from foreign(run, written, run_dir, None if deployed is None else deployed.identity)
@@ -68,7 +68,7 @@ class PlannedDescriptions:
                 yield from misconfigured(deployed, written["time_scale"], run_dir)
 
     def _common(self, run: StoredRun) -> Content:
-        """What the plan settles of a run. Raises `InputError`."""
+        """The part of `run.toml` that the plan determines. Raises `InputError`."""
         kept = self._plan.settled.get(run.cell.name)
         if kept is not None:
             return kept
@@ -79,7 +79,7 @@ class PlannedDescriptions:
         return self._settled[key]
 
     def _deployed(self, run: StoredRun) -> Deployed | None:
-        """What the nodes of a run have; None where that follows from files of the user's."""
+        """The nodes' deployment; None if it depends on files of the user."""
         if run.cell.name in self._plan.settled:
             return None
         cell = next(cell for cell in self._campaign.cells if cell.name == run.cell.name)
@@ -92,7 +92,7 @@ class PlannedDescriptions:
         return parse(TomlSource(str(path), self._plan.text), path)
 
     def _around(self, content: Content, common: Content) -> RunWorld:
-        """The run's world, as far as only the run can say it."""
+        """The run's world, with the properties that only the run itself records."""
         limits, left_out = _texts(content, "limits"), self._left_out(content)
         around = RunWorld(
             world=self._plan.world or _text(content, "world"),
@@ -104,7 +104,7 @@ class PlannedDescriptions:
         return RunWorld(around.world, around.reason, around.time_scale, tuple(limits[: max(0, own)]), left_out)
 
     def _left_out(self, content: Content) -> tuple[str, ...]:
-        """The optional faults that the world lacked. Hosts of an inventory may lack more than was known before."""
+        """The optional faults that the world lacked. Hosts of an inventory may lack more than was known at planning."""
         nemesis = content.get("nemesis")
         said = _texts(nemesis, "left_out") if isinstance(nemesis, dict) else []
         known = self._plan.left_out
@@ -113,32 +113,32 @@ class PlannedDescriptions:
         return tuple(kind for kind in self._plan.optional_faults if kind in said or kind in (known or ()))
 
     def _strange(self, run: StoredRun, content: Content) -> Iterator[str]:
-        """What of that which only the run can say does not have the form that it has in every run."""
+        """Sentences: keys that only the run records and that do not have their required form."""
         for key, (_, is_right) in FREE.items():
             if key not in content:
-                yield f"it has no {key}"
+                yield f"{key} is missing"
             elif not is_right(content[key]):
                 yield f"its {key} is {content[key]!r}"
         scale = content.get("time_scale")
         if not _is_scale(scale) or (scale != 1 and self._plan.world not in ("", *SLOWER)):
             yield f"its time_scale is {scale!r}"
         if not _text(content, "world_reason"):
-            yield "it does not say why its world was chosen"
+            yield "world_reason is missing"
         tail = joined(["--cell", run.cell.name, "--seed", str(run.seed), *self._plan.where])
         if not _text(content, "replay").endswith(f" {tail}"):
             yield f"its replay is {content.get('replay')!r}, which does not end with {tail}"
 
 
 def settled_of(campaign: Campaign, cell_name: str, seed: int) -> dict[str, Any]:
-    """What a campaign settles of the run of a cell with a seed. Raises `InputError`."""
+    """The part of `run.toml` that a campaign determines for a cell and a seed. Raises `InputError`."""
     cell = next(cell for cell in campaign.cells if cell.name == cell_name)
     drawn = draw(campaign, seed)
     return settled(drawn, cell, deployed_as(drawn, cell, cluster_id=""))
 
 
 def settled_by_files(campaign: Campaign, cells: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """By cell (none named: all), what a campaign settles of its runs where that follows from files of the user's, which
-    need not be there, or not as they were, when the runs are compared with it. Raises `InputError`."""
+    """By cell (default: all): the part of its runs' `run.toml` that depends on files of the user. These files may be
+    absent or changed when the runs are compared with the plan. Raises `InputError`."""
     if campaign.system.directory is None and not campaign.client.is_given:
         return {}
     chosen_cells = [cell for cell in campaign.cells if not cells or cell.name in cells]
@@ -146,14 +146,14 @@ def settled_by_files(campaign: Campaign, cells: Collection[str] = ()) -> dict[st
 
 
 def differing(expected: Any, said: Any, where: str = "") -> Iterator[str]:
-    """Where two contents of a TOML file differ, each as a phrase that names the key."""
+    """The differences of two TOML contents, each as a phrase that names the key."""
     if isinstance(expected, dict) and isinstance(said, dict):
         for key in dict.fromkeys((*expected, *said)):
             at = f"{where}.{key}" if where else key
             if key not in said:
                 yield f"it has no {at}, which is {expected[key]!r}"
             elif key not in expected:
-                yield f"it has {at} = {said[key]!r}, of which the plan says nothing"
+                yield f"it has {at} = {said[key]!r}, which is not in the plan"
             else:
                 yield from differing(expected[key], said[key], at)
     elif not _same(expected, said):
@@ -161,7 +161,7 @@ def differing(expected: Any, said: Any, where: str = "") -> Iterator[str]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type: true is no number, and a text is no number. Numbers are numbers."""
+    """Whether two values are equal and of the same type; int and float are one type, bool is another."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
@@ -194,9 +194,9 @@ def _are_versions(value: Any) -> bool:
 
 
 FREE: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
-    "started": ("when the run was made is known only then", _is_moment),
+    "started": ("the time of the run is not known at planning", _is_moment),
     "versions": ("a run may be made later, on another machine, than it was planned", _are_versions),
 }
-"""The keys of `run.toml` of which the plan says nothing, each with the reason and its form. Besides, `world_reason` and
-the world's own `limits` depend on the machine, `time_scale` on the machines of the world, the beginning of `replay` on
-how Brownout was started, and `nemesis.left_out` on the hosts of an inventory. What follows from these is compared."""
+"""The keys of `run.toml` that the plan does not determine, each with the reason and a check of its form. In addition,
+`world_reason` and the world's own `limits` depend on the machine, `time_scale` on the machines of the world, the start
+of `replay` on how Brownout was called, and `nemesis.left_out` on the hosts of an inventory. All else is compared."""

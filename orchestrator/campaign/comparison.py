@@ -1,7 +1,8 @@
-"""Is what is measured now worse than in a baseline, by more than chance and by more than is allowed?
+"""Decides whether a measured figure is worse than in a baseline, by more than chance and by more than is allowed.
 
-A permutation test: were there no difference, the runs of a cell could have been made by either side just as well. So
-the sides are dealt out anew, within each cell, and it is counted how often the difference comes out as large as it did.
+A permutation test: if there were no difference, each run of a cell could belong to either side. So the runs of each
+cell are repeatedly assigned to the sides at random; p is the share of assignments with at least the observed
+difference.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy.typing as npt
 _MOST_EXACT = 20_000
 _DEALS = 10_000
 _SEED = 20_240_229
-_CLOSE = 1e-12  # sums of the same numbers in another order
+_CLOSE = 1e-12  # sums of the same numbers in another order differ by rounding
 
 Sides = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-"""By cell: what the runs of the baseline measured, and those of now; all positive."""
+"""By cell: the measurements of the baseline and those of now; all positive."""
 
 _Logs = npt.NDArray[np.float64]
 
@@ -28,8 +29,8 @@ _Logs = npt.NDArray[np.float64]
 @dataclass(frozen=True)
 class Comparison:
     """`worse`: by which share the geometric mean over the runs is worse than the baseline's (0.1: a tenth; negative:
-    better), averaged over the cells. `p`: how probable so large a difference is by chance. `least_p`: the smallest that
-    so many runs, and so many deals of them, can show at all."""
+    better), averaged over the cells. `p`: the probability of at least this difference by chance. `least_p`: the
+    smallest p that this number of runs and of assignments can show."""
 
     worse: float
     p: float
@@ -37,7 +38,7 @@ class Comparison:
 
 
 def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
-    """Every cell needs at least one run on each side. The same sides give the same answer."""
+    """Compare; each cell needs at least one run on each side. Deterministic."""
     sign = 1.0 if larger_is_worse else -1.0
     cells = [(sign * np.log(np.array([*base, *now], np.float64)), len(base)) for base, now in sides.values()]
     seen = _difference([(values[:count], values[count:]) for values, count in cells])

@@ -1,7 +1,7 @@
-"""Were a run's nodes given the configuration that its plan settles? Each file is in the run's evidence.
+"""Checks that a run's nodes got the planned configuration. Each configuration file is in the run's evidence.
 
-The files are made from the system's templates once more, for places of which every property is a mark. In the evidence,
-a mark may be anything (an address, a directory, a port), but the same throughout a file; all else must be equal.
+Fills the system's templates for places whose properties (address, directory, port) are marks. In the evidence a mark
+may stand for any text, but for the same text throughout a file; everything else must be equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARK: Final = re.compile(r"mark(?P<node>\d+)of(?P<what>[a-z]+)kram")
 
 @dataclass(frozen=True)
 class _Marked:
-    """A place that is made of marks. No file of it is on this machine."""
+    """A place whose properties are marks. It has no files on this machine."""
 
     id: int
     ports: Mapping[str, int]
@@ -64,7 +64,7 @@ class _Marked:
 
 
 def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Iterator[str]:
-    """How the nodes' configuration differs from what is deployed, as sentences. Raises `InputError` for a template that
+    """Sentences: how the nodes' configuration differs from the deployment. Raises `InputError` for a template that
     cannot be filled in here."""
     places = _places(deployed)
     for place in places:
@@ -89,7 +89,7 @@ def _places(deployed: Deployed) -> Sequence[_Marked]:
 
 
 def _pattern(text: str, places: Sequence[_Marked]) -> re.Pattern[str]:
-    """What a text may be where its marks are something else."""
+    """A pattern for the text with any values in place of its marks."""
     marks = {str(port): r"\d+" for place in places for port in place.ports.values()}
     marks |= {found[0]: r"[^\s,]+?" for found in _MARK.finditer(text)}
     parts, seen = [], dict[str, str]()
@@ -105,9 +105,9 @@ def _pattern(text: str, places: Sequence[_Marked]) -> re.Pattern[str]:
 
 
 def _difference(text: str, found: str) -> str:
-    """The first line that is another one, for a sentence."""
+    """The first line that differs, for a sentence."""
     expected, lines = text.splitlines(), found.splitlines()
     for number, (one, other) in enumerate(zip(expected, lines, strict=False), 1):
         if not _MARK.search(one) and one != other:
             return f"line {number} is {other!r}, not {one!r}"
-    return f"it has {len(lines)} lines, of which {len(expected)} are expected; or the places in them differ"
+    return f"it has {len(lines)} lines instead of {len(expected)}, or different addresses, directories or ports"

@@ -1,8 +1,8 @@
-"""`run.toml`: one cell of the matrix as it is run, so that the run's directory explains itself.
+"""Builds `run.toml`: one cell as it is run, so that a run's directory is self-explanatory.
 
-Nearly all of it follows from the plan. `settled` is that part; it needs no world, so that the gate can build it again
-from the plan's campaign and compare all of it. `RunWorld` is what the world adds. The orchestrator adds when the
-run was made, and with which versions.
+Nearly all of it follows from the plan. `settled` builds that part without a world, so that the gate can build it again
+from the plan's campaign and compare it. `RunWorld` is the world's part. The orchestrator adds the time of the run and
+the versions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ PROBE = "probe"
 
 @dataclass(frozen=True)
 class RunWorld:
-    """The world of a run. `reason`: why it was chosen. `time_scale`: by which factor its times are longer. `limits`:
-    what a run there does not show, as sentences. `left_out`: the optional kinds of fault that it cannot inflict."""
+    """The world of a run. `reason`: why it was chosen. `time_scale`: the factor by which its times are longer.
+    `limits`: sentences about what a run there does not show. `left_out`: the optional kinds of fault that it cannot
+    inject."""
 
     world: str
     reason: str
@@ -35,8 +36,8 @@ class RunWorld:
 
 
 def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any]:
-    """What a campaign, as its run's seed drew it, settles for the runs of a cell. `limits` has those of the campaign
-    only, and the kinds of fault are those of a world that lacks none."""
+    """What a campaign, drawn with the run's seed, determines for the runs of a cell. `limits` contains the campaign's
+    limits only; the kinds of fault are those of a world that lacks none."""
     promises, stake = deployed.system.description.promises, stake_of(campaign)
     return {
         "campaign": campaign.name,
@@ -74,8 +75,8 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
 
 
 def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, around: RunWorld) -> dict[str, Any]:
-    """The content of `run.toml`, but for when the run was made and with which versions. What is required is there as
-    the campaign has it. Optional faults that the world cannot inflict are not scheduled; the limits say so."""
+    """The content of `run.toml` without time and versions. Required faults are listed as in the campaign. Optional
+    faults that the world cannot inject are not scheduled; the limits mention them."""
     limits = [*around.limits, *chosen(around), *settled["limits"]]
     nemesis = dict(settled["nemesis"])
     if nemesis["kind"] == "random":
@@ -96,7 +97,7 @@ def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, a
 
 
 def chosen(around: RunWorld) -> list[str]:
-    """The limits that follow from which world was chosen."""
+    """The limits that follow from the choice of the world."""
     limits = [f"the {around.world} world was chosen because {around.reason}"]
     if around.left_out:
         limits.append(f"not exercised in the {around.world} world: {', '.join(sorted(around.left_out))}")
@@ -104,8 +105,8 @@ def chosen(around: RunWorld) -> list[str]:
 
 
 def expected_clients(workload: Workload) -> tuple[str, ...]:
-    """The clients of every run of this workload that comes to its end: those under load, the probe, and the reader of
-    everything. The steps of a script start more readers."""
+    """The clients of every finished run of this workload: those under load, the probe, and the reader of everything.
+    The steps of a script start further readers."""
     load = [planned.name for planned in KINDS[workload.kind].clients(workload.load)]
     return (*load, PROBE, reader_name(1))
 
@@ -115,7 +116,7 @@ def reader_name(number: int) -> str:
 
 
 def _records(workload: Workload) -> str:
-    """What records are made of: our clients derive every byte, those that users bring need not."""
+    """How records are made: built-in clients derive every byte, user-defined clients may not."""
     return VALUE_FIRST if KINDS[workload.kind].own_client else DERIVED
 
 

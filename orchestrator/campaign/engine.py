@@ -1,4 +1,4 @@
-"""From a run's record to its verdict: what is asked of the analysis."""
+"""Runs the analysis of a run, in Spark or in this process, and handles its failures."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LOCAL: Final = "local[2]"
 
 
 def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, str]:
-    """The engine, and why it is that one. `asked`: by the user, None where it is left to us. `simulated`: the runs are
-    small, and a session would take longer than they do.
+    """The engine and the reason for it. `asked`: the user's choice or None. `simulated`: the runs are small, and
+    starting a Spark session would take longer than they do.
 
-    Raises `UsageError` when nothing could be judged: before a run is made, not after it."""
+    Raises `UsageError` before any run is made, if the runs could not be analyzed."""
     from analysis.engines.spark import NO_JAVA, find_java
 
     if asked == IN_PROCESS or (asked is None and simulated):
@@ -34,16 +34,16 @@ def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, s
     if not extras.is_there(extras.SPARK):
         if asked is None:
             return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
-        told = extras.what_is_missing(extras.SPARK, "the engine spark")
-        raise UsageError(f"{told}; or judge without it: --engine in-process")
+        missing = extras.what_is_missing(extras.SPARK, "the engine spark")
+        raise UsageError(f"{missing}; or analyze without it: --engine in-process")
     if find_java() is None:
-        raise UsageError(f"{NO_JAVA}; or judge without Spark: --engine in-process")
+        raise UsageError(f"{NO_JAVA}; or analyze without Spark: --engine in-process")
     return "spark", "it was asked for" if asked else "Spark is installed"
 
 
 class Engine:
-    """What the analyses of one invocation run on: `spark`, one session started in the background, or `in-process`.
-    Without `pictures` nothing is drawn; `brownout analyze` does that for any run that is looked at."""
+    """Runs the analyses of one invocation: `spark` (one session, started in the background) or `in-process`. Without
+    `pictures` there are no plots; `brownout analyze` can make them later."""
 
     def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, pictures: bool = True) -> None:
         self.kind = kind
@@ -53,7 +53,7 @@ class Engine:
         self._handle: SparkHandle | None = None
 
     def start(self) -> None:
-        """Begin to start the session, unless that was done before."""
+        """Start the session in the background, unless it was started before."""
         if self.kind == "spark" and self._handle is None:
             from analysis.engines.spark import SparkHandle
 
@@ -61,16 +61,16 @@ class Engine:
 
     @property
     def handle(self) -> SparkHandle | None:
-        """The session, begun now if it was not before; None where there is to be none."""
+        """The session, started now if necessary; None for `in-process`."""
         self.start()
         return self._handle
 
     def abandon(self) -> None:
-        """Leave the session to its fate: it ends with this process. Does not wait for one that is still starting."""
+        """Abandon the session: it ends with this process. Does not wait for a session that is still starting."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def stop(self) -> None:
-        """End the session; safe to call when there is none."""
+        """End the session, if there is one."""
         if self._handle is not None:
             self._handle.stop()
             self._handle = None
@@ -81,9 +81,8 @@ BROKEN = "analysis-error.txt"
 
 
 def judge(run_dir: Path, engine: Engine) -> Verdict:
-    """Analyze a run and render its report. Whatever is wrong with its record, and an analysis that breaks, make the
-    verdict unknown with the reason; the whole text of the latter is in `BROKEN`. Raises `OSError` when not even that
-    can be written."""
+    """Analyze a run and render its report. A damaged record and an analysis that raises make the verdict unknown, with
+    the reason; the traceback is in `BROKEN`. Raises `OSError` if even that cannot be written."""
     from analysis.doubt import RECORD_UNREADABLE
     from analysis.pipeline import analyze
     from analysis.placeholder_verdict import undecided
@@ -92,7 +91,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
     from history.errors import HistoryError
     from history.regular_files import remove
 
-    remove(run_dir / BROKEN)  # an earlier attempt's
+    remove(run_dir / BROKEN)  # of an earlier attempt
     try:
         verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
     except (HistoryError, RunDirectoryError) as error:
@@ -101,13 +100,13 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
         verdict = _broken(run_dir, error)
     try:
         render_run(run_dir)
-    except Exception:  # the verdict stands; who asks for the report is told
+    except Exception:  # the verdict stands; commands that show the report say that it is missing
         _note(run_dir)
     return verdict
 
 
 def _broken(run_dir: Path, error: Exception) -> Verdict:
-    """What remains to be said when the analysis broke: what it had concluded by then, or unknown."""
+    """The verdict after the analysis raised: the one it had written by then, or unknown."""
     from analysis.doubt import ANALYSIS_BROKEN
     from analysis.placeholder_verdict import undecided
     from analysis.verdict import VERDICT_FILE, Verdict
@@ -121,11 +120,11 @@ def _broken(run_dir: Path, error: Exception) -> Verdict:
     what = f"{type(error).__name__}: {error}"
     return undecided(
         run_dir,
-        f"the analysis broke: {what} (whole text: {run_dir / BROKEN}); once that is repaired: {again}",
+        f"the analysis broke: {what} (traceback: {run_dir / BROKEN}); once that is repaired: {again}",
         ANALYSIS_BROKEN,
     )
 
 
 def _note(run_dir: Path) -> None:
-    with contextlib.suppress(OSError):  # a full disk may be what broke it
+    with contextlib.suppress(OSError):  # a full disk may be the cause of the failure
         (run_dir / BROKEN).write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")

@@ -1,7 +1,7 @@
 """Reads what a cell of a campaign expects of its runs: its table `expect`.
 
-A cell that expects *fail* names the anomaly, and one that expects *unknown* its reasons: else any failure, and any run
-that proves nothing, would do.
+A cell that expects *fail* names the anomaly, and one that expects *unknown* its reasons: otherwise any failure, or any
+inconclusive run, would meet the expectation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG: Final = "log"
 
 
 def read_expect(table: Table, judge: str = LOG) -> Expectation:
-    """What a cell expects of its runs. `judge`: what its workload's operations are on. Raises `InputError`."""
+    """The expectation of a cell. `judge`: the data type of its workload's operations. Raises `InputError`."""
     verdict = table.text("verdict", PASS, choices=VERDICTS)
     anomaly = table.text("anomaly", "") or None
     reasons = _one_or_more(table, "reason")
@@ -33,19 +33,17 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
         ("reason", reasons, UNKNOWN),
     ):
         if given and verdict != comes_with:
-            table.refuse(
-                f'{key}: only verdict = "{comes_with}" comes with it, and it is {verdict!r}; leave it out', key
-            )
+            table.refuse(f'{key}: only verdict = "{comes_with}" takes it, and it is {verdict!r}; leave it out', key)
     _check_known(table, "anomaly", (anomaly,) if anomaly else (), ANOMALIES)
     _check_known(table, "reason", reasons, REASONS)
     _check_known(table, "must_hold", must_hold, DEMANDS)
     _check_known(table, "may_show", may_show, ANOMALIES)
     if verdict == FAIL and anomaly is None:
-        table.refuse("anomaly is missing; a cell that must fail says how", "verdict")
+        table.refuse("anomaly is missing; a cell that must fail names it", "verdict")
     if verdict == UNKNOWN and not reasons:
         table.refuse("reason is missing; a cell that must be unknown says why: a code of docs/anomalies.md", "verdict")
     if BEFORE_FAULTS in must_hold and judge != LOG:
-        table.refuse(f"must_hold: {BEFORE_FAULTS!r} is judged of logs only; leave it out", "must_hold")
+        table.refuse(f"must_hold: {BEFORE_FAULTS!r} exists for logs only; leave it out", "must_hold")
     for demand in must_hold:
         if contradicts(demand, anomaly):
             table.refuse(f"must_hold: {demand!r} cannot hold where {anomaly} is expected; leave it out", "must_hold")
@@ -54,7 +52,7 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
 
 
 def _one_or_more(table: Table, key: str) -> tuple[str, ...]:
-    """A text, or several in a list; none where the key is not there."""
+    """A text, or several in a list; empty if the key is missing."""
     if isinstance(table.data.get(key), list):
         return table.texts(key)
     given = table.text(key, "")

@@ -1,8 +1,8 @@
-"""The gate: do the runs that were planned, each against what was expected of it, let the change through?
+"""Decides over the planned runs of a campaign, each against its expectation.
 
-A run that met its expectation counts for it, whatever the verdict: a mutant that was caught is as good as a pass. One
-run that came to another verdict than expected closes the gate; a planned run that is missing, could not be judged, or
-whose verdict cannot be believed leaves it undecided. Beyond that, a policy may ask for more.
+A run that meets its expectation counts in favour, whatever its verdict: a mutant that was killed is as good as a pass.
+A run with another verdict than expected makes the gate fail. A planned run that is missing, undecided or not
+trustworthy makes it unknown. A policy may demand more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class GateDecision:
-    """`verdict`: pass, fail or unknown, over all runs; `reason` in a sentence."""
+    """`verdict`: pass, fail or unknown, over all runs; `reason`: one sentence."""
 
     verdict: str
     reason: str
@@ -37,11 +37,11 @@ class GateDecision:
 
 @dataclass(frozen=True)
 class GateResult:
-    """The decision over one campaign, or over one `run` of it, and all that it rests on.
+    """The decision over one campaign, or over one `run` of it, with its basis.
 
-    `invocations`, `superseded`: stamps of those that counted, and of those that a later one has taken the place of.
-    `partial`: none of those that counted asked for the whole campaign. `report`: what the policy came to, None without
-    one; `policy` is its file."""
+    `invocations`: stamps of the invocations that counted; `superseded`: stamps of those that a later one supersedes.
+    `partial`: no invocation that counted is of the whole campaign. `report`: the result of the policy, None without
+    one; `policy`: its file."""
 
     directory: Path
     decision: GateDecision
@@ -68,7 +68,7 @@ class GateResult:
 
     @property
     def versions(self) -> dict[str, list[str]]:
-        """Of everything that runs were made with, each version once."""
+        """By name: the distinct versions that the runs were made with."""
         found: dict[str, set[str]] = {}
         for entry in self.entries:
             for name, version in entry.versions.items():
@@ -76,7 +76,7 @@ class GateResult:
         return {name: sorted(versions) for name, versions in sorted(found.items())}
 
     def to_json(self) -> dict[str, Any]:
-        """As `gate --json` prints it, and as summary.json keeps it."""
+        """The content of `gate --json` and of summary.json."""
         content = {
             "campaign": self.directory.name,
             "verdict": self.decision.verdict,
@@ -100,8 +100,8 @@ class GateResult:
 def gate(
     campaign_dir: Path, *, invocations: Sequence[str] = (), run: str | None = None, policy: Policy | None = None
 ) -> GateResult:
-    """Decide over a campaign's directory: over the invocations that count, or those given by their stamps; or over one
-    run, to which no policy applies. Writes nothing. Raises `UsageError` for a directory that cannot be read."""
+    """Decide over a campaign's directory: over the invocations that count, or over the given stamps; or over one run,
+    to which no policy applies. Writes nothing. Raises `UsageError` for a directory that cannot be read."""
     if run is not None:
         return _result(campaign_dir, read_matrix(campaign_dir, [invocation_of(run)], only=run), run=run)
     matrix = read_matrix(campaign_dir, invocations)
@@ -142,33 +142,31 @@ def decide(
     findings: Sequence[PolicyFinding] = (),
     excused: Collection[str] = (),
 ) -> GateDecision:
-    """The gravest of what the runs came to, of what is not known of the plan, and of what the policy found. `excused`:
-    runs whose failures are known and allowed for. That excuses what was proven, not what is missing: a run that would
-    be undecided without its failure leaves the gate undecided with it."""
+    """The worst of the runs' results, of the doubts about the plan, and of the policy's findings. `excused`: runs whose
+    failures are known and allowed. That excuses a proven failure, not missing evidence: a run that would be unknown
+    without its failure makes the gate unknown."""
     unmet = [entry for entry in entries if not entry.met and entry.run not in excused]
     wrong = [entry for entry in unmet if entry.verdict != UNKNOWN]
-    against = [f"{_count(wrong, entries)} did not come to what was expected: {_names(wrong)}"] if wrong else []
+    against = [f"{_count(wrong, entries)} did not meet their expectation: {_names(wrong)}"] if wrong else []
     against += [finding.sentence for finding in findings if finding.verdict == FAIL]
     if against:
         return GateDecision(FAIL, "; ".join(against))
-    open_points = [f"{_count(unmet, entries)} could not be judged: {_names(unmet)}"] if unmet else []
+    open_points = [f"{_count(unmet, entries)} undecided: {_names(unmet)}"] if unmet else []
     loose = [entry for entry in entries if entry.run in excused and besides(entry.reasons)]
     if loose:
-        told = ", ".join(f"{entry.run} ({besides(entry.reasons)[0]})" for entry in loose[:_MOST_NAMED]) + _more(loose)
-        known = f"{_count(loose, entries)} failed in ways that the policy knows"
-        open_points.append(f"{known}, and more of it is undecided: {told}")
+        others = ", ".join(f"{entry.run} ({besides(entry.reasons)[0]})" for entry in loose[:_MOST_NAMED]) + _more(loose)
+        known = f"{_count(loose, entries)} failed as the policy allows"
+        open_points.append(f"{known}, but are otherwise undecided: {others}")
     open_points += doubts
     open_points += [finding.sentence for finding in findings if finding.verdict == UNKNOWN]
     if open_points or not entries:
         return GateDecision(UNKNOWN, "; ".join(open_points) or "there are no runs to decide over")
     if excused:
-        told = f"{len(excused)} failed only in ways that the policy knows: {', '.join(sorted(excused))}"
+        allowed = f"{len(excused)} failed only as the policy allows: {', '.join(sorted(excused))}"
         return GateDecision(
-            PASS, f"{len(entries) - len(excused)} of {len(entries)} runs came to what was expected; {told}"
+            PASS, f"{len(entries) - len(excused)} of {len(entries)} runs met their expectation; {allowed}"
         )
-    return GateDecision(
-        PASS, f"all {len(entries)} runs came to what was expected" if len(entries) > 1 else "as expected"
-    )
+    return GateDecision(PASS, f"all {len(entries)} runs met their expectation" if len(entries) > 1 else "as expected")
 
 
 def _count(some: Sequence[object], all_of_them: Sequence[object]) -> str:

@@ -1,6 +1,6 @@
-"""Ways to fail, told apart: new, known, resolved.
+"""Classifies failures as new, known or resolved.
 
-A signature is an anomaly of a system, in a cell that is to be free of it.
+A signature is an anomaly of a system in a cell that must not have it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Signature:
 
 @dataclass(frozen=True)
 class Signatures:
-    """`new`: neither listed nor in the baseline. `unresolved`: in the baseline as well. `known`: listed, with what is
-    said of it; `expired`: listed too long ago. `resolved`: in the baseline or listed, and not seen now. `excused`: by
-    run, why its failure is let through."""
+    """`new`: neither listed nor in the baseline. `unresolved`: also in the baseline. `known`: listed, with the entry of
+    the list; `expired`: listed, but the entry has expired. `resolved`: in the baseline or listed, and not seen now.
+    `excused`: by run, why its failure is allowed."""
 
     new: tuple[Signature, ...]
     unresolved: tuple[Signature, ...]
@@ -52,12 +52,12 @@ class Signatures:
 def signatures_of(
     entries: Sequence[RunSummary], baseline: Sequence[RunSummary] | None, listed: Sequence[KnownFailure], today: date
 ) -> Signatures:
-    """Compare what failed with a baseline, if there is one, and with what is listed as known."""
+    """Compare the failures with a baseline, if there is one, and with the list of known failures."""
     by_run = {entry.run: _of(entry) for entry in entries}
     believed = {entry.run for entry in entries if not entry.doubts}
     seen = sorted({signature for found in by_run.values() for signature in found})
     before = {signature for entry in baseline or () for signature in _of(entry)}
-    by_end = sorted(listed, key=lambda known: known.expires)  # of several that fit, the one that holds longest
+    by_end = sorted(listed, key=lambda known: known.expires)  # of several matching entries the last to expire applies
     fitting = {each: known for each in seen for known in by_end if known.fits(each.anomaly, each.system, each.cell)}
     known = {each: entry for each, entry in fitting.items() if entry.expires >= today}
     excused = {
@@ -82,7 +82,8 @@ def signatures_of(
 
 
 def _of(entry: RunSummary) -> list[Signature]:
-    """Of a run that failed and was not to fail. What a mutant breaks beside what is expected of it, is its own."""
+    """Of a run that failed and was not expected to. An anomaly beside the expected one of a mutant is the mutant's
+    own."""
     if entry.verdict != FAIL or entry.expected.startswith(FAIL):
         return []
     return [Signature(anomaly, entry.system, entry.cell) for anomaly in entry.anomalies]

@@ -1,4 +1,4 @@
-"""What is at stake in a campaign's runs: the load that is planned, and how much of it must come about at least."""
+"""Computes the planned load of a campaign's runs, and the least load that a verdict needs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from workloads.settings import ALL
 
 LEAST_QUERIES_SHARE = 0.25
 LONGEST_LOAD = 1.5
-"""Times the planned duration, while the asked operations are not completed."""
+"""The longest load relative to the planned duration, while `operations` are not completed."""
 PROBES = 20
-"""At most so many operations on each place come beside the load: the probe's, and the final reads'."""
+"""The most operations per place outside of the load: the probe's and the final reads'."""
 
 
 @dataclass(frozen=True)
 class Stake:
-    """`changes` and `queries`: planned of a run's load. Changes are those that the system promises to keep; appends
-    with less than acks = -1 are not among them (`analysis.load` counts them apart). `min_ok` and `min_queries`: how
-    many of them must be acknowledged and answered; `min_share`: of the changes, as a share, under load. `lacks`: what a
-    campaign usually has and this one has not, in words."""
+    """`changes`, `queries`: planned operations of a run's load. `changes` are those that the system promises to keep;
+    appends with acks other than -1 are not among them (`analysis.load` counts them separately). `min_ok`,
+    `min_queries`: the least numbers that must be acknowledged and answered; `min_share`: the least share of the changes
+    under load. `lacks`: phrases for what most campaigns have and this one does not."""
 
     changes: int
     queries: int
@@ -35,7 +35,7 @@ class Stake:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What a verdict has to say of it."""
+        """Sentences for the limits of a verdict."""
         return tuple(filter(None, (self._at_stake, self._throttled)))
 
     @property
@@ -52,21 +52,21 @@ class Stake:
         return f"{'nothing' if nothing else 'little'} was at stake: {', '.join(self.lacks)}"
 
     def to_toml(self) -> dict[str, Any]:
-        """What run.toml has of it under [plan]."""
+        """The entries of run.toml's table [plan]."""
         return {"changes": self.changes, "queries": self.queries}
 
 
 @dataclass(frozen=True)
 class Most:
-    """How many changes and queries a run of a campaign can come to at most."""
+    """The most changes and queries that a run of a campaign can reach."""
 
     changes: int
     queries: int
 
 
 def most_of(campaign: Campaign) -> Most | None:
-    """What the clients' rates allow, with the load prolonged as far as it ever is, and one probe of each place; None
-    for a script that runs beside a load: how long it takes is not known before."""
+    """The maximum that the clients' rates allow, with the longest load and one probe of each place; None for a script
+    that runs beside a load, because its duration is unknown."""
     workload, nemesis = campaign.workload, campaign.nemesis
     kind = KINDS[workload.kind]
     asked = len(kind.places(workload.load)) * PROBES
@@ -82,17 +82,17 @@ def most_of(campaign: Campaign) -> Most | None:
 
 
 def has_weak_steps(campaign: Campaign) -> bool:
-    """Whether a script appends with less than acks = -1."""
+    """Whether a script appends with acks other than -1."""
     return any(isinstance(step, ProduceStep) and step.acks != ALL for step in campaign.nemesis.steps)
 
 
 def _kept_changes(step: Step) -> int:
-    """How many changes of a step the system promises to keep: appends that all in-sync replicas acknowledge."""
+    """The number of changes of a step that the system promises to keep: appends with acks = -1."""
     return step.count if isinstance(step, ProduceStep) and step.acks == ALL else 0
 
 
 def stake_of(campaign: Campaign) -> Stake:
-    """The stake of each of a campaign's runs. How long a script takes, and so its load, is not known before."""
+    """The stake of each of a campaign's runs. The duration of a script, and so its load, is unknown in advance."""
     workload, nemesis, checks = campaign.workload, campaign.nemesis, campaign.checks
     mix = KINDS[workload.kind].mix(workload.load)
     duration_s = 0.0 if nemesis.kind == "steps" else workload.duration_s
@@ -100,7 +100,7 @@ def stake_of(campaign: Campaign) -> Stake:
     least = floor(changes * min(LEAST_SHARE, checks.min_share))
     min_ok = max(1, least) if checks.min_ok is None else checks.min_ok
     share = LEAST_QUERIES_SHARE
-    if changes:  # who expects few changes expects few answers
+    if changes:  # with few expected changes, few answers are expected, too
         share = min(share, LEAST_SHARE * min(min_ok / changes, checks.min_share / LEAST_SHARE))
     min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
     loaded = changes + queries > 0 or any(map(_kept_changes, nemesis.steps))

@@ -1,4 +1,4 @@
-"""Which file a campaign's name means, and how a campaign is named on the command line."""
+"""Finds a campaign's file by its name, and names it on the command line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SHIPPED = PROJECT_ROOT / _DIRECTORY
 
 
 def find(given: str) -> Path:
-    """The campaign's file: a path, or a name in `campaigns/` of the current directory or else of Brownout's own.
+    """The campaign's file: a path, or a name in `campaigns/` of the current directory or of Brownout.
 
-    Relative to where we are, if it is below: the replay command quotes it. Raises `UsageError`."""
+    Relative to the current directory if it is below: the replay command quotes it. Raises `UsageError`."""
     if not given:
         raise UsageError("the campaign's name is empty; give a TOML file, or leave it out for the demo")
     for candidate in (Path(given), *_by_name(given), PROJECT_ROOT / given):
@@ -33,7 +33,8 @@ def _by_name(name: str) -> tuple[Path, Path]:
 
 
 def shown(path: Path) -> str:
-    """What to give for this campaign. An installed package's own goes by its name: the package's place may change."""
+    """The argument that names this campaign. Those of an installed package go by name: the package's path may
+    change."""
     name = path.stem
     theirs, ours = _by_name(name)
     by_name = is_installed() and path.resolve() == ours and not theirs.exists() and not Path(name).exists()
@@ -41,7 +42,7 @@ def shown(path: Path) -> str:
 
 
 def shortest(path: Path) -> Path:
-    """Relative to where we are, if it is below."""
+    """Relative to the current directory if it is below."""
     path = path.resolve()
     try:
         return path.relative_to(Path.cwd())

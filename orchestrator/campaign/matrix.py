@@ -1,5 +1,5 @@
-"""What a campaign's directory has of what was planned: each run that an invocation set out to make, and what may be
-believed of it. What is missing, damaged or named by no plan is there too, as unknown."""
+"""Matches a campaign's directory with its plans: each planned run and how far its verdict can be trusted. Runs that are
+missing, damaged or in no plan are listed as unknown."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from orchestrator.campaign.plans import (
 from orchestrator.errors import UsageError
 
 _OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")
-"""By these a directory is recognized as that of a run."""
+"""Files that identify a directory as a run's."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """`plans`: those that count. `superseded`: stamps of the invocations that a later one has taken the place of.
-    `doubts`: why nobody can say whether these are all runs."""
+    """`plans`: those that count. `superseded`: stamps of invocations that a later one supersedes. `doubts`: why this
+    list of runs may be incomplete."""
 
     plans: tuple[StoredPlan, ...]
     superseded: tuple[str, ...]
@@ -47,11 +47,11 @@ class Matrix:
 def read_matrix(
     campaign_dir: Path, named: Sequence[str] = (), *, only: str | None = None, any_analysis: bool = False
 ) -> Matrix:
-    """All invocations of a campaign that count, or those `named` by their stamps; with `only` no entry but that run's.
-    `any_analysis`: as `standing_of`.
+    """All invocations of a campaign that count, or those in `named` by their stamps; with `only` just that run's entry.
+    `any_analysis`: as for `standing_of`.
 
-    An invocation is superseded by a later one that asked for the whole campaign in the same world; what came after that
-    one counts too. Raises `UsageError` for a directory that cannot be read.
+    A later invocation of the whole campaign in the same world supersedes an earlier one; invocations after that one
+    count in addition. Raises `UsageError` for a directory that cannot be read.
     """
     try:
         known = stamps(campaign_dir)
@@ -86,12 +86,12 @@ def read_matrix(
 
 
 def runs_in(campaign_dir: Path) -> list[Path]:
-    """The directories of runs in that of a campaign, also of those of which only a part is left."""
+    """The directories of runs in a campaign's directory, including incomplete ones."""
     return sorted({path.parent for name in _OF_RUNS for path in campaign_dir.glob(f"*/{name}")})
 
 
 def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:
-    """The plans that can be read, and by stamp what is wrong with the others."""
+    """The readable plans, and by stamp the problem of each other plan."""
     plans, doubts = [], {}
     for stamp in known:
         try:
@@ -107,8 +107,8 @@ def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPl
 
 def _no_plan(campaign_dir: Path) -> str:
     return (
-        f"{plans_dir(campaign_dir)} has no plan, so nobody knows which runs are missing; restore it from where the "
-        f"campaign was run, or make the runs anew with: {command('run', campaign_dir.name)}"
+        f"{plans_dir(campaign_dir)} has no plan, so it is unknown which runs are missing; restore it from where the "
+        f"campaign was run, or make the runs again with: {command('run', campaign_dir.name)}"
     )
 
 
@@ -121,7 +121,7 @@ def _entry(
     *,
     resumable: str | None,
 ) -> RunSummary:
-    """`resumable`: the stamp of the invocation that can be gone on with."""
+    """`resumable`: the stamp of the invocation that can be resumed."""
     planned = Planned(run.id, run.cell.name, run.seed, run.cell.expect, run.cell.mutants)
     if not run_dir.is_dir():
         return entry(planned, StoredVerdict(None, None, (_never_made(run_dir.parent, plan, resumable),)))
@@ -130,7 +130,7 @@ def _entry(
     if described is None:
         return entry(planned, standing)
     doubts = list(_another_run(plan, planned, described, run_dir))
-    # A run of an older version, as a baseline has them, need not have the description that this version writes.
+    # A run of an older version, as in a baseline, may have another description than this version writes.
     doubts += () if any_analysis or doubts else as_planned.differences(run, run_dir)
     return entry(planned, standing, doubts)
 
@@ -139,11 +139,11 @@ def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> 
     store = [] if campaign_dir.parent == default_store().resolve() else ["--store", str(campaign_dir.parent)]
     is_open = plan.stamp == resumable
     remedy = command("run", plan.path, *(["--resume"] if is_open else []), *store, *plan.where)
-    return f"the run was planned and never made; {'go on' if is_open else 'make all anew'} with: {remedy}"
+    return f"the run was planned and never made; {'go on' if is_open else 'make all again'} with: {remedy}"
 
 
 def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:
-    """Where the run is another one than was planned."""
+    """Sentences: how the run differs from the planned run."""
     for what, said, true in (
         ("campaign", described.campaign, plan.campaign),
         ("cell", described.cell, planned.cell),
@@ -152,14 +152,14 @@ def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, 
         ("mutants", list(described.mutants), list(planned.mutants)),
     ):
         if said != true:
-            yield f"run.toml is not what was planned: its {what} is {said!r}, not {true!r}"
+            yield f"run.toml is not as planned: its {what} is {said!r}, not {true!r}"
     if plan.world not in ("", described.world):
         yield f"the run was made in the {described.world} world, and planned for the {plan.world} world"
     try:
         if read_text(run_dir / "campaign.toml") != plan.text:
             yield "the run's campaign.toml is not the campaign that was planned"
     except FileNotFoundError:
-        pass  # a copy for the reader, of what the plan has too
+        pass  # only a copy for readers: the plan has the text
     except (OSError, UnicodeDecodeError) as error:
         yield f"campaign.toml cannot be read: {error}"
 
@@ -172,4 +172,4 @@ def _stray(run_dir: Path, any_analysis: bool) -> RunSummary:
         if described is None
         else Planned(run_dir.name, described.cell, described.seed, described.expected, described.mutants)
     )
-    return entry(planned, standing, ("the run is named by no plan of the campaign",))
+    return entry(planned, standing, ("the run is in no plan of the campaign",))

@@ -1,4 +1,4 @@
-"""A campaign as data: what to run, what goes wrong, and what must hold. `campaign_file` reads it from TOML."""
+"""A campaign as data: cluster, load, faults and checks. `campaign.parser` reads it from TOML."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", SIMULATION)
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"
-"""Of the simulation only: a filesystem that gives what it promises and no more."""
+"""Simulation only: a filesystem that guarantees exactly what POSIX promises and no more."""
 PLACEMENTS = ("spread", "off-controller")
 BEFORE_LOAD, UNDER_LOAD = "before-load", "under-load"
 TOPIC_CREATIONS = (BEFORE_LOAD, UNDER_LOAD)
 UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
-MAX_SEED = (1 << 63) - 1  # none comes up to it: all of them can still be counted
-MAX_RATE, MAX_DURATION_S = 1e6, 1e7  # more than any machine puts, and a third of a year
-MAX_PARTITIONS = 1000  # what one machine and a run of minutes can bear
+MAX_SEED = (1 << 63) - 1  # exclusive, so that the number of seeds still fits
+MAX_RATE, MAX_DURATION_S = 1e6, 1e7  # beyond what a machine can send; a third of a year
+MAX_PARTITIONS = 1000  # what one machine and a run of minutes can handle
 
 
 @dataclass(frozen=True)
 class Topology:
-    """`inventory`: of the inventory world, relative to the campaign's file; it may be given on the command line.
+    """`inventory`: of the inventory world, relative to the campaign's file; the command line may give it, too.
 
-    `node_root`: of the namespace world, whether nodes run on the machine's root filesystem or on the nodes' image."""
+    `node_root`: of the namespaces world, whether nodes run on the machine's root filesystem or on the nodes' image."""
 
     nodes: int = 3
     world: str = "auto"
@@ -50,8 +50,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class SystemUnderTest:
-    """Which system is tested, and who plays what. `directory`: where it is described, None for one that comes with
-    Brownout. `roles`: by node name, where the campaign says them."""
+    """The tested system and its nodes' roles. `directory`: of its description, None for one of Brownout's. `roles`: by
+    node name, where the campaign states them."""
 
     name: str = "brownout"
     version: str | None = None
@@ -61,11 +61,11 @@ class SystemUnderTest:
 
 @dataclass(frozen=True)
 class Workload:
-    """`rate`: operations a second of all clients. The load ends after `duration_s`, with at least `operations` done.
-    `parameters`: the kind's own. A kind whose data lies in no topic has no partitions.
+    """`rate`: operations per second of all clients. The load ends after `duration_s`, with at least `operations` done.
+    `parameters`: the kind's own. A kind whose data is not in a topic has no partitions.
 
-    `placement`: where replicas go that have no explicit `assignment`. `spread`: each partition's on the next nodes.
-    `off-controller`: all on nodes other than the controller, whichever that is when the topic is created.
+    `placement`: of replicas without an explicit `assignment`. `spread`: each partition's on the next nodes.
+    `off-controller`: all on nodes other than the controller at the time when the topic is created.
     `topic_creation`: `before-load`: the load starts when all partitions have a leader and in-sync replicas.
     `under-load`: the producers already have appends waiting when the topic is created.
     """
@@ -84,11 +84,11 @@ class Workload:
 
     @property
     def load(self) -> Load:
-        """What the workload's kind needs to know."""
+        """The part that the workload's kind needs."""
         return Load(self.rate, self.partitions, self.parameters)
 
     def assign(self, ids: Sequence[int], controller: int | None = None) -> tuple[tuple[int, ...], ...]:
-        """For each partition which of these nodes have its replicas, the preferred leader first."""
+        """By partition: which of these nodes have its replicas, the preferred leader first."""
         if self.assignment is not None:
             return self.assignment
         among = [n for n in ids if self.placement == "spread" or n != controller]
@@ -100,11 +100,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class NemesisSettings:
-    """`random`: faults by seed while the load runs. `steps`: the script in `steps`. `none`: nothing goes wrong.
+    """`random`: faults drawn from the seed while the load runs. `steps`: the script in `steps`. `none`: no faults.
 
-    `optional_faults`: those of `faults` that a world may lack; without any other the campaign is not run there.
-    `overlap`: a fault may begin before the one before it is healed. `quiet_s`: times of the main phase (from, to) in
-    which none is in force."""
+    `optional_faults`: those of `faults` that a world may lack; a world that lacks another one rejects the campaign.
+    `overlap`: a fault may start before the previous one is healed. `quiet_s`: times of the main phase (from, to)
+    without any fault in force."""
 
     kind: str = "none"
     faults: tuple[str, ...] = ()
@@ -117,16 +117,16 @@ class NemesisSettings:
 
     @property
     def inflicts(self) -> frozenset[str]:
-        """The kinds of fault that can happen at all."""
+        """All kinds of fault that can happen."""
         return frozenset(self.faults) | {step.needs for step in self.steps if step.needs}
 
     @property
     def needs(self) -> frozenset[str]:
-        """The kinds of fault that a world must be able to inflict."""
+        """The kinds of fault that a world must be able to inject."""
         return self.inflicts - set(self.optional_faults)
 
     def left_out(self, capabilities: Collection[str]) -> tuple[str, ...]:
-        """The optional kinds that a world of these capabilities lacks."""
+        """The optional kinds that a world with these capabilities lacks."""
         return tuple(kind for kind in self.optional_faults if kind not in capabilities)
 
     def scheduled(self, capabilities: Collection[str]) -> tuple[str, ...]:
@@ -136,12 +136,12 @@ class NemesisSettings:
 
 @dataclass(frozen=True)
 class Checks:
-    """`min_ok`: acknowledged changes that the system promises to keep (see `analysis.load`), and `min_queries`:
-    answered queries under load, that a run needs; None: what `campaign.stake` makes of the planned load. `min_share`:
-    of the planned changes, that must be acknowledged under
-    load. `converge_s`: within which the cluster must be whole and take writes after everything was healed: longer is an
-    anomaly; None: it is waited for, and a cluster that does not come is unknown. `progress_s`: within which writes are
-    acknowledged while faults last, where enough of the cluster is untouched; None: what the settings allow."""
+    """`min_ok`: acknowledged changes that a run needs, of those that the system promises to keep (see `analysis.load`);
+    `min_queries`: answered queries under load; None: derived from the planned load (`campaign.load_targets`).
+    `min_share`: the share of the planned changes that must be acknowledged under load. `converge_s`: the time after the
+    heal within which the cluster must be whole and take writes; longer is an anomaly; None: the run waits, and a
+    cluster that does not recover is unknown. `progress_s`: the time within which writes are acknowledged while faults
+    last, if enough of the cluster is unaffected; None: derived from the settings."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None
@@ -154,7 +154,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Swarm:
-    """Between what a run draws from its seed, both ends included; see `campaign.swarm`. `rate`: operations a second."""
+    """Ranges from which a run draws by its seed, both ends included; see `campaign.swarm`. `rate`: operations/s."""
 
     nodes: tuple[int, int] = (1, 7)
     voters: tuple[int, int] = (1, 5)
@@ -171,7 +171,7 @@ class Seeds:
 @dataclass(frozen=True)
 class Cell:
     """One column of the matrix: the campaign with these mutants, settings, version (None: the campaign's) and options
-    of the client that the user brings."""
+    of a user-defined client."""
 
     name: str = "main"
     mutants: tuple[str, ...] = ()

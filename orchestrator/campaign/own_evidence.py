@@ -1,8 +1,8 @@
-"""Was a run made under the name and with the seed that its plan gives it, by its evidence?
+"""Checks from a run's evidence that it has the name and the seed of its plan.
 
-A copy of another run may be renamed, in `run.toml` too. What a seed has drawn cannot be renamed: the faults of a random
+A copy of another run can be renamed, in `run.toml` too. What was drawn from a seed cannot: the faults of a random
 schedule, the seeds of clients, the seed of a simulated world. Nor can the cluster's name on the nodes' disks, which is
-that of the run wherever something of one run could be left for another.
+the run's name in every world where one run could leave something for the next.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Content = Mapping[str, Any]
 
 
 def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str | None) -> Iterator[str]:
-    """What of a run's evidence is that of another run, as sentences. `description`: what its `run.toml` must say;
-    `identity`: how its nodes must call their cluster, None where that is not known."""
+    """Sentences: evidence that belongs to another run. `description`: the required content of its `run.toml`;
+    `identity`: the cluster id that its nodes must have, None if it is unknown."""
     try:
         journal = [line for _, line in read_lines(run_dir / "history" / "journal.jsonl").contents]
     except OSError as error:
@@ -35,7 +35,7 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
     yield from _begun(description, journal)
     yield from _clients(run.seed, journal)
     yield from _words(journal, run_dir)
-    # A run that was not finished lacks what comes late; what it lacks, its own verdict says.
+    # An unfinished run lacks later evidence; its own verdict reports that.
     finished = any((line.get("event"), line.get("name")) == ("phase", "done") for line in journal)
     if description["nemesis"]["kind"] == "random":
         yield from _faults(_schedule(run.seed, description), journal, finished=finished)
@@ -46,7 +46,7 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
 
 
 def was_configured(run_dir: Path) -> bool:
-    """Whether a run came so far that its nodes had been configured: one of them was started."""
+    """Whether a run got as far as configuring its nodes: one of them was started."""
     try:
         lines = [line for _, line in read_lines(run_dir / "history" / "journal.jsonl").contents]
     except OSError:
@@ -103,18 +103,18 @@ def _begun(description: Content, journal: Sequence[Content]) -> Iterator[str]:
 def _clients(seed: int, journal: Sequence[Content]) -> Iterator[str]:
     for line in journal:
         if line.get("event") == "client" and line.get("seed") != derived_seed(seed, f"client/{line.get('client')}"):
-            yield f"the client {line.get('client')} drew from {line.get('seed')!r}, and not from the seed {seed}"
+            yield f"the client {line.get('client')} used seed {line.get('seed')!r}, not derived from {seed}"
 
 
 def _words(journal: Sequence[Content], run_dir: Path) -> Iterator[str]:
-    """Each client that was started has a file for what it printed, which may be empty."""
+    """Each client that was started has a file with its output, possibly empty."""
     for name in dict.fromkeys(str(line.get("client")) for line in journal if line.get("event") == "client"):
         if not (run_dir / "clients" / f"{name}.log").is_file():
-            yield f"clients/{name}.log is missing: it would have what that client printed"
+            yield f"clients/{name}.log is missing: it would have that client's output"
 
 
 def _faults(schedule: Schedule, journal: Sequence[Content], *, finished: bool) -> Iterator[str]:
-    """Faults come in the order of the schedule. For lack of time some are left out, but never the first of a kind."""
+    """Faults are in the order of the schedule. Some are skipped for lack of time, but never the first of a kind."""
     left = list(schedule)
     due = dict.fromkeys(plan.kind for plan in left)
     for line in journal:
@@ -138,13 +138,13 @@ def _simulated(run: StoredRun, run_dir: Path) -> Iterator[str]:
         try:
             content = json.loads((run_dir / name).read_bytes())
         except (OSError, ValueError, RecursionError) as error:
-            yield f"{name}, by which the seed of a simulated run is seen, cannot be read: {error}"
+            yield f"{name}, which shows the seed of a simulated run, cannot be read: {error}"
             continue
         said = content if isinstance(content, dict) else {}
         if said.get("run") != run.id:
-            yield f"{name} is that of another run: {said.get('run')!r}"
+            yield f"{name} is of another run: {said.get('run')!r}"
         if said.get("seed") != seed:
-            yield f"{name} is of a world with the seed {said.get('seed')!r}, and the seed {run.seed} gives {seed}"
+            yield f"{name} is of a world with the seed {said.get('seed')!r}; the seed {run.seed} results in {seed}"
 
 
 def _identities(identity: str, nodes: Content, run_dir: Path) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _identities(identity: str, nodes: Content, run_dir: Path) -> Iterator[str]:
             try:
                 lines = path.read_text(encoding="utf-8").splitlines()
             except FileNotFoundError:
-                continue  # a disk may be wiped, and a node may be off when the others are dumped
+                continue  # a disk may be wiped, and a node may be off while the others are dumped
             except (OSError, UnicodeDecodeError) as error:
                 yield f"nodes/{node}/{name} cannot be read: {error}"
                 continue

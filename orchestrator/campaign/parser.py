@@ -1,6 +1,6 @@
-"""Reads a campaign strictly from its TOML file.
+"""Reads a campaign from its TOML file and checks every value before anything starts.
 
-Every value is checked before anything starts; a complaint names the file, the line and the key (`InputError`).
+An error names the file, the line and the key (`InputError`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from workloads.kinds import KINDS as WORKLOADS
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _NODE = re.compile(r"n[0-9]+")
-MAX_SWARM, MAX_VOTERS = 7, 5  # as many as a replicated log is run with
-LEAST_SWARM_S, MAX_SWARM_S = 5, 10_000  # less holds no fault, and more too many of the shortest
+MAX_SWARM, MAX_VOTERS = 7, 5  # the sizes at which replicated logs are run
+LEAST_SWARM_S, MAX_SWARM_S = 5, 10_000  # less has no room for a fault; more has too many of the shortest
 _NOT_A_NAME = "latest"  # the store's link to the last run
 
 
@@ -58,10 +58,10 @@ def load(path: Path) -> Campaign:
 
 
 def parse(source: TomlSource, path: Path) -> Campaign:
-    """As `load`. All that is wrong is told at once; what follows from something that is not understood is left out."""
+    """As `load`. Reports all errors at once, without those that follow from a value that could not be read."""
     with source.telling_all():
         campaign = _parse(source, path)
-    assert campaign is not None  # else something was wrong with it
+    assert campaign is not None  # otherwise `finish` raised
     return campaign
 
 
@@ -115,12 +115,12 @@ def _campaign_name(root: Table) -> str:
     if _NAME.fullmatch(name) is None:
         root.refuse(f"name: {name!r} cannot name a directory; use small letters, digits, '.', '_' and '-'", "name")
     if name == _NOT_A_NAME:
-        root.refuse(f"name: {name!r} is what the store calls the last run; choose another one", "name")
+        root.refuse(f"name: {name!r} is the store's name for the last run; choose another one", "name")
     return name
 
 
 def _check_nodes(root: Table, campaign: Campaign) -> None:
-    """Have the system itself look at what each node of each cell would be given."""
+    """Have the system check the settings of each node of each cell."""
     for cell in campaign.cells:
         system, settings = system_of(campaign, cell), merge(campaign.settings, cell.settings)
         try:
@@ -128,7 +128,7 @@ def _check_nodes(root: Table, campaign: Campaign) -> None:
         except InputError as error:
             root.source.complain(root.table("system").error(str(error)))
             continue
-        wrong_roles = set[str]()  # what is wrong with all nodes of a role is told of the first
+        wrong_roles = set[str]()  # an error of all nodes of a role is reported once
         for name, role in zip(campaign.topology.names, roles, strict=True):
             given = settings.get(role, Settings()).of(name)
             wrong = system.check_node(role, given, f"{name} in cell {cell.name}")
@@ -138,9 +138,9 @@ def _check_nodes(root: Table, campaign: Campaign) -> None:
 
 
 def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
-    """Whether the system can do what is asked of it."""
+    """Check that the system supports the workload."""
     kind = campaign.workload.kind
-    # Kinds on the libraries of Kafka serve every system that "log" does; who brings a client knows what it speaks to.
+    # Kinds with Kafka's libraries serve every system that "log" does; a user-defined client defines its own protocol.
     takes = system.description.workloads
     with_client = bool({"client_class", "client_command"} & root.table("client").data.keys())
     if kind not in takes and not (with_client if WORKLOADS[kind].own_client else "log" in takes):
@@ -150,12 +150,12 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
     serving = client_nodes(campaign, system)
     for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
         root.table("workload").refuse(
-            f"assignment: n{number} keeps no data; those that do: {', '.join(f'n{each}' for each in serving)}",
+            f"assignment: n{number} stores no data; nodes that do: {', '.join(f'n{each}' for each in serving)}",
             "assignment",
         )
     if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
         root.table("workload").refuse(
-            f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that keep "
+            f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that store "
             f"data, and there are {len(serving)}",
             "replication_factor",
         )
@@ -168,7 +168,7 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
                 root.table("nemesis").refuse(f"{step.title}: {system.name} writes no trace events to wait for")
             if condition == "log_end":
                 root.table("nemesis").refuse(
-                    f"{step.title}: nodes of {system.name} do not tell how far their logs go; wait for in_sync, or for "
+                    f"{step.title}: nodes of {system.name} do not report their log end; wait for in_sync, or for "
                     "checkpoint, which is read from a node's disk"
                 )
     _check_awaited_events(root, campaign, system)
@@ -179,30 +179,31 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
             _check_election(root.table("nemesis"), step, system)
         if (condition == CONTROLLER or CONTROLLER in step.nodes) and not system.has_controller:
             root.table("nemesis").refuse(
-                f"{step.title}: {system.name} has no controller that could be seen; name a node, such as n1"
+                f"{step.title}: {system.name} has no controller that can be observed; name a node, such as n1"
             )
         of_partition = condition in ("leader", "isr", "offline", "in_sync") or any(":" in name for name in step.nodes)
         if of_partition and not system.has_partitions:
             root.table("nemesis").refuse(
-                f"{step.title}: {system.name} has no partitions that could be seen; name a node, such as n1"
+                f"{step.title}: {system.name} has no partitions that can be observed; name a node, such as n1"
             )
 
 
 def _check_aims(table: Table, campaign: Campaign, system: System) -> None:
-    """Where nobody sees who leads, a fault that is aimed at a leader would hit anybody, and be called by that name."""
+    """Reject faults that are aimed at a leader if the leader cannot be observed: they would hit an arbitrary node."""
     if system.has_controller or system.has_partitions:
         return
     aimed = [kind for kind in campaign.nemesis.faults if KINDS[kind].aim == "leader"]
     if aimed:
         table.refuse(
-            f"faults: {aimed[0]!r} is aimed at who leads, which nobody can see of {system.name}; leave it out, or give "
+            f"faults: {aimed[0]!r} is aimed at a leader, which is unobservable in {system.name}; leave it out, or "
+            "give "
             "the system a class whose observer sees it (has_controller or has_partitions)",
             "faults",
         )
 
 
 def _check_program(root: Table, campaign: Campaign) -> None:
-    """Whether a client that is a program can do what is asked of it: each change of its own is a start."""
+    """Check that a client that is a program supports the load: each of its own changes is a start."""
     table, tables = root.table("workload"), root.table("nemesis").tables("step")
     for step in campaign.nemesis.steps:
         if isinstance(step, ProduceStep):
@@ -225,11 +226,11 @@ def _check_election(table: Table, step: Step, system: System) -> None:
     if system.elects:
         known = " or ".join(f"a {each}" for each in sorted(system.elects))
         table.refuse(f"{step.title}: of {system.name} a leader can be chosen for {known}; add partition = 0")
-    table.refuse(f"{step.title}: who leads in {system.name} cannot be chosen from outside")
+    table.refuse(f"{step.title}: the leader of {system.name} cannot be chosen from outside")
 
 
 def _check_minima(table: Table, campaign: Campaign) -> None:
-    """A minimum that no run can reach would make each of them unknown, after it was made."""
+    """Reject a minimum that no run can reach: every run would be unknown."""
     most = most_of(campaign)
     if most is None:
         return
@@ -247,7 +248,7 @@ def _check_minima(table: Table, campaign: Campaign) -> None:
 
 
 def _check_awaited_events(root: Table, campaign: Campaign, system: System) -> None:
-    """An event that no node ever traces would be waited for until the step's deadline."""
+    """Reject an event that no node ever traces: the step would wait until its deadline."""
     tables, known = root.table("nemesis").tables("step"), system.trace_events
     for step in campaign.nemesis.steps:
         if not isinstance(step, WaitStep) or step.condition != "event" or known is None:
@@ -265,7 +266,7 @@ def _check_awaited_events(root: Table, campaign: Campaign, system: System) -> No
 
 
 def _topology(table: Table) -> Topology:
-    # Nothing stands for a number of nodes that is not understood: the rest of the campaign speaks of nodes.
+    # There is no default for an unreadable number of nodes: the rest of the campaign depends on it.
     nodes = table.integer("nodes", *(() if "nodes" in table else (Topology.nodes,)), minimum=1)
     if nodes > MAX_NODES:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
@@ -305,7 +306,7 @@ def _name_of(directory: Path) -> str:
 
 
 def _role_settings(table: Table, system: System, topology: Topology) -> dict[str, Settings]:
-    tables = {role: table.table(role) for role in system.description.roles}  # also those that could be there
+    tables = {role: table.table(role) for role in system.description.roles}  # also roles that no node has
     return {role: _settings(each, system, role, topology) for role, each in tables.items() if role in table.data}
 
 
@@ -328,7 +329,7 @@ def _settings(table: Table, system: System, role: str, topology: Topology) -> Se
 
 
 def _dotted(key: str, value: object) -> str:
-    """The key that stood in the file when its dots were taken for tables in tables."""
+    """The key as written, when its dots were read as tables in tables."""
     while isinstance(value, dict) and value:
         inner, value = next(iter(value.items()))
         key = f"{key}.{inner}"
@@ -375,15 +376,17 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> NemesisSet
     strange = [kind for kind in nemesis.optional_faults if kind not in nemesis.faults]
     if strange:
         table.refuse(
-            f"optional_faults: {strange[0]!r} is not among faults; what is optional stands in both", "optional_faults"
+            f"optional_faults: {strange[0]!r} is not among faults; an optional fault must be in both", "optional_faults"
         )
     if not nemesis.faults:
         table.refuse('faults is empty; name at least one, or set kind = "none"', "faults")
     between = [kind for kind in nemesis.faults if KINDS[kind].takes == "groups"]
     if between and topology.nodes == 1:
-        table.refuse(f"faults: {between[0]!r} comes between nodes, and [topology] has only one; leave it out", "faults")
+        table.refuse(
+            f"faults: {between[0]!r} affects pairs of nodes, and [topology] has only one; leave it out", "faults"
+        )
     try:
-        # Whether all fit into the load's time does not depend on the seed.
+        # Whether all fit into the load's duration does not depend on the seed.
         plan_schedule(
             0,
             [kind for kind in KINDS if kind in nemesis.faults],
@@ -397,7 +400,7 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> NemesisSet
 
 
 def read_min_share(table: Table) -> float:
-    """What [checks] says of the share of the planned changes that a run needs; half of them where it says nothing."""
+    """The share of the planned changes that a run needs, by [checks]; default: half of them."""
     share = table.number("min_share", LEAST_SHARE, minimum=0)
     if share > 1:
         message = f"min_share: {share:g} is larger than 1; it is a share of the planned writes, such as 0.25"
@@ -408,7 +411,7 @@ def read_min_share(table: Table) -> float:
 def _swarm(
     root: Table, under_test: SystemUnderTest, topology: Topology, nemesis: NemesisSettings | None, checks: Checks | None
 ) -> Swarm | None:
-    """What runs draw by themselves; None where the campaign leaves nothing open."""
+    """The ranges that runs draw from; None if the campaign has no [swarm]."""
     table, default = root.table("swarm"), Swarm()
     if "swarm" not in root.data:
         return None
@@ -420,15 +423,11 @@ def _swarm(
     )
     table.done()
     if topology.world != SIMULATION or under_test != SystemUnderTest():
-        root.refuse(
-            'swarm: only world = "simulation" makes clusters as they are drawn; set that in [topology]', "swarm"
-        )
+        root.refuse('swarm: only world = "simulation" can make drawn clusters; set that in [topology]', "swarm")
     if topology.nodes != swarm.nodes[1]:
-        table.refuse(
-            f"nodes: [topology] nodes says {topology.nodes}; it is the most that is drawn: make it so", "nodes"
-        )
+        table.refuse(f"nodes: [topology] nodes is {topology.nodes}; set it to the most that is drawn", "nodes")
     if nemesis is not None and nemesis.kind != "random":
-        table.refuse('swarm: what goes wrong is drawn from [nemesis] faults; set its kind = "random"')
+        table.refuse('swarm: faults are drawn from [nemesis] faults; set its kind = "random"')
     if swarm.rate[0] <= 0 or swarm.duration_s[0] < LEAST_SWARM_S:
         table.refuse(f"rate and duration_s: at least something, and {LEAST_SWARM_S} s", "rate")
     if swarm.rate[1] > MAX_RATE or swarm.duration_s[1] > MAX_SWARM_S:
@@ -436,14 +435,15 @@ def _swarm(
     least = swarm.nodes[0]
     if nemesis is not None and not faults_of(nemesis.faults, least, 1):
         root.table("nemesis").refuse(
-            f"faults: a cluster of {least} with one replica of each partition, which [swarm] may draw, can suffer none "
+            f"faults: a cluster of {least} with one replica per partition, which [swarm] may draw, can have none "
             "of these; add one that leaves its other nodes and its records alone, such as 'kill'",
             "faults",
         )
     if checks is not None and checks.required_faults:
         root.table("checks").refuse(
-            "required_faults: each run of a [swarm] draws its faults, and few of them; leave it out, and look at all "
-            "runs for what came",
+            "required_faults: each run of a [swarm] draws its faults, and few of them; leave it out, and check over "
+            "all "
+            "runs which faults happened",
             "required_faults",
         )
     return swarm
@@ -471,22 +471,22 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
     never = [kind for kind in checks.required_faults if kind not in nemesis.inflicts]
     if never:
         table.refuse(
-            f"required_faults: {never[0]!r} can never happen: [nemesis] does not inflict it; add it there, or "
+            f"required_faults: {never[0]!r} can never happen: [nemesis] does not inject it; add it there, or "
             "leave it out here",
             "required_faults",
         )
     optional = [kind for kind in checks.required_faults if kind in nemesis.optional_faults]
     if optional:
         table.refuse(
-            f"required_faults: {optional[0]!r} is optional in [nemesis], and what is required is never left out; take "
-            "it out of one of the two",
+            f"required_faults: {optional[0]!r} is optional in [nemesis]; a required fault cannot be optional; remove "
+            "it from one of the two",
             "required_faults",
         )
     still = [kind for kind in sorted(nemesis.inflicts) if Damage.ELAPSED_TIME in KINDS[kind].destroys]
     if checks.upper_bound == "strict" and still:
         table.refuse(
             f'upper_bound: "strict" cannot be claimed with {still[0]}: a leader whose clock stands still does not see '
-            'its lease end, and goes on serving reads; set upper_bound = "session"',
+            'its lease end, and continues to serve reads; set upper_bound = "session"',
             "upper_bound" if "upper_bound" in table else None,
         )
     return checks
@@ -505,7 +505,8 @@ def read_seeds(table: Table) -> Seeds:
 def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
-        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)  # type: ignore[misc]
+        # Type: ignore[misc].
+        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)
         if cell is None:
             continue
         if cell.name in {other.name for other in cells}:
@@ -524,7 +525,7 @@ def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workloa
     except InputError as error:
         table.refuse(f"version: {error}", "version")
     if "mutants" in table and not system.mutants:
-        table.refuse(f"mutants: {system.name} has none; leave them out", "mutants")
+        table.refuse(f"mutants: {system.name} has no mutants; leave them out", "mutants")
     mutants = table.texts("mutants", (), choices=system.mutants.keys())
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)

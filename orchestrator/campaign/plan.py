@@ -1,4 +1,4 @@
-"""The matrix of a campaign, expanded: one planned run for each cell and seed."""
+"""Expands a campaign's matrix: one planned run for each cell and seed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
 from workloads.settings import OwnClient
 
-MOST_RUNS = 100_000  # of a minute each they take ten weeks
+MOST_RUNS = 100_000  # at one minute each: ten weeks
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be made. `id` names its directory; the seed settles everything that is drawn by chance.
+    """One run to be made. `id` names its directory; everything random follows from the seed.
 
-    `where`: the options by which another world than the campaign's was asked for, as they stand on the command line."""
+    `where`: the command-line options that select another world than the campaign's."""
 
     id: str
     campaign: Campaign
@@ -30,24 +30,24 @@ class PlannedRun:
     where: tuple[str, ...] = ()
 
     def derived_seed(self, purpose: str) -> int:
-        """A seed for one purpose. It does not depend on the cell, so that all cells meet the same schedule."""
+        """A seed for one purpose. It does not depend on the cell, so that all cells get the same schedule."""
         return derived_seed(self.seed, purpose)
 
     @property
     def client(self) -> OwnClient:
-        """The client that the user brings, with the options of this cell."""
+        """The user-defined client, with the options of this cell."""
         given = self.campaign.client
         return replace(given, options={**given.options, **self.cell.client_options})
 
     @property
     def replay(self) -> str:
-        """The one command that makes this run again."""
+        """The command that repeats this run."""
         which = ("--cell", self.cell.name, "--seed", str(self.seed))
         return command("run", shown(self.campaign.path), *which, *self.where)
 
 
 def derived_seed(seed: int, purpose: str) -> int:
-    """Of a run's seed, a seed for one purpose."""
+    """A seed for one purpose, derived from a run's seed."""
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
@@ -60,7 +60,7 @@ def expand(
     seeds: Sequence[int] = (),
     where: Sequence[str] = (),
 ) -> tuple[PlannedRun, ...]:
-    """Every cell with every seed, or only those named. `stamp` sets the runs of one invocation apart from all others.
+    """Every cell with every seed, or only the named ones. `stamp` distinguishes the invocation's runs from all others.
 
     Raises `UsageError` as `check_size` does.
     """
@@ -69,12 +69,12 @@ def expand(
 
 
 def check_size(campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()) -> None:
-    """Raise `UsageError` for a cell that the campaign does not have, and for more runs than anybody could make."""
+    """Raise `UsageError` for a cell that the campaign does not have, and for more than `MOST_RUNS` runs."""
     count = count_of(campaign, cells=cells, seeds=seeds)
     if count > MOST_RUNS:
         raise UsageError(
             f"{campaign.path}: {count:,} runs are more than the {MOST_RUNS:,} that one invocation makes; ask for "
-            "fewer with --seeds, and for the others later"
+            "fewer with --seeds, and make the others in a later invocation"
         )
 
 
@@ -86,7 +86,7 @@ def expansion(
     seeds: Sequence[int] = (),
     where: Sequence[str] = (),
 ) -> Iterator[PlannedRun]:
-    """As `expand`, one run after the other. Raises `UsageError` before the first."""
+    """As `expand`, as an iterator. Raises `UsageError` before the first run."""
     chosen = _chosen(campaign, cells)
     return (
         PlannedRun(run_id(stamp, cell.name, seed), drawn, cell, seed, tuple(where))
@@ -97,7 +97,7 @@ def expansion(
 
 
 def count_of(campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
-    """How many runs that would be. Raises `UsageError` for a cell that the campaign does not have."""
+    """The number of runs. Raises `UsageError` for a cell that the campaign does not have."""
     return len(_chosen(campaign, cells)) * len(_seeds(campaign, seeds))
 
 
@@ -115,7 +115,7 @@ def _chosen(campaign: Campaign, asked: Sequence[str]) -> list[Cell]:
 
 
 def run_id(stamp: str, cell: str, seed: int) -> str:
-    """The name of a run's directory. `invocation_of` gives the stamp back."""
+    """The name of a run's directory. `invocation_of` returns its stamp."""
     return f"{stamp}-{cell}-{seed}"
 
 

@@ -1,7 +1,7 @@
-"""What each `brownout run` of a campaign set out to do, as it is kept in the store: by this it is seen what is missing.
+"""Stores the plan of each `brownout run` invocation, so that missing runs are detected.
 
-`<campaign>/plans/<stamp>.campaign` is the campaign's text as it was then, `<stamp>.toml` which of its cells and seeds
-were asked for, in which world they are made, and the names of the runs that follow.
+`<campaign>/plans/<stamp>.campaign` is the campaign's text at that time. `<stamp>.toml` has the requested cells and
+seeds, the world, and the names of the planned runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECOND = len("20260102T030405")
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell as far as a stored verdict is held to it."""
+    """The part of a cell that a stored verdict is compared with."""
 
     name: str
     mutants: tuple[str, ...]
@@ -40,7 +40,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One run that was planned: the name of its directory, its cell and its seed."""
+    """One planned run: the name of its directory, its cell and its seed."""
 
     id: str
     cell: PlannedCell
@@ -49,11 +49,10 @@ class StoredRun:
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """One invocation. `whole`: it asks for every cell with every seed of the campaign. `where`: the options by which
-    another world than the campaign's was asked for. `world`: in which the runs are made; empty where nobody can tell,
-    of an older plan for whichever world the machine had. `optional_faults`: those of the campaign; `left_out`: those of
-    them that the world was known to lack, None where that was not noted. `settled`: by cell, what `run.toml` has of
-    all its runs, where that follows from files of the user's. `text`: the campaign's."""
+    """One invocation. `whole`: it covers every cell with every seed of the campaign. `where`: the options that selected
+    another world than the campaign's. `world`: of the runs; empty if unknown (older plans left it to the machine).
+    `optional_faults`: the campaign's; `left_out`: those that the world was known to lack, None if not recorded.
+    `settled`: by cell, the part of its runs' `run.toml` that follows from files of the user. `text`: the campaign's."""
 
     stamp: str
     campaign: str
@@ -71,12 +70,12 @@ class StoredPlan:
 
     @property
     def inventory(self) -> str:
-        """The hosts that were asked for besides the campaign; empty where none were."""
+        """The `--inventory` of the invocation; empty without one."""
         return dict(pairwise(self.where)).get("--inventory", "")
 
 
 class PlanError(Exception):
-    """A stored plan that is damaged; the message names the file and the remedy."""
+    """A stored plan is damaged; the message names the file and the remedy."""
 
 
 def plans_dir(campaign_dir: Path) -> Path:
@@ -96,8 +95,8 @@ def keep_plan(
     left_out: Sequence[str] | None = None,
     settled: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bool:
-    """Write the plan of a new invocation; False where its stamp is taken already. `world`: the name of the one that was
-    chosen. `left_out`, `settled`: as of `StoredPlan`. Raises `OSError`."""
+    """Write the plan of a new invocation; False if its stamp is taken. `world`: the name of the chosen world.
+    `left_out`, `settled`: as of `StoredPlan`. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
@@ -110,7 +109,7 @@ def keep_plan(
     }
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:  # who comes second to a stamp must not replace the first one's plan
+    try:  # a second process with the same stamp must not replace the first one's plan
         os.close(os.open(path.with_suffix(".campaign"), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
     except FileExistsError:
         return False
@@ -127,8 +126,8 @@ def keep_plan(
 
 @contextlib.contextmanager
 def held_plan(campaign_dir: Path, stamp: str) -> Iterator[None]:
-    """Hold an invocation, for one process at a time makes its runs or sets them aside; of what has no plan nobody else
-    knows. Raises `UsageError` when another process holds it."""
+    """Lock an invocation, so that one process at a time makes its runs or removes them. The lock also covers an
+    invocation whose plan is not written yet. Raises `UsageError` when another process holds it."""
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -136,47 +135,46 @@ def held_plan(campaign_dir: Path, stamp: str) -> Iterator[None]:
         yield
         return
     except OSError as error:
-        raise UsageError(f"{path}: cannot be held: {error.strerror}; give another --store") from error
+        raise UsageError(f"{path}: cannot be locked: {error.strerror}; give another --store") from error
     with locked(descriptor, f"{campaign_dir}: the invocation {stamp}"):
         yield
 
 
 def drop_plan(campaign_dir: Path, stamp: str) -> None:
-    """Forget an invocation. Raises `OSError`."""
-    for suffix in (".toml", ".campaign"):  # without the first it is an invocation no more
+    """Remove an invocation's plan. Raises `OSError`."""
+    for suffix in (".toml", ".campaign"):  # without the first the invocation does not exist
         (plans_dir(campaign_dir) / f"{stamp}{suffix}").unlink(missing_ok=True)
 
 
 def stamps(campaign_dir: Path) -> tuple[str, ...]:
-    """Of all invocations of which anything is kept, oldest first."""
+    """Of all invocations with any file, oldest first."""
     found = plans_dir(campaign_dir).glob("*")
-    mine = (path for path in found if not path.name.startswith("."))  # macOS copies `x` with a `._x` beside it
+    mine = (path for path in found if not path.name.startswith("."))  # macOS writes `._x` beside `x`
     return tuple(sorted({path.stem for path in mine if path.suffix in (".toml", ".campaign")}))
 
 
 def newest_stamp(campaign_dir: Path, stamp: str) -> str:
-    """A stamp for an invocation that begins now, behind all others of its campaign; `stamp`: by the clock, which
-    decides but within a second. Raises `UsageError` where an invocation is newer than that: the gate would take what is
-    found now for superseded by it."""
+    """A stamp for a new invocation, greater than all others of its campaign. `stamp`: by the clock, to the second.
+    Raises `UsageError` if an existing invocation is newer than the clock: it would supersede the new runs."""
     newest = max(stamps(campaign_dir), default="")
     if behind := stamp_behind(newest, stamp):
         return behind
     raise UsageError(
-        f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that begins now ({stamp}), so a "
-        "clock is or was wrong, and what is found now would not count; set the clock right, or, if it was wrong then, "
+        f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that starts now ({stamp}), so a "
+        "clock is or was wrong, and the new runs would not count; set the clock right, or, if it was wrong then, "
         f"move plans/{newest}.* and {newest}-* away from there"
     )
 
 
 def stamp_behind(newest: str, stamp: str) -> str | None:
-    """`stamp`, or within its second another one, where it is greater than the newest that there is; else None."""
+    """`stamp`, or another one within the same second, if it is greater than `newest`; else None."""
     if stamp > newest:
         return stamp
     return f"{newest}00" if stamp[:_SECOND] == newest[:_SECOND] else None
 
 
 def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
-    """Raises `PlanError` for one that cannot be read, or that does not follow from its campaign."""
+    """Raises `PlanError` for a plan that cannot be read, or that does not follow from its campaign."""
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     try:
         return _read(
@@ -184,21 +182,21 @@ def read_plan(campaign_dir: Path, stamp: str) -> StoredPlan:
         )
     except (InputError, RecursionError) as error:
         raise PlanError(
-            f"the plan of {stamp} is damaged, so nobody knows which runs belong to it: {error}; restore it, or "
-            "make the runs anew"
+            f"the plan of {stamp} is damaged, so it is unknown which runs belong to it: {error}; restore it, or "
+            "make the runs again"
         ) from error
 
 
 def supersedes(later: StoredPlan, plan: StoredPlan) -> bool:
-    """Whether an invocation takes the place of an earlier one: it asked for the whole campaign in the same world, in
-    whichever words."""
+    """Whether an invocation supersedes an earlier one: it covers the whole campaign in the same world, however that was
+    given."""
     is_same_world = bool(plan.world) and later.world == plan.world and later.inventory == plan.inventory
     return later.stamp > plan.stamp and later.whole and is_same_world
 
 
 def open_stamp(campaign_dir: Path) -> str | None:
-    """The newest invocation that can be gone on with: a run of it has no verdict, or nobody can tell, for its plan
-    cannot be read. None where all are finished, but for those that a later one has taken the place of."""
+    """The newest invocation that can be resumed: a run of it has no verdict, or its plan cannot be read. Superseded
+    invocations are ignored. None if all are finished."""
     later: list[StoredPlan] = []
     for stamp in reversed(stamps(campaign_dir)):
         try:
@@ -223,7 +221,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
     chosen = [cell for cell in all_cells if not names or cell.name in names]
     asked: Sequence[int] = seeds or all_seeds
     ids = plan.texts("runs")
-    if len(ids) != len(asked) * len(chosen):  # and who names few seeds may have a campaign of any number
+    if len(ids) != len(asked) * len(chosen):  # compared first: the campaign may have any number of seeds
         asked = ()
     runs = tuple(StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in asked for cell in chosen)
     if not runs or ids != tuple(run.id for run in runs):
@@ -253,7 +251,7 @@ def _settled(plan: Table) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _world(plan: Table, campaign: Table) -> str:
-    """As the plan has it, or, of an older one, as it was asked for by name."""
+    """As stored in the plan; in an older plan, the world that was named."""
     where = plan.texts("where", ())
     named = dict(pairwise(where))
     implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", Topology.world)
@@ -281,13 +279,13 @@ def _seeds(plan: Table) -> tuple[int, ...]:
 
 
 def chosen_stamps(campaign_dir: Path, named: Sequence[str]) -> tuple[str, ...]:
-    """Those of the invocations named, each by its stamp or the begin of it. Raises `UsageError` for what is none."""
+    """The named invocations, each by its stamp or its first characters. Raises `UsageError` for an unknown one."""
     known = stamps(campaign_dir)
     found = []
     for name in named:
         fitting = [stamp for stamp in known if stamp.startswith(name)] if name else []
         if len(fitting) != 1 and name not in fitting:
-            problem = "is ambiguous" if fitting else "is no invocation"
+            problem = "is ambiguous" if fitting else "is not an invocation"
             listed = ", ".join(known) or "there are none"
             raise UsageError(f"--invocation {name}: {problem} of {campaign_dir}; invocations are: {listed}")
         found.append(name if name in fitting else fitting[0])

@@ -1,4 +1,4 @@
-"""What a policy comes to over a campaign's runs. What it asks for and nobody can say is unknown, never granted."""
+"""Evaluates a policy over a campaign's runs. A demand that cannot be decided is unknown, never met."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class PolicyFinding:
-    """What one demand of the policy came to: pass, fail or unknown, in a sentence."""
+    """The result of one demand of the policy: pass, fail or unknown, with a sentence."""
 
     demand: str
     verdict: str
@@ -28,7 +28,7 @@ class PolicyFinding:
 
 @dataclass(frozen=True)
 class PolicyReport:
-    """`excused`: by run, why its failure is let through."""
+    """`excused`: by run, why its failure is allowed."""
 
     findings: tuple[PolicyFinding, ...]
     signatures: Signatures
@@ -36,7 +36,7 @@ class PolicyReport:
 
 
 def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | None = None) -> PolicyReport:
-    """Raises `UsageError` for a baseline that cannot be read. `today`: for what expires; now, in UTC."""
+    """Raises `UsageError` for a baseline that cannot be read. `today`: for expiry dates; default: now, in UTC."""
     entries = matrix.entries
     matrix_then = None if policy.baseline is None else _baseline_matrix(policy.baseline, campaign)
     baseline = None if matrix_then is None else matrix_then.entries
@@ -55,8 +55,8 @@ def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | No
 
 
 def mutation_score(entries: Sequence[RunSummary]) -> tuple[int, int]:
-    """How many cells with mutants were caught as expected in each of their runs, and how many there are that are to be
-    caught: a mutant that is expected to pass shows nothing when it does."""
+    """How many cells with mutants were killed as expected in each of their runs, and how many there are. Benign
+    mutants, which are expected to pass, are not counted."""
     cells = _mutated_cells(entries)
     return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
 
@@ -81,7 +81,7 @@ def _faults(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFin
     for kind, least in policy.faults.items():
         verdict = PASS if confirmed[kind] >= least else UNKNOWN
         yield PolicyFinding(
-            "fault", verdict, f"required fault {kind}: confirmed {confirmed[kind]} times, {least} are asked for"
+            "fault", verdict, f"required fault {kind}: confirmed {confirmed[kind]} times, {least} are required"
         )
 
 
@@ -93,7 +93,7 @@ def _seeds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFind
         for cell in sorted({entry.cell for entry in entries})
     }
     few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.seeds]
-    said = f"too few were judged: {', '.join(few)}" if few else f"{min(judged.values(), default=0)} at least"
+    said = f"too few were decided: {', '.join(few)}" if few else f"at least {min(judged.values(), default=0)}"
     yield PolicyFinding(
         "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.seeds}: {said}"
     )
@@ -119,15 +119,15 @@ def _mutation_score(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[P
         yield PolicyFinding(
             "mutation score",
             UNKNOWN,
-            "mutation score: no cell has mutants that are expected to fail, so nothing shows that bugs are caught",
+            "mutation score: no cell has mutants that are expected to fail, so nothing shows that bugs are found",
         )
         return
     escaped = {entry.cell for entry in entries if not entry.met and entry.verdict != UNKNOWN} & _mutated_cells(entries)
-    most = cells - len(escaped)  # were all caught of which nobody can tell yet
+    most = cells - len(escaped)  # if all undecided ones were killed
     verdict = PASS if killed / cells >= asked else UNKNOWN if most / cells >= asked else FAIL
-    said = f"mutation score: {killed} of {cells} cells with mutants were caught as expected"
+    said = f"mutation score: {killed} of {cells} cells with mutants were killed as expected"
     undecided = f", {most - killed} undecided" if most > killed else ""
-    yield PolicyFinding("mutation score", verdict, f"{said}{undecided}, {asked:.0%} are asked for")
+    yield PolicyFinding("mutation score", verdict, f"{said}{undecided}; {asked:.0%} are required")
 
 
 def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
@@ -141,16 +141,16 @@ def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFi
 
 
 def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunSummary]) -> PolicyFinding:
-    """Of one figure. Runs that failed, or were to fail, are judged by other things."""
+    """Of one figure, over the runs that passed as expected."""
     over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit]
     unmeasured = [entry.run for entry in entries if figure not in entry.stats]
     if over:
-        told = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}" for entry in over)
-        return PolicyFinding("budget", FAIL, f"{what}: over {limit:g} {unit} in {told}")
+        above = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}" for entry in over)
+        return PolicyFinding("budget", FAIL, f"{what}: over {limit:g} {unit} in {above}")
     if unmeasured or not entries:
-        told = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
+        where = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
         return PolicyFinding(
-            "budget", UNKNOWN, f"{what}: not measured {told}" if unmeasured else f"{what}: measured {told}"
+            "budget", UNKNOWN, f"{what}: not measured {where}" if unmeasured else f"{what}: measured {where}"
         )
     worst = max(entry.stats[figure] for entry in entries)
     return PolicyFinding("budget", PASS, f"{what}: {worst:g} {unit} at most, {limit:g} {unit} are allowed")
@@ -178,25 +178,25 @@ _MEASURES: Mapping[str, tuple[str, bool, Callable[[RunSummary], float | None]]] 
     "latency": ("median latency", True, _latency),
     "throughput": ("acknowledged writes a second", False, _throughput),
 }
-"""By name: what it is, whether more of it is worse, and how a run has it."""
+"""By name: what it is, whether larger is worse, and how to get it from a run."""
 
 
 def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
-    """The comparison with a baseline, which must be one of this campaign."""
+    """The comparison with a baseline, which must be of this campaign."""
     others = sorted({plan.campaign for plan in then.plans} - {campaign})
     if others:
-        told = f"it is of the campaign {', '.join(others)}, which shows nothing of {campaign}"
-        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        what = f"it is of the campaign {', '.join(others)} and cannot be compared with {campaign}"
+        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {what}")
         return
     yield from _comparisons(baseline, then.entries, now)
 
 
 def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
-    from orchestrator.campaign.comparison import compare  # with numpy, which nothing else here needs
+    from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
 
     if same := sorted({entry.run for entry in then} & {entry.run for entry in now}):
-        told = f"{len(same)} of its runs are those that are judged, which prove nothing of themselves: {_first(same)}"
-        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {told}")
+        what = f"{len(same)} of its runs are the runs under test, which cannot be their own baseline: {_first(same)}"
+        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {what}")
         return
     for measure in baseline.measures:
         what, larger_is_worse, value_of = _MEASURES[measure]
@@ -219,7 +219,7 @@ def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[R
             f"p = {seen.p:.3g} (alpha {baseline.alpha:g}, {baseline.effect:.0%} worse is allowed)"
         )
         if seen.least_p > baseline.alpha:
-            few = f"so few runs show nothing at that alpha, their smallest p is {seen.least_p:.3g}: run more seeds"
+            few = f"so few runs cannot reach that alpha, their smallest p is {seen.least_p:.3g}: run more seeds"
             yield PolicyFinding("baseline", UNKNOWN, f"{said}; {few}")
         else:
             is_worse = seen.p <= baseline.alpha and seen.worse > baseline.effect
@@ -238,7 +238,7 @@ def _place(cell: str, world: str) -> str:
 def _by_cell(
     entries: Sequence[RunSummary], value_of: Callable[[RunSummary], float | None]
 ) -> dict[tuple[str, str], list[float]]:
-    """By cell and world: how fast one world is says nothing of another."""
+    """By cell and world: speeds of different worlds are not comparable."""
     found: dict[tuple[str, str], list[float]] = {}
     for entry in samples(entries):
         value = value_of(entry)

@@ -1,4 +1,4 @@
-"""`gate.toml`: what a project asks of its campaigns before it lets a change through, beyond each run's expectation."""
+"""Reads `gate.toml`: a project's demands on its campaigns beyond each run's expectation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURES = ("latency", "throughput")
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure that is let through until `expires`; `cell` and `system` are empty where any is meant."""
+    """A failure that is allowed until `expires`; an empty `cell` or `system` matches any."""
 
     anomaly: str
     reason: str
@@ -34,8 +34,8 @@ class KnownFailure:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Runs to compare with: those of the campaign's directory at `path`, or below it. `alpha`: how probable a
-    difference by chance may be. `effect`: how much worse is still allowed, as a share (0.1: a tenth)."""
+    """Runs to compare with: in the campaign's directory `path`, or below it. `alpha`: the significance level. `effect`:
+    the allowed worsening, as a share (0.1: a tenth)."""
 
     path: Path
     alpha: float = 0.05
@@ -45,8 +45,8 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Policy:
-    """None and empty: not asked for. `campaigns`: those that the policy speaks of, empty for all. `faults`: how often
-    each kind must have been confirmed over all runs. `seeds`: of each cell. `mutation_score`: a share."""
+    """None and empty: no demand. `campaigns`: those that the policy applies to, empty for all. `faults`: by kind, how
+    often it must be confirmed over all runs. `seeds`: of each cell. `mutation_score`: a share."""
 
     path: Path
     campaigns: tuple[str, ...] = ()
@@ -66,29 +66,30 @@ class Policy:
 
 
 def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
-    """The policy that was given, or else that beside the store, if there is one. `stores`: the paths that lead to it;
-    a file beside a link to it counts as much as one beside its target. Raises `InputError`, also where these are two,
-    and where a policy is inside of the store, at which place it has no effect."""
+    """The given policy, else the one beside the store, if any. `stores`: the paths of the store; a file beside a link
+    to it counts as well as one beside the link's target. Raises `InputError`, also if both exist, and for a policy
+    inside the store, where it has no effect."""
     if given is not None:
         return read_policy(given)
-    beside = dict.fromkeys(store.parent / FILE_NAME for store in stores)  # `/` is a store, too, beside itself
+    beside = dict.fromkeys(store.parent / FILE_NAME for store in stores)  # the store `/` is beside itself
     for path in (path for store in stores for path in _inside(store) if path not in beside):
         raise UsageError(
-            f"{path}: a policy inside of the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
+            f"{path}: a policy inside the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
             "store, or give it with --policy"
         )
     found = [_policy(TomlSource.read_stored(path), path) for path in beside if os.path.lexists(path)]
     for other in found[1:]:
         if not found[0].path.samefile(other.path):
             raise UsageError(
-                f"{found[0].path} and {other.path}: the store is a link, and beside it and beside its target there is "
-                "a policy; remove one of them, or give one with --policy"
+                f"{found[0].path} and {other.path}: the store is a link, and there is a policy beside it and one "
+                "beside its "
+                "target; remove one of them, or give one with --policy"
             )
     return found[0] if found else None
 
 
 def _inside(store: Path) -> list[Path]:
-    """The policies in a store and in the directories of its campaigns."""
+    """The policies in a store and in its campaigns' directories."""
     places = [store, *(path.parent for path in sorted(store.glob("*/plans")))]
     return [place / FILE_NAME for place in places if os.path.lexists(place / FILE_NAME)]
 
@@ -121,14 +122,14 @@ def _policy(source: TomlSource, path: Path) -> Policy:
 
 
 def _given(table: Table, key: str) -> bool:
-    """Whether a key that has no default is there."""
+    """Whether a key without default is present."""
     return table.raw(key, None) is not None
 
 
 def _faults(table: Table) -> dict[str, int]:
     for kind in table.data:
         if kind not in KINDS:
-            table.refuse(f"{kind!r} is no kind of fault; known: {', '.join(sorted(KINDS))}", kind)
+            table.refuse(f"{kind!r} is not a kind of fault; known: {', '.join(sorted(KINDS))}", kind)
     return {kind: table.integer(kind, minimum=1) for kind in table.data}
 
 
@@ -152,7 +153,7 @@ def _baseline(table: Table, policy: Path) -> Baseline:
     )
     table.done()
     if not baseline.path.is_dir():
-        table.refuse(f"path: {baseline.path} is no directory; name a campaign's directory, or a store", "path")
+        table.refuse(f"path: {baseline.path} is not a directory; name a campaign's directory, or a store", "path")
     return baseline
 
 
@@ -172,5 +173,5 @@ def _known(table: Table) -> KnownFailure:
     )
     table.done()
     if not known.reason.strip():
-        table.refuse("reason is empty; say why this failure may be let through", "reason")
+        table.refuse("reason is empty; say why this failure is allowed", "reason")
     return known

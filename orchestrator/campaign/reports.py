@@ -1,4 +1,4 @@
-"""A campaign's documents: summary.json, report.html and junit.xml, which say what the gate decided."""
+"""Writes a campaign's documents: summary.json, report.html and junit.xml, with the gate's decision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.campaign.gate import GateResult
 
 
 def write_documents(result: GateResult) -> Path:
-    """Write them into the campaign's directory; the report's path. Raises `OSError`."""
-    from analysis import junit  # with the templates, only for those who write
+    """Write them into the campaign's directory; returns the report's path. Raises `OSError`."""
+    from analysis import junit  # imports the templates, which only this function needs
     from analysis.report import render_campaign
 
     summary = result.to_json()

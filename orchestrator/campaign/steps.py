@@ -1,8 +1,8 @@
-"""The steps of a scripted nemesis: what a campaign may write under `[[nemesis.step]]`, parsed and checked.
+"""Parses and checks the steps of a scripted nemesis: a campaign's `[[nemesis.step]]`.
 
-A step does one thing to the cluster or waits for one condition of it; none sleeps in the hope of one. Nodes are named
-`n1`, `n2`, ..., by the role they play when the step runs (`leader:0`, `follower:0`, `controller`), or by a name that an
-earlier step gave with `as = "A"`.
+A step does one thing to the cluster or waits for one condition; no step just sleeps. Nodes are named `n1`, `n2`, ...,
+by the role that they have when the step runs (`leader:0`, `follower:0`, `controller`), or by a name that an earlier
+step assigned with `as = "A"`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from systems.toml_tables import Table
 
 DEFAULT_DEADLINE_S = 30.0
 
-# What steps do beside beginning and ending faults; the words for those come with each kind of fault.
+# Steps other than starting and stopping faults; each kind of fault defines the words for those.
 ELECT = "elect"
 _OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
 _OWN_WORDS = frozenset({"produce", "consume", "wait"})
-# The node that leads the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
+# `controller` is the leader of the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
 CONTROLLER = "controller"
-# This one ends faults between groups, on one node, or all of them: its step has a shape of its own.
+# Heals cuts between groups, faults of one node, or all of them: its step has its own form.
 HEAL = "heal"
 NODE_WORDS = _OWN_NODE_WORDS | {word for word, kind in BEGINS.items() if kind.takes == "node"} | (ENDS.keys() - {HEAL})
 GROUP_WORDS = frozenset(word for word, kind in BEGINS.items() if kind.takes == "groups")
 WORDS = _OWN_WORDS | NODE_WORDS | GROUP_WORDS | {HEAL}
 _taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (BEGINS.keys() | ENDS.keys()) or GROUP_WORDS & ENDS.keys()
-assert not _taken, f"a kind of fault takes a word that steps have for something else: {sorted(_taken)}"
+assert not _taken, f"a kind of fault uses a word that steps have for something else: {sorted(_taken)}"
 CONDITIONS = (
     "leader",
     "isr",
@@ -52,7 +52,7 @@ Groups = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Step:
-    """What all steps have. `number` counts from 1; `why` is for the reader of the campaign and of the report."""
+    """What all steps have. `number` counts from 1; `why` is a comment for readers of the campaign and the report."""
 
     number: int
     do: str
@@ -61,7 +61,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """How the step is named in progress lines, the journal and failures."""
+        """The step's name in progress lines, the journal and error messages."""
         return f"step {self.number} ({self.describe()})"
 
     def describe(self) -> str:
@@ -69,24 +69,24 @@ class Step:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Those that it speaks of, by their names in the script."""
+        """The nodes of the step, by their names in the script."""
         return ()
 
     @property
     def kind(self) -> Kind[Any] | None:
-        """The kind of fault that it begins, if any."""
+        """The kind of fault that it starts, if any."""
         return BEGINS.get(self.do)
 
     @property
     def needs(self) -> str | None:
-        """The name of the kind of fault that the world must be able to inflict, if any."""
+        """The name of the kind of fault that the world must be able to inject, if any."""
         return None if self.kind is None else self.kind.name
 
 
 @dataclass(frozen=True)
 class NodeStep(Step):
-    """Do something to one node, and optionally give the node a name for the later steps. `parameters`: how much, in the
-    words of the kind of fault that it begins, or the `partition` that it is to lead (none: the cluster)."""
+    """Do something to one node, and optionally name the node for later steps. `parameters`: those of the kind of fault
+    that it starts, or the `partition` to elect the node for (without one: the cluster)."""
 
     node: str
     alias: str | None = None
@@ -119,7 +119,7 @@ class CutStep(Step):
 
 @dataclass(frozen=True)
 class HealStep(Step):
-    """End the cut between these groups, or the delays and losses of one node, or all of them."""
+    """Heal the cut between these groups, or the delays and losses of one node, or everything."""
 
     between: Groups | None = None
     node: str | None = None
@@ -137,8 +137,8 @@ class HealStep(Step):
 
 @dataclass(frozen=True)
 class ProduceStep(Step):
-    """Append `count` values to one partition, one after the other, and require an outcome. With `until_ok`, those that
-    were not acknowledged are followed by others within the step's deadline, until `count` were."""
+    """Append `count` values to one partition, one after the other, and require an outcome. With `until_ok`, further
+    values replace those that were not acknowledged, within the step's deadline, until `count` were."""
 
     partition: int
     count: int
@@ -184,7 +184,7 @@ def _plain(value: object) -> str:
 
 
 class StepParser:
-    """Parses the steps of one campaign in order, so that a name is known before it is used."""
+    """Parses the steps of one campaign in order, so that a name must be defined before it is used."""
 
     def __init__(self, nodes: int, partitions: int) -> None:
         self._nodes = nodes
@@ -192,14 +192,14 @@ class StepParser:
         self._names: set[str] = set()
 
     def parse(self, tables: list[Table]) -> tuple[Step, ...]:
-        """What is wrong with one step is no reason not to read the next. Raises `InputError`."""
+        """Also parses the steps after an invalid one, to report all errors. Raises `InputError`."""
         steps = []
         for number, table in enumerate(tables, 1):
             step = table.source.attempt(lambda n=number, this=table: self._step(n, this), None)  # type: ignore[misc]
             if step is not None:
                 steps.append(step)
             elif isinstance(alias := table.data.get("as"), str):
-                self._names.add(alias)  # that later steps use this name is not wrong, too
+                self._names.add(alias)  # so that later steps that use this name report no further error
         return tuple(steps)
 
     def _step(self, number: int, table: Table) -> Step:
@@ -229,12 +229,12 @@ class StepParser:
             table.refuse('as is missing; add as = "A"')
         if alias is not None:
             if re.fullmatch(r"[A-Z][A-Za-z0-9_]*", alias) is None:
-                table.refuse(f"as: {alias!r} is not a name; begin it with a capital letter, such as A", "as")
+                table.refuse(f"as: {alias!r} is not a name; start it with a capital letter, such as A", "as")
             self._names.add(alias)
         return NodeStep(number, do, deadline_s, why, node, alias, self._parameters(table, number, do))
 
     def _parameters(self, table: Table, number: int, do: str) -> dict[str, Any]:
-        """What the fault is told that the step begins, if it begins one, and what a node is elected for."""
+        """The parameters of the fault that the step starts, if any, or of an election."""
         if do == ELECT:
             return {"partition": self._partition(table)} if "partition" in table else {}
         if do not in BEGINS:
@@ -284,10 +284,10 @@ class StepParser:
         expect = table.text("expect", "ok", choices=("ok", "info", "fail", "any"))
         until_ok = table.boolean("until_ok", False)
         if count > 1 and expect in ("info", "fail"):
-            # Scripts append one after the other: what follows would be sent behind a write that may still arrive.
-            table.refuse(f"count: with expect = {expect!r} the first append is the last one; leave count out", "count")
+            # Scripts append sequentially: the next append would follow a write that may still arrive.
+            table.refuse(f'count must be 1 with expect = "{expect}"; leave count out', "count")
         if until_ok and "expect" in table:
-            table.refuse("expect: with until_ok appends go on until they are acknowledged; give one of both", "expect")
+            table.refuse("expect: with until_ok appends are repeated until acknowledged; leave out one", "expect")
         return ProduceStep(
             number,
             "produce",
@@ -345,7 +345,7 @@ class StepParser:
         }
 
     def _wait_log(self, table: Table) -> dict[str, object]:
-        """A node's service has printed a line that matches this regular expression since the last step that was not a
+        """A node's service has printed a line that matches this regular expression, after the last step that was not a
         wait."""
         pattern = table.text("log")
         try:
@@ -355,7 +355,7 @@ class StepParser:
         return {"node": self._node(table, "node"), "pattern": pattern}
 
     def _wait_log_end(self, table: Table) -> dict[str, object]:
-        """A replica's log end offset, as its own progress events tell it, is at least `log_end`."""
+        """A replica's log end offset, by its own progress events, is at least `log_end`."""
         return {
             "node": self._node(table, "node"),
             "at_least": table.integer("log_end", minimum=0),
@@ -363,8 +363,8 @@ class StepParser:
         }
 
     def _wait_seconds(self, table: Table) -> dict[str, object]:
-        """So much time passes, in which clients go on: a script that was made from what happened keeps its pace by
-        this. It is no substitute for waiting until something is so."""
+        """Wait for this time while clients continue. A script that was made from a recorded run uses this to keep its
+        timing. Other scripts should wait for a condition instead."""
         return {"seconds": table.number("seconds", minimum=0.0)}
 
     def _partition(self, table: Table) -> int:
@@ -380,7 +380,7 @@ class StepParser:
         return self._known(table, key, table.text(key))
 
     def _known(self, table: Table, key: str, name: object) -> str:
-        """`name`, once it is sure that it will mean a node when its step runs."""
+        """`name`, if it is certain to name a node when its step runs."""
         if not isinstance(name, str):
             table.refuse(f"{key}: {name!r} is not a node's name", key)
         if name in self._names or name == CONTROLLER:
@@ -395,7 +395,8 @@ class StepParser:
             return name
         named = f"; named so far: {', '.join(sorted(self._names))}" if self._names else ""
         raise table.error(
-            f'{key}: {name!r} is no node; use n1 to n{self._nodes}, "leader:0", "follower:0", "controller", or a name '
-            f"that an earlier step gave with as{named}",
+            f'{key}: {name!r} is not a node; use n1 to n{self._nodes}, "leader:0", "follower:0", "controller", or a '
+            "name "
+            f"that an earlier step assigned with as{named}",
             key,
         )

@@ -1,7 +1,7 @@
-"""Where runs are kept: `store/<campaign>/<run>/`, each directory explaining itself.
+"""The store of runs: `store/<campaign>/<run>/`, each directory self-explanatory.
 
-A run's directory is made before the run begins and is locked while its process lives, so that a run that is under way,
-one that ended and one that was interrupted can be told apart by anybody, at any time.
+A run's directory is made before the run starts and is locked while its process lives. So a run that is under way, one
+that ended and one that was interrupted can always be distinguished.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import UsageError
 
 LABS = ".labs"
-"""The directory of those labs, in a store, that need a place on disk."""
+"""The directory in a store for labs that need a place on disk."""
 
 LATEST = "latest"
-"""The link to the newest run, in a store."""
+"""The link in a store to the newest run."""
 
 _LOCK_NAME = ".lock"
 
@@ -45,8 +45,8 @@ class RunDirectory:
 
     @property
     def judged(self) -> bool:
-        """Whether it has a verdict: whole, and of an analysis that came to its end."""
-        from analysis.verdict import VERDICT_FILE, Verdict  # most commands have no use for the analysis
+        """Whether it has a complete verdict of a finished analysis."""
+        from analysis.verdict import VERDICT_FILE, Verdict  # most commands do not need the analysis
 
         try:
             return Verdict.read(self.path / VERDICT_FILE).finished
@@ -61,38 +61,40 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run's lock. Raises `UsageError` when another process holds it, or nothing can be written there."""
+        """Hold the run's lock. Raises `UsageError` when another process holds it, or the directory is not writable."""
         try:
             descriptor = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UsageError(
-                f"{self.path}: cannot be written: {error.strerror}; a verdict is kept beside what it judges: copy the "
-                "run to where you may write"
+                f"{self.path}: cannot be written: {error.strerror}; the verdict is written into the run's directory: "
+                "copy the "
+                "run to a place where you can write"
             ) from error
         with locked(descriptor, str(self.path)):
             yield
 
 
 class Store:
-    """The directory of all campaigns. `named`: as it was given, which may be a link to `root`."""
+    """The directory of all campaigns. `named`: the path as given, which may be a link to `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.named = root.resolve(), as_named(root)
 
     @property
     def names(self) -> tuple[Path, ...]:
-        """Each path that leads there and that somebody may have put something beside."""
+        """Each path of the store beside which a user may have put a policy."""
         return self.named, self.root
 
     def new_stamp(self) -> str:
-        """A name for one invocation: its time, to the second, and enough of its process to tell two apart."""
+        """A name for one invocation: its time, to the second, and random characters that distinguish concurrent
+        ones."""
         return f"{datetime.now(UTC):%Y%m%dT%H%M%S}{os.urandom(1).hex()}"
 
     def campaign_dir(self, name: str) -> Path:
         return self.root / name
 
     def create(self, planned: PlannedRun) -> RunDirectory:
-        """Make the directory of a run and point `latest` at it. Raises `UsageError` when that cannot be done."""
+        """Make the directory of a run and point `latest` at it. Raises `UsageError` if that is impossible."""
         path = self.campaign_dir(planned.campaign.name) / planned.id
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -110,7 +112,7 @@ class Store:
         os.replace(draft, self.root / LATEST)
 
     def remove(self, run: RunDirectory) -> None:
-        """Remove a run; `latest` points at the newest of those that stay. Raises `OSError`."""
+        """Remove a run; `latest` then points at the newest remaining one. Raises `OSError`."""
         if not run.path.exists():
             return
         was_latest = (self.root / LATEST).resolve() == run.path.resolve()
@@ -124,12 +126,12 @@ class Store:
     def find(self, name: str) -> Path:
         """A run's or campaign's directory, given as a path, as `campaign/run`, as `latest`, or by its unique name.
 
-        Raises `UsageError` when nothing, or more than one thing, has that name.
+        Raises `UsageError` if the name is unknown or ambiguous.
         """
         return self.locate(name).resolve()
 
     def locate(self, name: str) -> Path:
-        """As `find`, but as it was named: links on the way there are not followed."""
+        """As `find`, but without following links."""
         for candidate in (Path(name), self.named / name):
             if candidate.is_dir():
                 return as_named(candidate)
@@ -137,13 +139,13 @@ class Store:
         if len(found) == 1:
             return found[0]
         problem = "is ambiguous" if found else "is neither a directory nor a run in the store"
-        raise UsageError(f"{name}: {problem}; runs lie in {self.root}/<campaign>/<run>, and `latest` is the last one")
+        raise UsageError(f"{name}: {problem}; runs are in {self.root}/<campaign>/<run>, and `latest` is the last one")
 
     def find_run(self, name: str) -> RunDirectory:
         """As `find`, but it must be a run."""
         path = self.find(name)
         if not (path / "run.toml").exists():
-            raise UsageError(f"{path} is not a run: it has no run.toml; runs lie in {self.root}/<campaign>/<run>")
+            raise UsageError(f"{path} is not a run: it has no run.toml; runs are in {self.root}/<campaign>/<run>")
         return RunDirectory(path)
 
     def runs(self, campaign_dir: Path) -> list[RunDirectory]:
@@ -158,15 +160,15 @@ def locked(descriptor: int, what: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{what} is under way in another process; wait for its end, or stop that one") from None
+            raise UsageError(f"{what} is under way in another process; wait until it ends, or stop it") from None
         yield
     finally:
         os.close(descriptor)
 
 
 def as_named(path: Path) -> Path:
-    """The absolute path, as it was named from the directory that the shell says it is in; where that is another place
-    than the path leads to, the place itself."""
+    """The absolute path as the user named it, relative to the shell's working directory; if that is another place than
+    the process's, the real path."""
     told = Path(os.environ.get("PWD", ""))
     here = told if told.is_absolute() and told.exists() and told.samefile(Path.cwd()) else Path.cwd()
     named, target = Path(os.path.normpath(here / path)), path.resolve()
@@ -174,7 +176,7 @@ def as_named(path: Path) -> Path:
 
 
 def names_of_store(campaign_dir: Path, named: Path) -> tuple[Path, ...]:
-    """Each path that leads to the store of a campaign: the one that its directory lies in, and those by which it, or a
-    run of it, was `named`, which is absolute."""
+    """Each path of a campaign's store: the parent of its directory, and the parents in the path by which it, or a run
+    of it, was `named` (absolute)."""
     store = campaign_dir.resolve().parent
     return (*(path for path in named.parents if path.resolve() == store), store)

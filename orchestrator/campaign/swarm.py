@@ -1,11 +1,11 @@
-"""Swarm: what a campaign leaves open its runs draw, each from its seed: cluster, settings, load and what goes wrong.
+"""Swarm: each run draws from its seed what the campaign leaves open: cluster, settings, load and faults.
 
-A campaign that always has the same shape finds the same mistakes. Here each run leaves out most of what it might have,
-so that what is left meets in ways that nobody thought of. What was drawn stands in the run's `run.toml`; the same seed
-draws the same, so a run is made again as every other is.
+A campaign of constant shape keeps finding the same bugs. Here each run leaves out most of the possible features, so
+that the remaining ones combine in unforeseen ways. `run.toml` records what was drawn; the same seed draws the same, so
+a run can be repeated as any other.
 
-Invariant: only what keeps the promises is drawn. What an acknowledged write rests on (how many replicas, on whose
-disks) is never less than what the faults that are drawn with it can take away.
+Invariant: a draw keeps the system's promises. The replicas and disks that an acknowledged write rests on are always
+more than the drawn faults can take away.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ ROLE: Final = "broker"
 GROUP: Final = "group"
 """The kind of workload whose clients are members of a group."""
 MOST_KINDS: Final = 6
-"""So many kinds of fault meet in one run at most: more would leave each of them once, and nothing to meet it."""
+"""The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
 SAFE_LEASE: Final = (0.4, 0.72)
-"""Of a session: a lease must be over before the session is, on clocks that differ by the drift of `clock-drift`."""
+"""Share of a session: a lease must end before the session, on clocks that differ by the drift of `clock-drift`."""
 
 LONGEST_SESSION_MS: Final = 8_000
-"""Of a broker whose file is not like the others'."""
+"""Share of runs in which one broker's configuration differs from the others'."""
 
 LEAST_SESSION_S: Final = 6.0
-"""Of a group's member: brokers grant no shorter one."""
+"""The session of a group's member: brokers grant no shorter one."""
 
 _DISKS_LOST: Final = frozenset({"disk-flip"})
-"""Kinds that take records from a disk that had them: another one must have them too."""
+"""Kinds that take records from a disk: another disk must have them, too."""
 _ALONE: Final = frozenset({"network", "netem", "wire"})
-"""What kinds need that come between nodes: there must be two."""
+"""Kinds that affect pairs of nodes: there must be two nodes."""
 
 
 @dataclass(frozen=True)
 class _Times:
-    """Timeouts in milliseconds, from hasty to slow."""
+    """Timeouts in milliseconds, from short to long."""
 
     session: int
     lag: int
@@ -54,7 +54,7 @@ class _Times:
 
 
 def draw(campaign: Campaign, seed: int) -> Campaign:
-    """The campaign as the run of this seed has it; the same where nothing is left open."""
+    """The campaign as the run of this seed has it; unchanged if it leaves nothing open."""
     swarm = campaign.swarm
     if swarm is None:
         return campaign
@@ -82,8 +82,8 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
 
 
 def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> list[str]:
-    """Those of these kinds of fault that a cluster of this size may suffer and keep its promises. There is a draw only
-    where the smallest cluster, of one replica for each partition, has some."""
+    """The kinds of fault that a cluster of this size can have without breaking its promises. A draw is possible only if
+    the smallest cluster, with one replica per partition, has some."""
     return [
         name
         for name in faults
@@ -92,7 +92,7 @@ def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> lis
 
 
 def _topology(chance: Random, given: Topology, swarm: Swarm) -> Topology:
-    # Three is what most clusters have, and where majorities are closest.
+    # Three is the most common size, and the one with the narrowest majorities.
     nodes = 3 if chance.random() < 0.4 and swarm.nodes[0] <= 3 <= swarm.nodes[1] else chance.randint(*swarm.nodes)
     return replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
 
@@ -105,7 +105,7 @@ def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, no
         "record_bytes": round(_even(chance, 16, 4_000)),
         **_of_clients(clients),
     }
-    # Kinds have some of these in common, and each has those that its clients know.
+    # Workload kinds share some of these parameters; each has those that its clients support.
     parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
     return replace(
         given,
@@ -118,7 +118,7 @@ def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, no
 
 
 def _of_clients(chance: Random) -> dict[str, int | float | str]:
-    """How clients send, and how many share a topic."""
+    """Parameters of clients: how they send, and how many share a topic."""
     return {
         "idempotent": chance.random() < 0.4,
         "compression": chance.choice(COMPRESSION.choices) if chance.random() < 0.5 else "none",
@@ -131,7 +131,7 @@ def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workl
     possible = faults_of(given.faults, nodes, workload.replication_factor)
     order = chance.sample(possible, len(possible))
     wanted = chance.randint(1, min(MOST_KINDS, len(order)))
-    intensity = _even(chance, 0.3, 3.0)  # seconds: of a typical pause
+    intensity = _even(chance, 0.3, 3.0)  # seconds: a typical pause
     interval_s = (round(0.2 * intensity, 3), round(2 * intensity, 3))
     length = _even(chance, 0.3, 4.0)
     duration_s = (round(0.2 * length, 3), round(2 * length, 3))
@@ -150,7 +150,7 @@ def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workl
 
 
 def _quiet(chance: Random, total_s: float) -> list[tuple[float, float]]:
-    """Now and then a time without faults, in which what went wrong before shows."""
+    """Occasionally a time without faults, in which the effects of earlier ones show."""
     if chance.random() < 0.5:
         return []
     start = chance.uniform(0.3, 0.7) * total_s
@@ -168,7 +168,8 @@ def _fits(
 
 
 def _settings(chance: Random, topology: Topology, swarm: Swarm) -> Mapping[str, str]:
-    """A broker's properties, as texts. Each write is on the disks of those that have it before it counts."""
+    """A broker's properties, as texts. A write is on the disks of all replicas that count it before it is
+    acknowledged."""
     times = _Times(
         session=round(_even(chance, 1_000, 6_000)),
         lag=round(_even(chance, 500, 6_000)),
@@ -197,14 +198,14 @@ def _settings(chance: Random, topology: Topology, swarm: Swarm) -> Mapping[str, 
 
 
 def _in_sync(chance: Random, replication_factor: int, faults: Sequence[str]) -> Mapping[str, str]:
-    """How many disks have a write before it counts: one is enough where no fault takes away what a disk had."""
+    """How many disks have a write before it counts: one is enough if no fault takes data from a disk."""
     most = max(1, replication_factor - 1)
     least = most if _DISKS_LOST & set(faults) else 1
     return {"min.insync.replicas": str(chance.randint(least, most))}
 
 
 def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:
-    """Now and then one broker's file has longer times, as while files are changed one after the other."""
+    """Occasionally one broker's configuration has longer times, as during a rolling change."""
     if nodes == 1 or chance.random() < 0.75:
         return {}
     usual = int(common["broker.session.timeout.ms"])
@@ -214,7 +215,7 @@ def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mappi
 
 
 def _of_groups(chance: Random) -> Mapping[str, str]:
-    """What coordinators of groups go by, as texts; their log is small enough to be compacted now and then."""
+    """Properties of group coordinators, as texts; their log is small enough to be compacted sometimes."""
     drawn = {
         "offsets.topic.num.partitions": chance.randint(1, 4),
         "offsets.topic.segment.bytes": round(_even(chance, 4_096, 1 << 20)),
@@ -227,5 +228,5 @@ def _of_groups(chance: Random) -> Mapping[str, str]:
 
 
 def _even(chance: Random, least: float, most: float) -> float:
-    """A number whose logarithm is even between bounds."""
+    """A number whose logarithm is evenly distributed between the bounds."""
     return math.exp(chance.uniform(math.log(least), math.log(most)))

@@ -1,4 +1,4 @@
-"""The system that a campaign tests, as each of its cells has it."""
+"""The tested system of a campaign, as each of its cells configures it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def system_of(campaign: Campaign, cell: Cell) -> System:
 
 
 def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Callable[[str], None]) -> None:
-    """See that what these cells' systems need is on this machine; no cells: all of them. Raises `InputError`."""
+    """Check that this machine has what these cells' systems need; no cells: all of them. Raises `InputError`."""
     for system in _systems_of(campaign, cells):
         system.prepare(on_progress)
 
 
 def rehearse_systems(campaign: Campaign, cells: Collection[str]) -> None:
-    """See that what the nodes of these cells (none named: all) run can be written down. Raises `InputError`.
+    """Check that the nodes' commands and files of these cells (default: all) can be rendered. Raises `InputError`.
 
-    Only a system of the user's own is looked at: the templates of others may need files that are not here yet.
+    Only user-defined systems are checked: templates of the others may need files that are not fetched yet.
     """
     for cell in campaign.cells:
         if not cells or cell.name in cells:
@@ -34,21 +34,21 @@ def rehearse_systems(campaign: Campaign, cells: Collection[str]) -> None:
 
 
 def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:
-    """What machines need to run these cells (none named: all), each version once. Raises `InputError`."""
+    """The software that machines need for these cells (default: all), each version once. Raises `InputError`."""
     return tuple(
         Deployed(each, roles_of(campaign, each), cluster_id="").software for each in _systems_of(campaign, cells)
     )
 
 
 def programs_of(campaign: Campaign, cells: Collection[str]) -> dict[str, str]:
-    """The machine's programs that these cells' systems need, each with the Debian package that it comes in."""
+    """Programs of this machine that these cells' systems need, each with its Debian package."""
     return {
         name: package for each in _systems_of(campaign, cells) for name, package in each.description.programs.items()
     }
 
 
 def _systems_of(campaign: Campaign, cells: Collection[str]) -> list[System]:
-    """Each system of these cells once; no cells: of all."""
+    """The distinct systems of these cells; no cells: of all."""
     wanted = [system_of(campaign, cell) for cell in campaign.cells if not cells or cell.name in cells]
     return list({(system.name, system.version): system for system in wanted}.values())
 
@@ -59,20 +59,20 @@ def roles_of(campaign: Campaign, system: System) -> tuple[str, ...]:
 
 
 def client_nodes(campaign: Campaign, system: System) -> tuple[int, ...]:
-    """The nodes, by number, that serve clients and have the data."""
+    """The numbers of the nodes that serve clients and store the data."""
     roles = roles_of(campaign, system)
     return tuple(number for number, role in enumerate(roles, 1) if system.description.roles[role].serves_clients)
 
 
 def deploy(planned: PlannedRun, *, repeatable: bool = False) -> Deployed:
-    """What runs on the nodes of a run. Raises `InputError`. A cluster has its run's own name, by which what another run
-    left is known; where nothing is ever left, a `repeatable` run has the same name each time."""
+    """What runs on the nodes of a run. Raises `InputError`. A cluster has its run's name, so that leftovers of another
+    run are recognized; a `repeatable` run, in a world that leaves nothing behind, has the same name each time."""
     name = f"{planned.cell.name}-{planned.seed}" if repeatable else planned.id
     return deployed_as(planned.campaign, planned.cell, cluster_id=f"brownout-{name}")
 
 
 def deployed_as(campaign: Campaign, cell: Cell, cluster_id: str) -> Deployed:
-    """What runs on the nodes of a cell, in a cluster of this name. Raises `InputError`."""
+    """What runs on the nodes of a cell, in a cluster with this name. Raises `InputError`."""
     system = system_of(campaign, cell)
     return Deployed(
         system,

@@ -1,4 +1,4 @@
-"""Writes a mapping as TOML: the few kinds of values that a run's description and a campaign hold."""
+"""Writes a mapping as TOML, for the types of values in a run's description and a campaign."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """The text of a TOML document; a list of mappings becomes an array of tables, and mappings in those inline tables.
+    """The text of a TOML document; a list of mappings becomes an array of tables, and mappings in it inline tables.
 
-    Values that are None are left out. Raises `TypeError` for what TOML cannot say."""
+    Values that are None are left out. Raises `TypeError` for a value that TOML cannot express."""
     return "\n".join(_table(data, ())).strip() + "\n"
 
 
@@ -57,4 +57,4 @@ def _value(value: Any) -> str:
         return f"{{ {held} }}" if held else "{}"
     if isinstance(value, list | tuple | set | frozenset):
         return f"[{', '.join(_value(item) for item in value)}]"
-    raise TypeError(f"TOML cannot say {value!r}")
+    raise TypeError(f"TOML cannot express {value!r}")

@@ -1,4 +1,4 @@
-"""Reads what clients do from a campaign: `[workload]`, whose own keys are its kind's, and `[client]`."""
+"""Reads the clients' part of a campaign: `[workload]`, with the keys of its kind, and `[client]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.kinds import KINDS
 from workloads.settings import OwnClient
 from workloads.user_module import ClientClassError, load_class
 
-_LONGEST_TOPIC = 200  # files and directories are called like it, with more behind it
+_LONGEST_TOPIC = 200  # file and directory names contain it and a suffix
 
 
 def read_workload(table: Table, topology: Topology) -> Workload:
@@ -46,8 +46,8 @@ def read_workload(table: Table, topology: Topology) -> Workload:
 
 
 def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnClient:
-    """The client that the user brings: the campaign's own, whose file is looked for beside the campaign's, else the one
-    that the system's description names, whose time and options the campaign can change. Raises `InputError`."""
+    """The user-defined client: the campaign's own, whose file is relative to the campaign's, else the one that the
+    system's description names, with the campaign's timeout and options. Raises `InputError`."""
     _refuse_without_need(table, kind)
     if not KINDS[kind].own_client:
         return OwnClient()
@@ -76,7 +76,7 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
 
 
 def _checked(client: OwnClient, table: Table, described_in: Path | None) -> OwnClient:
-    """Load the class or find the program once here: what is wrong with it is told before anything is started."""
+    """Load the class or find the program, so that errors are reported before anything is started."""
     key, problem = "class", None
     if ".py:" in client.client_class:
         try:
@@ -93,18 +93,18 @@ def _checked(client: OwnClient, table: Table, described_in: Path | None) -> OwnC
 
 
 def _why_not_run(program: str) -> str | None:
-    """Why this machine, on which clients run, cannot start a program; None: it can."""
+    """Why this machine, on which clients run, cannot start a program; None if it can."""
     if shutil.which(program):
         return None
     if "/" not in program:
         return f"there is no program {program} in PATH; one beside this file is named ./{program}"
     if not Path(program).is_file():
         return f"there is no file {program}"
-    return f"{program} may not be executed; chmod +x {program}"
+    return f"{program} is not executable; chmod +x {program}"
 
 
 def read_cell_options(table: Table, kind: str) -> dict[str, str]:
-    """A cell's options of the client, which win over the campaign's. Raises `InputError`."""
+    """A cell's options of the client, which override the campaign's. Raises `InputError`."""
     _refuse_without_need(table, kind)
     options = _options(table)
     table.done()
@@ -113,7 +113,7 @@ def read_cell_options(table: Table, kind: str) -> dict[str, str]:
 
 def _refuse_without_need(table: Table, kind: str) -> None:
     if table.data and not KINDS[kind].own_client:
-        table.refuse(f'the workload "{kind}" has clients of its own; leave [client] out')
+        table.refuse(f'the workload "{kind}" has built-in clients; leave [client] out')
 
 
 def _options(table: Table) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _beside(table: Table, client_class: str, directory: Path) -> str:
 
 
 def _program(command: list[str], directory: Path) -> list[str]:
-    """A program named with a directory lies beside the campaign; one without is looked for in PATH."""
+    """A program named with a directory is relative to the campaign; without one it is looked up in PATH."""
     program = command[0]
     return [str((directory / program).resolve()) if "/" in program else program, *command[1:]]
 
@@ -169,7 +169,7 @@ def _parameters(table: Table, kind: WorkloadKind) -> dict[str, int | float | str
 
 
 def _placed(table: Table, topology: Topology) -> dict[str, object]:
-    """The keys of a kind whose data lies in the partitions of a topic."""
+    """The keys of a kind whose data is in the partitions of a topic."""
     default = Workload()
     assignment = _assignment(table, topology)
     topic = table.text("topic", default.topic)
@@ -189,7 +189,7 @@ def _placed(table: Table, topology: Topology) -> dict[str, object]:
             "topic",
         )
     if assignment and "placement" in table:
-        table.refuse("placement: an assignment says already where the replicas are; leave one of them out", "placement")
+        table.refuse("placement: an assignment already says where the replicas are; leave one of them out", "placement")
     if placement == "off-controller" and factor >= topology.nodes:
         table.refuse(
             f"replication_factor: {factor} replicas and the controller need "
@@ -218,11 +218,11 @@ def _assignment(table: Table, topology: Topology) -> tuple[tuple[int, ...], ...]
     if rows is None:
         return None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) and row for row in rows):
-        table.refuse("assignment: write one list of node numbers a partition, such as [[1, 2], [2, 3]]", "assignment")
+        table.refuse("assignment: write one list of node numbers per partition, such as [[1, 2], [2, 3]]", "assignment")
     for row in rows:
         for node in row:
             if isinstance(node, bool) or not isinstance(node, int) or not 1 <= node <= topology.nodes:
-                table.refuse(f"assignment: {node!r} is no node; the nodes are 1 to {topology.nodes}", "assignment")
+                table.refuse(f"assignment: {node!r} is not a node; the nodes are 1 to {topology.nodes}", "assignment")
         if len(set(row)) != len(row):
             table.refuse(f"assignment: {row} names a node twice", "assignment")
         if len(row) != len(rows[0]):

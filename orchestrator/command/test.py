@@ -2,7 +2,6 @@
 
 Theory of operation. On Linux this process adopts the orphans of everything below it (`PR_SET_CHILD_SUBREAPER`) and
 waits for pytest with `waitpid(-1)`, which also reaps adopted processes as they end. An interrupt is passed on to
-pytest as SIGINT, so that fixtures are torn down. When pytest has ended, by itself, by an interrupt or killed, each
 pytest as SIGINT, so that fixtures are torn down. When pytest has ended (normally, interrupted or killed), every
 remaining process below this one is a child of it: it gets SIGTERM, and SIGKILL after a grace period, until no child
 is left.

@@ -1,1 +1,1 @@
-"""Making one run after the other: phases, faults, steps, clients, and the cluster as it is seen from outside."""
+"""Makes the runs of a campaign: phases, faults, steps, clients, and observation of the cluster from outside."""

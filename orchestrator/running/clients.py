@@ -1,4 +1,4 @@
-"""The client processes of one run: started, put under load, probed, and ended. What they are is the workload kind's."""
+"""The client processes of one run: starts, loads, probes and ends them. The workload's kind defines what they do."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from workloads.process import ClientError, ClientHandle, ClientProcess, StartCli
 from workloads.settings import ClientSettings, outcome_timeout_s
 
 LEAST_READ_S = 3.0
-STOP_S = 8.0  # beyond the time in which an operation gets its outcome
+STOP_S = 8.0  # in addition to the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
-UNDER_LOAD, IN_THE_END = "main", "final"  # phases of operations, as history.schemas names them; it brings Arrow
+UNDER_LOAD, IN_THE_END = "main", "final"  # operation phases of history.schemas, which would import Arrow
 
 
 class Fleet:
-    """Call everything from the main thread: the kernel ends a client with the thread that started it."""
+    """Not thread-safe. Use the main thread only: the kernel ends a client when the thread that started it ends."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Fleet:
         start_client: StartClient = ClientProcess,
         on_failure: Callable[[str, Sequence[str], int | None], None] = lambda *_: None,
     ) -> None:
-        """`start_client`: how the world starts a client. `on_failure`: called with the name, the complaints and the
-        exit code of a client that ended by itself."""
+        """`start_client`: the world's function that starts a client. `on_failure`: called with the name, the error
+        output and the exit code of a client that ended unexpectedly."""
         workload = planned.campaign.workload
         self._planned = planned
         self._kind = KINDS[workload.kind]
@@ -60,7 +60,7 @@ class Fleet:
         self._load: list[ClientHandle] = []
         self._probe: ClientHandle | None = None
         self._readers = 0
-        self._waiting: list[ClientHandle] = []  # ready, and put under load after the first acknowledged operation
+        self._waiting: list[ClientHandle] = []  # ready; get their load after the first acknowledged operation
         self._others_started = False
         self._completed = False
         self._loading = False
@@ -68,11 +68,11 @@ class Fleet:
 
     @property
     def has_first(self) -> bool:
-        """Whether there are clients that start the load; without them nothing is acknowledged before the probe."""
+        """Whether any client starts the load; without one nothing is acknowledged before the probe."""
         return any(planned.first for planned in self._planned_clients)
 
     def start_first(self) -> None:
-        """Start the clients that put the first operations, or the probe where there are none."""
+        """Start the clients that send the first operations, or the probe if there are none."""
         for planned in self._planned_clients:
             if planned.first:
                 self._load.append(self._start(planned.role, planned.name, planned.rate))
@@ -80,9 +80,9 @@ class Fleet:
             self._probe = self._start_probe()
 
     def start_others(self) -> None:
-        """Start all other clients and the probe. They take part once `complete` is called: a client that is only
-        started when the load is under way comes too late on a busy machine, and faults do not meet it. Safe to call
-        twice."""
+        """Start all other clients and the probe. They get their load when `complete` is called. Clients that start
+        while the load is under way would be ready too late on a busy machine, and would miss the first faults. Safe to
+        call twice."""
         if self._others_started:
             return
         self._others_started = True
@@ -93,7 +93,7 @@ class Fleet:
             self._probe = self._start_probe()
 
     def complete(self) -> None:
-        """Put the clients under load that do not start first, unless that was done."""
+        """Start the load of the clients that do not start first, unless that was done."""
         if self._completed:
             return
         self._completed = True
@@ -104,19 +104,19 @@ class Fleet:
             self._loading = True
 
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
-        """Have the probe append values one after the other until one is not ok. A client that a user brought keeps its
-        own time for each."""
+        """Have the probe append values one after the other until one is not ok. A user-defined client has its own
+        timeout for each."""
         if self._planned.client.is_given:
             timeout_s = max(timeout_s, self._planned.client.outcome_s * self._time_scale)
         return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
 
     def start_reader(self) -> ClientHandle:
-        """A fresh client for complete reads."""
+        """A new client for complete reads."""
         self._readers += 1
         return self._start(self._kind.reader, reader_name(self._readers), 1.0)
 
     def wait_ready(self) -> None:
-        """Wait until every client that was started is ready. Raises `ClientError`."""
+        """Wait until every started client is ready. Raises `ClientError`."""
         give_up_s = self._scheduler.monotonic() + self._ready_s()
         for client in self._clients:
             client.wait_ready(max(0.0, give_up_s - self._scheduler.monotonic()))
@@ -126,13 +126,13 @@ class Fleet:
         return ready_s(len(self._clients), time_scale=self._time_scale, crowded=crowded)
 
     def begin_load(self) -> None:
-        """Put those under load that start first."""
+        """Start the load of the clients that start first."""
         for client in self._load:
             client.start()
         self._loading = True
 
     def end_load(self) -> None:
-        """Stop issuing operations and wait until each one under way has its outcome."""
+        """Stop issuing operations and wait until each pending one has its outcome."""
         if not self._loading:
             return
         self._loading = False
@@ -152,22 +152,22 @@ class Fleet:
 
     @property
     def first_ack_ns(self) -> int | None:
-        """When the load's first change was acknowledged."""
+        """The time at which the load's first change was acknowledged; None before."""
         times = [client.first_ack_ns for client in self._load if client.first_ack_ns is not None]
         return min(times, default=None)
 
     def check(self) -> None:
-        """Raises `ClientError` when a client under load has ended by itself."""
+        """Raises `ClientError` when a client under load has ended."""
         for client in self._load:
             if not client.alive:
                 last = f": {client.trouble[-1]}" if client.trouble else ""
                 raise ClientError(f"client {client.name} ended in the middle of the run{last}")
 
     def await_service(self, timeout_s: float) -> None:
-        """Wait until every place takes operations again, as the workload kind understands it. Raises `OverdueError`
-        when the time, which is that of all together, is over and one does not. One attempt is no proof of that: its
-        connection may still lead to a node that had been cut off. Raises `RunError` when only the second, behind the
-        time, shows that a place takes them."""
+        """Wait until every place takes operations again, in the sense of the workload's kind. Raises `OverdueError`
+        when the common time limit is over and a place does not. One failed attempt is no proof: its connection may
+        still lead to a node that was cut off. Raises `RunError` when only a second attempt, after the time limit, shows
+        that a place takes operations."""
         probe, own = self._require_probe(), self._planned.client
         attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
         every_s = probe_every_s(timeout_s, len(self._places)) if own.client_command else 0.0
@@ -183,13 +183,14 @@ class Fleet:
                 next_s = self._scheduler.monotonic() + every_s
             if is_late:
                 raise RunError(
-                    f"{name} took a write at the second attempt, and {timeout_s:.3g} s were over with the first, of up "
-                    f"to {attempt_s * self._time_scale:.3g} s: whether it would have taken one by then is not known"
+                    f"{name} took a write at the second attempt, but {timeout_s:.3g} s were over during the first, "
+                    "of up "
+                    f"to {attempt_s * self._time_scale:.3g} s: whether it would have taken one by then is unknown"
                 )
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
-        """Read every place to its end. Raises `RunError` with all places that cannot be read whole, once all were
-        tried: what the others show is on record."""
+        """Read every place to its end. Tries all places, so that their reads are recorded; then raises `RunError` with
+        those that were not read completely."""
         reader.wait_ready(self._ready_s())
         reader.phase(IN_THE_END)
         answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
@@ -199,12 +200,12 @@ class Fleet:
         return answers
 
     def read_what_answers(self, reader: ClientHandle, timeout_s: float) -> list[str]:
-        """Read every place of a cluster that is not whole, all within `timeout_s` as far as places answer; what came
-        of each, as sentences.
+        """Read every place of a cluster that is not whole, within `timeout_s` as far as places answer; returns a
+        sentence per place.
 
-        A read shows the end of a place only where the place has just acknowledged a change of the probe: then every
-        earlier acknowledged change is below the end that the reader is told. Reads of other places are recorded as
-        ordinary reads, which prove no loss by what they lack.
+        A read shows the end of a place only if the place has just acknowledged a change of the probe: then every
+        earlier acknowledged change is below the reported end. Reads of other places are recorded as ordinary reads, in
+        which a missing record proves no loss.
         """
         try:
             reader.wait_ready(self._ready_s())
@@ -228,7 +229,7 @@ class Fleet:
         return f"{name} was read to the end that it states, {answer.end}; {took}"
 
     def close(self) -> None:
-        """End every client; their records are whole afterwards, and the journal says what each left."""
+        """End every client. Their records are then complete; the journal records each one's output."""
         for client in self._clients:
             if not client.alive:
                 self._on_failure(client.name, client.trouble, client.exit_code)
@@ -240,7 +241,7 @@ class Fleet:
             self._journal.client_ended(client.name, exit_code=client.exit_code, left=left, killed=client.killed)
 
     def kill(self) -> None:
-        """End every client at once."""
+        """Kill every client."""
         for client in self._clients:
             client.kill()
 
@@ -288,5 +289,5 @@ class Fleet:
 
 
 def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:
-    why = f"; the client said: {answer.error}" if answer.error else ""
-    return f"the final read of {name} came to {answer.read} of {answer.end} within {timeout_s:g} s{why}"
+    why = f"; the client reported: {answer.error}" if answer.error else ""
+    return f"the final read of {name} reached {answer.read} of {answer.end} within {timeout_s:g} s{why}"

@@ -1,4 +1,4 @@
-"""Waiting for a cluster to come to something, by what its system's observer sees."""
+"""Waits for conditions of a cluster, as its system's observer shows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL_S = 0.03
 
 
 class Cluster:
-    """One run's cluster, seen through its observer. Safe to use from one thread at a time."""
+    """One run's cluster, seen through its observer. One thread at a time."""
 
     def __init__(
         self, observer: Observer, members: Sequence[Member], topic: str, scheduler: Scheduler = REAL_TIME
@@ -27,11 +27,11 @@ class Cluster:
         self._observer.close()
 
     def view(self) -> View:
-        """How the cluster looks now; an empty view with complaints when nobody answers."""
+        """The state of the cluster now; an empty view with complaints if no node answers."""
         return self._observer.view()
 
     def fault_view(self) -> ClusterView:
-        """The view in the words of the fault generator."""
+        """The view as the fault generator needs it."""
         view = self.view()
         leaders = {(self.topic, n): p.leader for n, p in view.partitions.items() if p.leader is not None}
         isr = {(self.topic, n): p.isr for n, p in view.partitions.items()}
@@ -45,9 +45,9 @@ class Cluster:
         *,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> View:
-        """Look until the condition holds. Raises `OverdueError` naming what was awaited and what was last seen.
+        """Look until the condition holds. Raises `OverdueError` with the condition and the last view.
 
-        `meanwhile` is called before each look; it raises when there is nothing left to wait for.
+        `meanwhile` is called before each look; it raises to end the wait.
         """
         give_up = self._scheduler.monotonic() + timeout_s
         while True:
@@ -66,7 +66,7 @@ class Cluster:
         return self._observer.elect(node, partition)
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:
-        """Create the topic with these replicas. Raises `RunError` with the system's own words."""
+        """Create the topic with these replicas. Raises `RunError` with the system's message."""
         give_up = self._scheduler.monotonic() + timeout_s
         while True:
             complaint = self._observer.create_topic(assignment, timeout_s)

@@ -1,4 +1,4 @@
-"""What `run.toml` says of a run that is about to be made."""
+"""Builds the content of `run.toml` for a run that is about to be made."""
 
 from __future__ import annotations
 

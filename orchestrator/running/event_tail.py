@@ -1,4 +1,4 @@
-"""What single nodes tell of themselves: their trace events, and the files on their disks."""
+"""Follows what a node reports: its trace events, its output, and the files on its disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECKPOINT = "replication-offset-checkpoint"
 
 
 class EventTail:
-    """One node's trace events, read as they are written. The file outlives power cuts: it is not on the data disk."""
+    """One node's trace events, read as they are written. The file is not on the data disk, so power cuts spare it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class EventTail:
         self._metadata = -1
 
     def mark(self) -> None:
-        """Only events written from now on are of interest."""
+        """Ignore the events until now in later calls of `since_mark`."""
         self._read()
         self._since_mark.clear()
 
@@ -34,13 +34,13 @@ class EventTail:
         return list(self._since_mark)
 
     def progress(self, topic: str, partition: int) -> Mapping[str, Any] | None:
-        """How far a partition has come (`log_end_offset`, `high_watermark`), as this node last told."""
+        """A partition's last reported `log_end_offset` and `high_watermark`; None before the first report."""
         self._read()
         return self._progress.get((topic, partition))
 
     @property
     def metadata(self) -> int:
-        """Up to which offset the cluster's metadata is committed, as this node last told; -1: it has not told."""
+        """The last reported offset up to which the cluster's metadata is committed; -1 before the first report."""
         self._read()
         return self._metadata
 
@@ -56,7 +56,7 @@ class EventTail:
         for line in whole.split(b"\n")[:-1]:
             try:
                 event = json.loads(line)
-            except ValueError:  # cut short by a kill; the next process wrote on behind it
+            except ValueError:  # truncated by a kill; the next process appended after it
                 continue
             if isinstance(event, dict):
                 self._since_mark.append(event)
@@ -67,19 +67,19 @@ class EventTail:
 
 
 class LogTail:
-    """What one node's service prints, read as it is written."""
+    """The output of one node's service, read as it is written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
     def mark(self) -> None:
-        """Only what is printed from now on is of interest."""
+        """Ignore the output until now in later calls of `since_mark`."""
         with contextlib.suppress(FileNotFoundError):
             self._position = self._path.stat().st_size
 
     def since_mark(self) -> list[str]:
-        """The lines since the last mark, those that are not ended yet left out."""
+        """The complete lines since the last mark."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._position)
@@ -95,7 +95,7 @@ def matches(event: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
 
 
 def checkpointed_high_watermark(host: Host, log_dir: str, topic: str, partition: int) -> int | None:
-    """The high watermark in a node's checkpoint file; None when the file or the partition is not there (yet)."""
+    """The high watermark in a node's checkpoint file; None if the file or the partition is missing (yet)."""
     try:
         result = host.run(f"cat {log_dir}/{CHECKPOINT}", timeout_s=5.0)
     except HostError:

@@ -1,4 +1,4 @@
-"""How a process of the system ended: its status, what the kernel has to do with it, and the core dump that it left."""
+"""Determines how a process of the system ended: its status, messages of the kernel, and a core dump."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
 
-_SIGNALLED = 128  # a shell's status of a process that a signal has ended begins here
-_STATUS_S = 5.0  # what waits for the process may itself get no processor for a while
+_SIGNALLED = 128  # a shell adds this to the number of the signal that ended a process
+_STATUS_S = 5.0  # the process that waits for it may get no CPU for a while
 _AGAIN_S = 0.05
 _DUMPS_CORE = frozenset(
     {signal.SIGQUIT, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGSEGV}
 )
 
 KernelWords = Callable[[str, int], str]
-"""What the kernel has said of killing this process of a node for lack of memory; nothing if it has not."""
+"""The kernel's message about killing this node's process for lack of memory; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ExitCause:
 
 
 class Autopsy:
-    """Looks into the ends of the processes of one run. Nothing here raises for a host that does not answer."""
+    """Examines ended processes of one run. No method raises when a host does not answer."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Autopsy:
         self._scheduler = scheduler
 
     def status(self, name: str, pid: int | None) -> int | None:
-        """The exit status (None for `pid`: of the service that was started last), waited for a moment: who waits for a
-        process learns of its end a little later than who looks for it. None where it is not known."""
+        """The exit status, None if unknown. `pid`: None for the service that was started last. Waits for a moment,
+        since the parent process learns of the end slightly later than an observer."""
         give_up_s = self._scheduler.monotonic() + self._patience_s
         with contextlib.suppress(HostError):
             while (status := self._hosts[name].service_exit(pid)) is None and self._scheduler.monotonic() < give_up_s:
@@ -58,7 +58,7 @@ class Autopsy:
         return None
 
     def of(self, name: str, pid: int | None, status: int | None) -> ExitCause:
-        """What there is to know of the end of a process that came to this status."""
+        """The known facts about the end of a process with this status."""
         if status is None or status <= _SIGNALLED:
             return ExitCause(status, None)
         number = status - _SIGNALLED
@@ -66,7 +66,7 @@ class Autopsy:
         return ExitCause(None, number, kernel, self._core(name) if number in _DUMPS_CORE else "")
 
     def _core(self, name: str) -> str:
-        """A core dump where the service keeps its data, or nothing."""
+        """The path of a core dump in the service's data directory, or empty."""
         host = self._hosts[name]
         place = shlex.quote(host.data_dir)
         with contextlib.suppress(HostError):

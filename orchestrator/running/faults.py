@@ -1,4 +1,5 @@
-"""Inflicting faults on a run: each goes to the journal before, when it is in force with evidence, and when healed."""
+"""Injects and heals the faults of a run. Each is in the journal before it starts, when it is in force with its
+evidence, and when it is healed."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.service_watch import ServiceWatch
 
 Tick = Callable[[float], None]
-"""Wait until this moment of the scheduler's clock, keeping an eye on the run meanwhile."""
+"""Waits until this time of the scheduler's clock and monitors the run meanwhile."""
 
 
 class FaultLog:
-    """All faults of one run; knows which are still in force."""
+    """All faults of one run, and which of them are in force."""
 
     def __init__(self, nemesis: Nemesis, journal: Journal, progress: Progress, watch: ServiceWatch) -> None:
         self._nemesis = nemesis
@@ -30,7 +31,7 @@ class FaultLog:
         self._count = 0
 
     def inject(self, fault: Fault) -> Evidence:
-        """Inflict a fault and record what is seen of it."""
+        """Inject a fault and record its evidence."""
         self._count += 1
         identifier = f"f{self._count}"
         kind = KINDS[fault.kind]
@@ -45,7 +46,7 @@ class FaultLog:
             must_show=must_show,
             may_destroy=kind.destroys,
         )
-        self._watch.look()  # what has ended by itself until now is not this fault's doing
+        self._watch.look()  # services that ended before now did not end because of this fault
         self._watch.begin(kind.service, fault.targets)
         evidence = self._nemesis.inject(fault)
         self._open[identifier] = fault, evidence
@@ -55,17 +56,17 @@ class FaultLog:
         return evidence
 
     def heal(self, matches: Callable[[Fault], bool]) -> bool:
-        """End every fault in force that matches; whether there was one."""
+        """Heal every fault in force that matches; returns whether there was one."""
         found = [identifier for identifier, (fault, _) in self._open.items() if matches(fault)]
         for identifier in found:
             self._heal(identifier)
         return bool(found)
 
     def heal_all(self) -> None:
-        """End everything that was inflicted, and see that nothing is left of it. Raises `RunError` with what is."""
+        """Heal everything and check that nothing of it remains. Raises `RunError` with what remains."""
         for identifier in list(self._open):
             self._heal(identifier)
-        self._watch.look()  # services are started below, whoever ended them
+        self._watch.look()  # before services are started below
         evidence = self._nemesis.heal_all()
         self._watch.expect(self._nemesis.nodes)
         self._journal.event("heal_all", status=evidence.status, evidence=evidence.detail)
@@ -73,19 +74,19 @@ class FaultLog:
             raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
 
     def clear_leftovers(self) -> None:
-        """On the way out of a run that was not finished: take away what would outlast it. Raises `RunError` with what
-        is left."""
+        """At the end of an unfinished run: remove the effects of faults that would outlast it. Raises `RunError` with
+        what remains."""
         if not self._count:
             return
         evidence = self._nemesis.clear_leftovers()
         if not evidence.confirmed:
-            raise RunError(f"what faults left on the nodes is not taken away, {evidence.status}: {_short(evidence)}")
+            raise RunError(f"effects of faults on the nodes were not removed, {evidence.status}: {_short(evidence)}")
 
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
         kind = KINDS[fault.kind]
         if kind.ends_services_late:
-            self._watch.look()  # what has ended by itself until now is not the heal's doing
+            self._watch.look()  # services that ended before now did not end because of the heal
             self._watch.excuse(fault.targets)
         evidence = self._nemesis.heal(fault)
         self._watch.end(kind.service, fault.targets, seen=evidence.confirmed)
@@ -107,10 +108,10 @@ def follow_schedule(
     ends_s: float,
     scheduler: Scheduler = REAL_TIME,
 ) -> None:
-    """Inflict and heal the faults of a schedule, one after the other, until it is over or `ends_s` has come.
+    """Inject and heal the faults of a schedule, one after the other, until it is over or at `ends_s`.
 
-    A fault and its heal take time themselves. The pauses between faults are kept all the same, for in them the cluster
-    recovers; what does not fit any more is left out, but no kind of fault that was not there yet.
+    Faults and heals take time. The pauses between faults are kept nevertheless, because the cluster recovers in them.
+    Faults that no longer fit are skipped, except for kinds that have not happened yet.
     """
     planned_end_s, seen = 0.0, set[str]()
     for plan in schedule:
@@ -134,11 +135,10 @@ def follow_overlapping(
     ends_s: float,
     scheduler: Scheduler = REAL_TIME,
 ) -> None:
-    """Inflict and heal the faults of a schedule at their times, several in force at once, until `ends_s` has come.
+    """Inject and heal the faults of a schedule at their times, several in force at once, until `ends_s`.
 
-    A fault that would hide what proves another one, when both are in force, is left out; but for one of a kind that was
-    not there yet the others are healed first: who has no power proves nothing of what befalls packets, and who sends
-    late shows nobody how late others send.
+    A fault that would hide another one's evidence, or the reverse, is skipped. The first fault of a kind is never
+    skipped: conflicting faults are healed first, because a node that is off or delayed cannot provide evidence.
     """
     begun_s, seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
 
@@ -178,8 +178,8 @@ def follow_overlapping(
 
 @dataclass(eq=False)
 class _InForce:
-    """A fault and when it is to end. `witnesses`: the nodes whose own packets netem has left alone since before it was
-    inflicted; by them it is seen how late its target sends."""
+    """A fault and the time of its heal. `witnesses`: the nodes whose own packets netem has not touched since before the
+    fault; they show how late its target sends."""
 
     ends_s: float
     fault: Fault
@@ -200,7 +200,7 @@ def _witnesses(fault: Fault, in_force: Iterable[_InForce], nodes: Iterable[str])
 
 
 def _crowded(fault: Fault, in_force: Sequence[_InForce], nodes: Iterable[str]) -> list[_InForce]:
-    """The faults beside which nobody would be left to see this one by, or they."""
+    """The faults together with which too few nodes would be left to show this one, or them."""
     if not _is_netem(fault):
         return []
     alone, targets = not _witnesses(fault, in_force, nodes), set(fault.targets)
@@ -209,7 +209,7 @@ def _crowded(fault: Fault, in_force: Sequence[_InForce], nodes: Iterable[str]) -
 
 _PACKETS = frozenset({"network", "netem", "wire"})
 _DARK = frozenset({"power", "stall", "freeze"})
-"""What a machine must be awake for, and what makes it silent: needs of kinds."""
+"""Needs of kinds: what a machine must be awake for, and what makes it silent."""
 
 
 def _conflict(one: Fault, other: Fault) -> bool:

@@ -1,9 +1,8 @@
-"""Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed: the first stops the run in order, the second at once.
+"""Handles Ctrl-C, SIGTERM and SIGHUP: the first stops the run in order, the second aborts it.
 
-The first raises `Interrupted` in the main thread, wherever it is, unless that is in a shielded part (healing, tearing
-down, closing files), which is finished first. A second one does not wait for anything. One request may come as two
-signals, when a group of processes is told to end and one of them passes that on: another signal within a second is no
-second one.
+The first raises `Interrupted` in the main thread. In a shielded part (healing, tearing down, closing files) it is
+raised at the end of that part. A second one aborts at once. One request may arrive as two signals, when a process group
+gets a signal and one process also forwards it: a signal within a second of the first is ignored.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _SAME_S = 1.0
 
 
 class Interrupts:
-    """Install it in the main thread, around everything that an interrupt may meet."""
+    """Install it in the main thread, around all code that an interrupt may hit."""
 
     def __init__(self, on_first: Callable[[], None], on_second: Callable[[], None]) -> None:
         self._on_first = on_first
         self._on_second = on_second
         self._count = 0
-        self._first: tuple[int, float] | None = None  # which signal, and when
+        self._first: tuple[int, float] | None = None  # the signal and its time
         self._shields = 0
 
     @property
@@ -37,7 +36,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        # Under `nohup` a run outlives its terminal.
+        # Under `nohup`, SIGHUP stays ignored: the run outlives its terminal.
         outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         heeded = [number for number in STOPPING if not (outlives and number == signal.SIGHUP)]
         before = {number: signal.signal(number, self._received) for number in heeded}
@@ -49,7 +48,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """What runs in here is not interrupted; an interrupt that came meanwhile is raised at the end of it."""
+        """Code in here is not interrupted; an interrupt meanwhile is raised at the end."""
         self._shields += 1
         seen = self._count
         try:
@@ -61,7 +60,7 @@ class Interrupts:
 
     def _received(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self._count > 0:
-            return  # one closed terminal may tell each process of ours, and those pass it on: nobody asked twice
+            return  # a closed terminal signals each process of the run, and some forward it: that is one request
         if self._first is not None and number != self._first[0] and time.monotonic() - self._first[1] < _SAME_S:
             return
         self._first = self._first or (number, time.monotonic())

@@ -1,4 +1,4 @@
-"""Whether the tester itself ran out of disk, descriptors or memory.
+"""Detects that the tester itself ran out of disk, descriptors or memory.
 
 Theory of operation. A node may share a filesystem, a limit or the memory of this machine with the tester. When the
 tester runs out of one of these, a process of the system may end, and a client may lose its record, through no fault of
@@ -33,7 +33,7 @@ from history.journal import Journal
 from nemeses.scheduling import Scheduler
 
 LEAST_FREE: Final = 8 << 20
-"""Bytes. Below this, the next write of a service, such as a batch or an index of a segment, may not fit."""
+"""Bytes. Below this, a service's next write, such as a batch or a segment's index, may not fit."""
 LEAST_INODES: Final = 64
 BEFORE_ERROR_NS: Final = 15_000_000_000
 """How long before an error the resource may have been short: a client waits for its outcome before it ends."""
@@ -45,7 +45,7 @@ _LIMITS: Final = {
     "RLIMIT_DATA": ("memory", 2 << 30),
     "RLIMIT_NPROC": ("processes", 256),
 }
-"""Process limits, which local nodes inherit: the resource, and the least value with which a run can be made."""
+"""Process limits that local nodes inherit: the resource, and the least value for a run."""
 _RESOURCE_OF: Final = {
     errno.ENOSPC: "disk",
     errno.EDQUOT: "disk",
@@ -55,7 +55,7 @@ _RESOURCE_OF: Final = {
     errno.ENOMEM: "memory",
 }
 _CLIENT_ERROR: Final = re.compile(r"(?P<kind>\w+): (\[Errno (?P<number>\d+)\])?")
-"""How a client names the error that ended it. What a system answered is not at this place."""
+"""How a client reports the error that ended it. Answers of the system have another form."""
 _EVERY_S: Final = 0.02
 
 
@@ -76,7 +76,7 @@ class OwnResources:
         self._next_s = 0.0
 
     def tick(self) -> None:
-        """Look, if it is time to by this machine's clock: a simulated run waits far more often than time passes."""
+        """Look, if the interval of this machine's clock is over: a simulated run waits far more often."""
         if time.monotonic() >= self._next_s:
             self.look()
             self._next_s = time.monotonic() + _EVERY_S
@@ -91,15 +91,15 @@ class OwnResources:
             self._ample_ns = self._scheduler.monotonic_ns()
 
     def failed(self, error: BaseException) -> None:
-        """Record the shortage that caused this error of the orchestrator, if one did."""
+        """Record the shortage that caused this error of the orchestrator, if any."""
         self.look()
         for each in _chain(error):
             if name := _resource_of(each):
                 self._record_error(name, f"the orchestrator failed: {each}")
 
     def client_failed(self, name: str, words: Sequence[str], exit_code: int | None) -> None:
-        """Record the shortage that ended a client, if one did. `words`: what it complained of; `exit_code`: negative
-        for a signal."""
+        """Record the shortage that ended a client, if any. `words`: its error output; `exit_code`: negative for a
+        signal."""
         self.look()
         for text in words:
             if short := resource_named(text):
@@ -109,7 +109,7 @@ class OwnResources:
             self._record("memory", self._oom_ns - BEFORE_ERROR_NS, seen)
 
     def _look_at_memory(self) -> None:
-        """Note when the kernel first killed a process for lack of memory; whose process that was, it does not say."""
+        """Note when the kernel first killed a process for lack of memory; it does not report whose process it was."""
         if self._oom_ns is None and _oom_kills() > self._oom_kills:
             self._oom_ns = self._scheduler.monotonic_ns()
 
@@ -130,12 +130,12 @@ class OwnResources:
         self._recorded.add(name)
         try:
             self._journal.tester_short(name, since=since_ns, seen=seen)
-        except OSError:  # even the reserve is used up: the journal then has no end, which is judged alike
+        except OSError:  # even the reserve is used up: the journal then has no end, which has the same effect
             self._recorded.discard(name)
 
 
 def resource_named(text: str) -> str:
-    """The resource that was short by the error that ended a client; empty where it names none."""
+    """The resource named by the error that ended a client; empty if there is none."""
     found = _CLIENT_ERROR.match(text)
     if found is None:
         return ""
@@ -166,7 +166,7 @@ def _one_of_each_filesystem(places: Sequence[Path]) -> list[Path]:
         try:
             found.setdefault(place.stat().st_dev, place)
         except OSError:
-            continue  # it is not there in this world
+            continue  # not present in this world
     return list(found.values())
 
 
@@ -175,7 +175,7 @@ def _short_disks(places: Sequence[Path]) -> Iterator[tuple[str, str]]:
         try:
             state = os.statvfs(place)
         except OSError:
-            continue  # it went with the world
+            continue  # removed together with the world
         free_blocks = state.f_bfree if os.geteuid() == 0 else state.f_bavail
         free, inodes = free_blocks * state.f_frsize, state.f_ffree if os.geteuid() == 0 else state.f_favail
         if free < LEAST_FREE:
@@ -200,7 +200,7 @@ def _no_descriptor() -> str:
 
 
 def _oom_kills(read: Callable[[], str] = lambda: Path("/proc/vmstat").read_text(encoding="ascii")) -> int:
-    """How often the kernel has killed a process for lack of memory since it was booted; 0 where it does not count."""
+    """How often the kernel has killed a process for lack of memory since boot; 0 if it does not count that."""
     try:
         found = re.search(r"^oom_kill (\d+)$", read(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a person sees while a campaign runs: one live line on a terminal, plain lines everywhere else."""
+"""Shows the progress of a campaign: one live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN_EVERY_S = 5.0
 
 @dataclass
 class _State:
-    """What the live line shows."""
+    """The content of the live line."""
 
     run: str = ""
     phase: str = ""
@@ -43,10 +43,9 @@ class _State:
 
 
 class Progress:
-    """Reports on one invocation. Use as a context manager; every method may be called from the run loop at any time.
+    """Reports on one invocation. Use as a context manager; the run loop may call every method at any time.
 
-    Invariant: a terminal that has gone away (its window was closed) is no reason not to go on, or not to clean up: from
-    then on nothing is said."""
+    Invariant: a closed terminal does not end the run or its cleanup. Output stops silently."""
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -81,7 +80,7 @@ class Progress:
             self._quiet, self._live = True, None
 
     def run(self, name: str) -> None:
-        """A run begins."""
+        """A run starts."""
         self._state = _State(run=name)
 
     def phase(self, name: str, detail: str = "") -> None:
@@ -90,12 +89,12 @@ class Progress:
         self.say(f"{name}{': ' + detail if detail else ''}", dim=True)
 
     def ends(self, ends_s: float) -> None:
-        """The phase will end at this moment of the monotonic clock."""
+        """The phase will end at this time of the monotonic clock, in seconds."""
         self._state.ends_s = ends_s
         self._refresh()
 
     def detail(self, text: str) -> None:
-        """What is being done just now."""
+        """The current activity within the phase."""
         self._state.detail = text
         self._refresh()
 
@@ -107,12 +106,12 @@ class Progress:
             self.say(self._state.line(), dim=True)
 
     def fault(self, text: str) -> None:
-        """A fault was inflicted."""
+        """A fault was injected."""
         self._state.faults += 1
         self.say(text, dim=True)
 
     def announce(self, text: str) -> None:
-        """A line that stays, and that is shown also where nothing else is: the user has to act on it."""
+        """A permanent line that is also shown with --quiet, because the user has to act on it."""
         if self._quiet:
             with self._while_heard():
                 print(visible(text), file=self._stream, flush=True)
@@ -120,7 +119,7 @@ class Progress:
             self.say(text)
 
     def say(self, text: str, *, dim: bool = False) -> None:
-        """A line that stays."""
+        """A permanent line."""
         if self._quiet:
             return
         self._said_s = time.monotonic()

@@ -1,7 +1,7 @@
-"""One run, from an empty machine to collected evidence: the phases in their order, and the way out of each.
+"""Makes one run, from starting nodes to collected evidence: the phases in order, and the cleanup after each.
 
 setup (nodes, services, topic, clients) - main (load and nemesis) - heal - quiesce - final (writes, complete reads) -
-collect. What happens is in the journal before the loop goes on, so a run that is killed anywhere can still be judged.
+collect. Each event is in the journal before the loop continues, so a run that is killed at any point can be analyzed.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _FORESEEN = (RunError, HostError, ClientError, OSError, InputError, MemoryError)
 
 @dataclass(frozen=True)
 class RunDependencies:
-    """What a run is given. `on_first_ack` is called once, from the main thread, after the first acknowledged operation.
+    """The inputs of a run. `on_first_ack` is called once, from the main thread, after the first acknowledged operation.
 
-    With `keep`, the world is still there after the run; taking it down is then somebody else's.
+    With `keep`, the world remains after the run and the caller takes it down.
     """
 
     planned: PlannedRun
@@ -75,7 +75,7 @@ class RunDependencies:
 
 
 class Run:
-    """The phases of one run. `execute` once."""
+    """The phases of one run. Call `execute` once."""
 
     def __init__(self, dependencies: RunDependencies) -> None:
         self._dependencies = dependencies
@@ -90,7 +90,7 @@ class Run:
         self._serving = [member for member in members if self._deployed.role(member.id).serves_clients]
         observer = self._world.observe(system, members, topic)
         self._cluster = Cluster(observer, members, topic, self._scheduler)
-        places = (dependencies.directory.path, PRIVATE_ROOT, Path(tempfile.gettempdir()))  # nodes' disks may be there
+        places = (dependencies.directory.path, PRIVATE_ROOT, Path(tempfile.gettempdir()))  # may hold nodes' disks
         self._own = OwnResources(places, self._journal, self._scheduler)
         self._fleet = Fleet(
             dependencies.planned,
@@ -115,7 +115,7 @@ class Run:
 
     def execute(self) -> None:
         """Make the run. Raises `RunError` when it could not be finished and `Interrupted` when the user asked to stop;
-        what was recorded until then is in the store, and (without `keep`) nothing of the world is left."""
+        the evidence until then is in the store, and (without `keep`) the world is removed."""
         with always(self._leave, shield=self._dependencies.interrupts.shielded):
             try:
                 self._phases()
@@ -131,7 +131,7 @@ class Run:
 
     def _say_unfinished(self, error: BaseException, reason: str) -> None:
         self._own.failed(error)
-        with contextlib.suppress(OSError):  # the disk may be full, which is then the reason
+        with contextlib.suppress(OSError):  # a full disk may be the reason why the run was not finished
             self._journal.note(f"the run was not finished: {reason}", unfinished=True)
 
     def _phases(self) -> None:
@@ -159,7 +159,7 @@ class Run:
         self._journal.note("nodes_up", seconds=self._since_start())
         nemesis = Nemesis(self._world.site)
         self._book = FaultLog(nemesis, self._journal, self._progress, self._watch)
-        # Clients take as long to start as services do, so both start at once.
+        # Clients take as long to start as services, so both start at the same time.
         starting = self._scheduler.begin(self._start_services)
         self._services_started = True
         self._fleet.start_first()
@@ -168,7 +168,7 @@ class Run:
         for node in self._world.nodes:
             self._journal.node(node.name, STARTED)
         self._watch.expect(node.name for node in self._world.nodes)
-        arming = self._scheduler.begin(lambda: _arm(nemesis))  # nobody needs it before the first fault
+        arming = self._scheduler.begin(lambda: _arm(nemesis))  # needed only before the first fault
         self._progress.detail("waiting for the quorum")
         view = self._cluster.await_view(
             self._all_alive,
@@ -203,10 +203,10 @@ class Run:
         self._journal.note(TOPIC_READY, seconds=self._since_start())
 
     def _require_services(self) -> None:
-        """Raise `RunError` with a service's last words when it has ended though nothing was done to it."""
+        """Raise `RunError` with a service's last output if it has ended without any fault."""
         self._look()
         for name, words in self._watch.ended.items():
-            raise RunError(f"{name}: the service has ended by itself; its last words: {words.splitlines()[-1]}")
+            raise RunError(f"{name}: the service has ended unexpectedly; its last output: {words.splitlines()[-1]}")
 
     def _last_words(self, name: str) -> str:
         return self._world.last_words(next(node for node in self._world.nodes if node.name == name))
@@ -216,17 +216,18 @@ class Run:
         try:
             self._world.start_services()
         except WorldError:
-            self._watch.expect(node.name for node in self._world.nodes)  # one that gave up at its start is on record
+            self._watch.expect(node.name for node in self._world.nodes)  # also records one that failed at its start
             raise
 
     def _all_alive(self, view: View) -> bool:
-        """Every node is alive, those that ended by themselves apart, and where the system has a controller one is
+        """Every node is alive, except those that ended unexpectedly, and where the system has a controller one is
         known."""
         knows_controller = view.controller is not None or not self._deployed.system.has_controller
         return knows_controller and view.unfenced >= set(self._campaign.topology.names) - self._watch.ended.keys()
 
     def _all_whole(self, view: View) -> bool:
-        """Every node is alive, every partition led and fully in sync, those that ended by themselves apart."""
+        """Every node is alive, every partition has a leader and is fully in sync, except nodes that ended
+        unexpectedly."""
         partitions = self._campaign.workload.partitions if self._deployed.system.has_partitions else 0
         return (
             self._all_alive(view)
@@ -294,7 +295,7 @@ class Run:
             self._scheduler.sleep(max(0.0, min(TICK_S, moment_s - self._scheduler.monotonic())))
 
     def _wait_for_first_ack(self) -> None:
-        """The nemesis begins on a log that is being written, and the rest of the clients do not slow its beginning."""
+        """The nemesis starts when the log is being written; the other clients do not slow down the start."""
         give_up = self._scheduler.monotonic() + self._scaled(FIRST_ACK_S)
         while self._fleet.has_first and not self._first_ack_seen and self._scheduler.monotonic() < give_up:
             self._tick()
@@ -302,14 +303,14 @@ class Run:
         self._fleet.complete()
 
     def _wait_for_operations(self, latest_s: float) -> None:
-        """The load goes on until the asked operations are completed, within reason."""
+        """Continue the load until the required operations are completed, up to the longest load."""
         asked = self._campaign.workload.operations
         while sum(self._fleet.counts.values()) < asked and self._scheduler.monotonic() < latest_s:
             self._tick()
             self._scheduler.sleep(TICK_S)
 
     def _tick(self) -> None:
-        """Look after the run while waiting."""
+        """Monitor the run while waiting."""
         self._fleet.check()
         self._look()
         self._progress.counts(self._fleet.counts)
@@ -319,12 +320,12 @@ class Run:
             self._fleet.complete()
 
     def _look(self) -> None:
-        """Look at the tester's own resources, and at the services."""
+        """Check the tester's own resources and the services."""
         self._own.tick()
         self._watch.tick()
 
     def _acknowledged(self, at_ns: int) -> None:
-        """Called at the first acknowledged operation; later calls do nothing."""
+        """Record the first acknowledged operation; later calls do nothing."""
         if self._first_ack_seen:
             return
         self._first_ack_seen = True
@@ -346,7 +347,7 @@ class Run:
         return reader
 
     def _dump(self) -> None:
-        """What lay below high watermarks before the cluster was healed must still be there afterwards."""
+        """Records below high watermarks before the heal must still exist afterwards; this dump shows them."""
         power = self._world.power
         on = [node for node in self._world.nodes if power is None or power.is_on(node.name)]
         try:
@@ -357,10 +358,11 @@ class Run:
             self._journal.note("the replicas' files were dumped", dumped=dumped)
 
     def _quiesce(self) -> None:
-        """A service that ends by itself is on record then; what the others come to without it is worth the more.
+        """Wait until the cluster is whole. A service that ends unexpectedly is recorded, and the run continues without
+        it.
 
-        A bound that the campaign states is one for all of it: leaders, in-sync sets and writes to every place. A world
-        that breaks meanwhile says nothing of the cluster."""
+        A bound that the campaign states covers all of it: leaders, in-sync sets and writes to every place. If the world
+        fails meanwhile, that is no evidence about the cluster."""
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
@@ -385,8 +387,8 @@ class Run:
         self._acknowledged(self._scheduler.monotonic_ns())
 
     def _read_what_answers(self, reader: ClientHandle) -> None:
-        """The cluster is not whole: what it lost all the same is to be seen. The run is not finished by that, and its
-        replicas are not taken to be at rest: there is no phase `final`."""
+        """Read from a cluster that is not whole, to find losses nevertheless. This does not finish the run, and its
+        replicas are not considered at rest: there is no phase `final`."""
         self._progress.detail("reading what answers")
         for told in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
             self._journal.note(f"the cluster is not whole: {told}")
@@ -398,9 +400,9 @@ class Run:
         self._progress.counts(self._fleet.counts)
 
     def _await_convergence(self, ends: list[int]) -> None:
-        """Followers learn the last high watermark, of partitions and of metadata, with their next fetch. The analysis
-        judges what they came to; here it is only given the time that it needs. Systems that do not tell how far they
-        are can only be asked who is in sync."""
+        """Followers get the last high watermark, of partitions and of metadata, with their next fetch. The analysis
+        compares the replicas; this method only waits as long as that needs. For systems that do not report their
+        progress, it waits for full in-sync sets."""
         if not self._deployed.system.description.promises.events:
             self._await_in_sync()
             return
@@ -423,7 +425,7 @@ class Run:
             if not behind:
                 return
             self._scheduler.sleep(TICK_S)
-        self._journal.note(f"not every replica said that it has reached the end: {behind}")
+        self._journal.note(f"not every replica has reported the end of the log: {behind}")
 
     def _await_in_sync(self) -> None:
         try:
@@ -431,11 +433,11 @@ class Run:
         except OverdueError as error:
             self._journal.note(str(error))
 
-    # ---- the way out
+    # ---- cleanup
 
     def _leave(self) -> None:
-        """Bring everything home and take the world down, whatever state the run is in and whatever fails of it. What
-        nobody foresaw is raised once that is done. After an interrupt in the middle it may be called again."""
+        """Collect the evidence and take the world down, whatever state the run is in and whichever step fails. An
+        unexpected exception is raised at the end. Can be called again after an interrupt."""
         unforeseen: list[Exception] = []
         with contextlib.suppress(OSError):
             self._enter("collect", "stopping services, collecting their logs")
@@ -454,18 +456,18 @@ class Run:
                 unforeseen += [error] if not isinstance(error, _FORESEEN) else []
                 self._progress.say(f"{name}: {error}")
                 of_record = step not in (self._world.down, self._cluster.close)
-                if of_record:  # what is missing from the record must not be taken for absent
+                if of_record:  # the analysis must not take uncollected evidence for absent
                     self._finished = False
                 with contextlib.suppress(OSError):
                     self._journal.note(f"{name}: {error}", unfinished=of_record)
-        if self._finished:  # a run whose last phase is another one is not believed
+        if self._finished:  # the analysis does not accept a run whose last phase is another one
             self._journal.phase("done")
             self._seal()
         for unknown in unforeseen:
             raise unknown
 
     def _seal(self) -> None:
-        """From here on nothing may change of what the run left; a run without a seal is not believed."""
+        """Record the digests of all evidence. Later changes are detected; a run without a seal is never a pass."""
         try:
             seal.seal(self._dependencies.directory.path)
         except OSError as error:
@@ -479,15 +481,17 @@ class Run:
         record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
 
     def _require_data(self) -> None:
-        """Every service that was started and keeps data has left some. Raises `RunError`."""
+        """Raise `RunError` if a service that was started, and stores data, has left none."""
         _, patterns = self._deployed.collected
         serving = {member.id for member in self._serving}
         bare = [node.name for node in self._world.nodes if node.id in serving and not has_data(node.record_dir)]
         if patterns and bare:
-            raise RunError(f"{', '.join(bare)}: the service was started, and left none of {', '.join(patterns)}")
+            raise RunError(
+                f"{', '.join(bare)}: the service was started, but none of these exist: {', '.join(patterns)}"
+            )
 
     def _stop_services(self) -> None:
-        """Ask every service to end; how each does is on record, and so is that it ran until then."""
+        """Stop every service; record how each ends, and that it ran until then."""
         self._watch.attest()
         pids = self._watch.pids()
         self._watch.excuse(pids)
@@ -499,11 +503,11 @@ class Run:
             self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
 
     def _end_services(self) -> None:
-        """Make every node reachable, as it was, and kill its service: whatever state the run was left in, it is not
-        waited for. Raises `RunError` with all that failed, once everything was tried: one node that does not answer
-        keeps no other one as a fault has left it. What nobody foresaw is raised as it is, in the place of that.
+        """Restore every node's reachability and kill its service without waiting, whatever state the run is in. Tries
+        every node and raises `RunError` with all failures at the end, so that one node that does not answer does not
+        leave the others under faults. An unexpected exception is raised unchanged.
 
-        What services have done by themselves until then is on record first."""
+        First records what services have done on their own."""
         names, power = [node.name for node in self._world.nodes], self._world.power
         deeds: list[Callable[[], object]] = [self._watch.look]
         if (suspender := self._world.site.suspender) is not None:
@@ -513,7 +517,7 @@ class Run:
         if power is not None:
             deeds.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
         if self._book is not None:
-            deeds.append(self._book.clear_leftovers)  # nodes that are not made anew are those of the next run
+            deeds.append(self._book.clear_leftovers)  # nodes that are not rebuilt are used by the next run
         deeds.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
         failures: list[Exception] = []
         for deed in deeds:
@@ -534,7 +538,7 @@ class Run:
             host.run(kill_script(pid, host.address, host.port))
 
     def _scaled(self, seconds: float) -> float:
-        """A time to wait, at the pace of this world."""
+        """A time to wait, scaled for this world."""
         return seconds * self._world.time_scale
 
     def _since_start(self) -> float:
@@ -544,16 +548,16 @@ class Run:
 def _arm(nemesis: Nemesis) -> None:
     armed = nemesis.arm()
     if not armed.confirmed:
-        raise RunError(f"the hosts cannot be made ready for the faults to come: {armed.detail}")
+        raise RunError(f"the hosts could not be prepared for the faults: {armed.detail}")
 
 
 def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
-    """Whether a replica's log and high watermark have come to the end."""
+    """Whether a replica's log and high watermark have reached the end."""
     return progress is not None and progress["log_end_offset"] == end == progress["high_watermark"]
 
 
 class _StepClients:
-    """The clients that a step uses: the probe for appends, a fresh reader for every read."""
+    """The clients that a step uses: the probe for appends, a new reader for every read."""
 
     def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
         self._fleet = fleet
@@ -576,5 +580,5 @@ class _StepClients:
 
 
 def bootstrap(members: Sequence[Member]) -> str:
-    """The addresses of these services, as clients take them."""
+    """The addresses of these services, in the form that clients take."""
     return ",".join(f"{member.address}:{member.port}" for member in members)

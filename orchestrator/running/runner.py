@@ -1,4 +1,4 @@
-"""Makes the runs of a campaign one after the other: world, run, verdict - and remembers where it was."""
+"""Makes the runs of a campaign one after the other: lab, world, run, verdict."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HOLD_S = 1.0
 
 @dataclass
 class CampaignInvocation:
-    """One `brownout run`: what it is to do."""
+    """One `brownout run`: the campaign and the runs to make."""
 
     campaign: Campaign
     stamp: str
@@ -61,8 +61,8 @@ class CampaignInvocation:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the runs are made. `shell_prefix`: what people put before a lab's shell command where they are outside of the
-    sandbox that it lives in. `keep`: see `Runner`. `messages`: see `WorldSpec`."""
+    """How the runs are made. `shell_prefix`: what users put before a lab's shell command when they are outside of its
+    sandbox. `keep`: see `Runner`. `messages`: see `WorldSpec`."""
 
     selection: Selection
     engine: Engine
@@ -73,10 +73,10 @@ class RunOptions:
 
 
 class Runner:
-    """Makes runs in one lab and has each judged.
+    """Makes runs in one lab and has each analyzed.
 
-    With `keep`, what was made for the last run, or for one that did not come to what was expected, stays as it is until
-    the user has seen enough (Ctrl-C).
+    With `keep`, the world of the last run, or of one that missed its expectation, remains until the user presses
+    Ctrl-C.
     """
 
     def __init__(self, store: Store, options: RunOptions, progress: Progress, interrupts: Interrupts) -> None:
@@ -85,18 +85,18 @@ class Runner:
         self._progress = progress
         self._interrupts = interrupts
         self._kept: World | None = None
-        # Only the first run of an invocation starts with the command itself.
+        # Only the first run of an invocation measures its start from the start of the command.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
     def make_all(self, invocation: CampaignInvocation) -> None:
-        """Make all runs that are still to be made. Raises `Interrupted`; `RunError` when the lab cannot be made;
-        `UsageError` when another process makes them, or has made some since they were listed."""
+        """Make all remaining runs. Raises `Interrupted`; `RunError` when the lab cannot be made; `UsageError` when
+        another process makes them, or has made some since they were listed."""
         campaign_dir = self._store.campaign_dir(invocation.campaign.name)
         with held_plan(campaign_dir, invocation.stamp):
             made = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
             if made:
                 raise UsageError(
-                    f"{campaign_dir / made[0]} was made by another process meanwhile; go on with what is left: --resume"
+                    f"{campaign_dir / made[0]} was made by another process meanwhile; continue with the rest: --resume"
                 )
             self._make_in_lab(invocation)
 
@@ -111,7 +111,7 @@ class Runner:
         )
         lab = selection.lab(spec)
         require_faults(invocation.campaign, lab, selection.reason)
-        lock = RunLock(spec.directory)  # what is locked is not taken for a leftover
+        lock = RunLock(spec.directory)  # a locked directory is not removed as a leftover
 
         def close() -> None:
             try:
@@ -120,13 +120,13 @@ class Runner:
                 self._progress.say(f"taking the {lab.name} lab down: {described(error)}")
 
         def remove_directory() -> None:
-            with contextlib.suppress(OSError):  # gone, or kept with what it has to tell
+            with contextlib.suppress(OSError):  # gone, or kept because it has diagnostics
                 spec.directory.rmdir()
 
         with always(self._take_down, close, lock.release, remove_directory, shield=self._interrupts.shielded):
             lock.take()
             self._open(lab)
-            require_faults(invocation.campaign, lab, selection.reason)  # now that it knows what its machines can do
+            require_faults(invocation.campaign, lab, selection.reason)  # the lab now knows what its machines support
             self._make_each(invocation, lab)
 
     def _open(self, lab: Lab) -> None:
@@ -154,7 +154,7 @@ class Runner:
             self._started_ns = time.monotonic_ns()
 
     def _one(self, planned: PlannedRun, lab: Lab) -> bool:
-        """Make a run and have it judged; whether it came to what was expected of it."""
+        """Make a run and analyze it; returns whether it met its expectation."""
         directory = self._store.create(planned)
         with directory.held():
             try:
@@ -172,7 +172,7 @@ class Runner:
         return verdict.met
 
     def _stop_if_asked(self) -> None:
-        """Raise `Interrupted` when the user has asked to stop, wherever the interrupt itself was lost."""
+        """Raise `Interrupted` if the user has asked to stop and the exception was lost."""
         if self._interrupts.requested:
             raise Interrupted
 
@@ -217,7 +217,7 @@ class Runner:
             ).execute()
 
     def _hold(self, lab: Lab) -> None:
-        """Say how to look in, and wait until the user has seen enough."""
+        """Print how to log in, and wait until the user presses Ctrl-C."""
         with contextlib.suppress(Interrupted):
             for name, host in lab.hosts.items():
                 enter = f"{self._options.shell_prefix} {shlex.join(lab.shell(name))}".strip()
@@ -227,7 +227,7 @@ class Runner:
                 time.sleep(_HOLD_S)
 
     def _take_down(self) -> None:
-        """Remove what was kept of the last run's world."""
+        """Remove the last run's world, if it was kept."""
         world, self._kept = self._kept, None
         if world is None:
             return
@@ -245,8 +245,8 @@ def lab_spec(
     cells: Collection[str] = (),
     keep: bool = False,
 ) -> LabSpec:
-    """What the lab of a campaign's cells (none named: all) is made from; each call names another directory, and makes
-    none. Raises `InputError` for a system that is not known."""
+    """The lab's inputs for a campaign's cells (default: all). Each call names a new directory and does not create it.
+    Raises `InputError` for an unknown system."""
     return LabSpec(
         node_count=campaign.topology.nodes,
         filesystem=campaign.topology.filesystem,
@@ -258,8 +258,8 @@ def lab_spec(
 
 
 def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> None:
-    """Raise `UsageError` when the campaign needs a fault that the lab's world cannot inflict, or clients that it does
-    not have: it is never made with less than it says. `reason`: why this world was chosen."""
+    """Raise `UsageError` when the campaign needs a fault that the lab's world cannot inject, or clients that it does
+    not have: a campaign never runs with less than it states. `reason`: why this world was chosen."""
     kind, system = campaign.workload.kind, campaign.system
     if lab.systems is not None and (system.directory is not None or system.name not in lab.systems):
         raise UsageError(
@@ -268,7 +268,7 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         )
     if campaign.swarm is not None and lab.name != SIMULATION:
         raise UsageError(
-            f"{campaign.path}: [swarm] is for the {SIMULATION}, which makes each cluster as it is drawn, and this "
+            f"{campaign.path}: [swarm] is for the {SIMULATION}, which can make any drawn cluster, and this "
             f"is the {lab.name} world; leave out --world, or [swarm]"
         )
     if campaign.topology.filesystem == STRICT and lab.name != SIMULATION:
@@ -297,14 +297,14 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
 
 
 def find_rootfs(campaign: Campaign, world: str) -> Path | None:
-    """The directory tree that the campaign's nodes run on; None: the world's own. Raises `UsageError`."""
+    """The directory tree that the campaign's nodes run on; None: the world's default. Raises `UsageError`."""
     if campaign.topology.node_root == "machine":
         return None
     if world != "namespaces":
         raise UsageError(
             f'{campaign.path}: node_root = "image" is for the namespace world, and this is the {world} world'
         )
-    import nodeimage  # most campaigns have no use for it
+    import nodeimage  # needed by few campaigns
 
     try:
         return nodeimage.find(PROJECT_ROOT).rootfs
@@ -322,14 +322,14 @@ def plan_invocation(
     world: str,
     capabilities: Collection[str] | None = None,
 ) -> CampaignInvocation:
-    """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the one that was chosen;
-    `capabilities`: the kinds of fault that it can inflict, as far as that is known. Raises `UsageError` where it cannot
-    be recorded, or would seem to be older than what is there."""
+    """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the chosen world;
+    `capabilities`: the kinds of fault that it can inject, as far as known. Raises `UsageError` if it cannot be
+    recorded, or an existing invocation is newer."""
     campaign_dir = store.campaign_dir(campaign.name)
     left_out = None if capabilities is None else campaign.nemesis.left_out(capabilities)
     asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "where": where}
     kept = settled_by_files(campaign, cells)
-    while True:  # until the stamp is nobody else's: whoever begins at the same moment sees the same newest one
+    while True:  # until the stamp is unique: concurrent processes see the same newest stamp
         stamp = newest_stamp(campaign_dir, store.new_stamp())
         planned = expand(campaign, stamp, **asked)
         try:
@@ -340,11 +340,11 @@ def plan_invocation(
 
 
 def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> CampaignInvocation:
-    """The campaign's last invocation that is not finished, with only the runs that have no verdict yet left to do.
-    `world`: the name of the one that was chosen now, which must be the one of then.
+    """The campaign's last unfinished invocation, with only the runs that have no verdict yet left to make. `world`: the
+    name of the world chosen now, which must be the same as then.
 
-    What an interrupted run recorded is kept under `interrupted/`. Raises `UsageError` when there is nothing to resume,
-    or another process is at it.
+    The evidence of an interrupted run is moved to `interrupted/`. Raises `UsageError` when there is nothing to resume,
+    or another process is making the runs.
     """
     campaign_dir = store.campaign_dir(campaign.name)
     if not stamps(campaign_dir):
@@ -352,20 +352,20 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
     stamp = open_stamp(campaign_dir)
     if stamp is None:
         what = command("gate", str(shortest(campaign_dir)))
-        raise UsageError(f"{campaign.name}: every run that was planned is made; what they came to: {what}")
+        raise UsageError(f"{campaign.name}: every planned run is made; see their results with: {what}")
     try:
         plan = read_plan(campaign_dir, stamp)
     except PlanError as error:
         raise UsageError(str(error)) from error
     if plan.text != campaign.text:
-        raise UsageError(f"{campaign.path} has changed since it was interrupted; run it anew, without --resume")
+        raise UsageError(f"{campaign.path} has changed since it was interrupted; run it again without --resume")
     if plan.where != tuple(where):
         then = " ".join(plan.where) or "neither --world nor --inventory"
         raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
     if plan.world not in ("", world):
         raise UsageError(
             f"{campaign.name} was last run in the {plan.world} world, and this is the {world} world: resume it where "
-            "there is that one, or run it anew, without --resume"
+            "that world is available, or run it again without --resume"
         )
     planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, where=where)
     with held_plan(campaign_dir, plan.stamp):
@@ -376,8 +376,8 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
 
 
 def withdraw(store: Store, invocation: CampaignInvocation) -> None:
-    """Leave nothing of an invocation that was stopped and is not to be gone on with but those of its runs that have a
-    verdict, with the plan where there is one. Raises `OSError`."""
+    """Remove an invocation that was stopped and is not to be resumed, except for its runs that have a verdict; they
+    keep the plan. Raises `OSError`."""
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     unjudged = [run for run in map(campaign_dir.joinpath, invocation.all_ids) if not RunDirectory(run).judged]
     for path in unjudged:
@@ -387,7 +387,7 @@ def withdraw(store: Store, invocation: CampaignInvocation) -> None:
 
 
 def _set_aside(campaign_dir: Path, run_id: str) -> None:
-    """Move what an interrupted run left out of the way of the run that replaces it."""
+    """Move the files of an interrupted run away for the run that replaces it."""
     path = campaign_dir / run_id
     if not path.exists():
         return

@@ -1,8 +1,7 @@
 """Runs the steps of a scripted nemesis, one after the other, each within its deadline.
 
-A step waits for what it needs to see in the cluster; none sleeps for a time in the hope that it is enough (a wait for
-seconds keeps the pace of faults among a load). A step that does not come to its end fails the run with its number, its
-words, and what was seen instead.
+A step waits for a condition of the cluster instead of a fixed time (a wait for seconds keeps the timing of faults
+within a load). A step that fails ends the run with its number, its text, and the last observation.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ POLL_S = 0.03
 
 
 class Looker(Protocol):
-    """Where a step looks for the state of the cluster."""
+    """The source of the cluster's state for a step."""
 
     topic: str
 
@@ -52,7 +51,7 @@ class Looker(Protocol):
 
 
 class ScriptClients(Protocol):
-    """What a step does as a client."""
+    """The client operations of a step."""
 
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]: ...
 
@@ -62,7 +61,7 @@ class ScriptClients(Protocol):
 class Stepper:
     """The steps of one run. `tick` is called while a step waits; it may raise to end the run.
 
-    `time_scale` multiplies the times that the steps give themselves."""
+    `time_scale` multiplies the steps' own time limits."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class Stepper:
         self._logs = {node.name: LogTail(node.record_dir / "service.log") for node in nodes}
 
     def run(self, steps: Sequence[Step]) -> None:
-        """Raises `RunError` at the first step that does not come to its end."""
+        """Raises `RunError` at the first step that fails."""
         for step in steps:
             self._progress.say(f"{step.title}{' - ' + step.why if step.why else ''}", dim=True)
             self._journal.note(step.title, step=step.number, why=step.why)
@@ -145,7 +144,7 @@ class Stepper:
         return complaint is None, complaint or ""
 
     def _cut(self, step: CutStep) -> None:
-        """Who is in both groups, by the names of roles, is cut from the others."""
+        """Cut two groups. A node that has roles in both groups is cut from the others."""
         first, second = self._groups(step, step.between)
         pairs = [[a, b] for a in first for b in second if a != b]
         if not pairs:
@@ -154,7 +153,7 @@ class Stepper:
         self._inject(step, first, {"pairs": pairs})
 
     def _groups(self, step: Step, groups: Groups) -> Groups:
-        """The nodes that two groups mean now."""
+        """The nodes that two groups currently mean."""
         first, second = (tuple(self._resolve(step, name) for name in group) for group in groups)
         return first, second
 
@@ -176,7 +175,7 @@ class Stepper:
             raise RunError(f"{step.title}: nothing to end: there is no such cut")
 
     def _inject(self, step: Step, targets: tuple[str, ...], parameters: Mapping[str, Any]) -> None:
-        assert step.kind is not None, "only for steps that begin a fault"
+        assert step.kind is not None, "only for steps that start a fault"
         evidence = self._faults.inject(Fault(step.kind.name, targets, parameters=parameters))
         if not evidence.confirmed:
             raise RunError(f"{step.title}: the fault is {evidence.status}: {evidence.detail}")
@@ -194,7 +193,7 @@ class Stepper:
         outcomes = [result.outcome for result in results]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
             last = results[-1].error if results else "no answer"
-            raise RunError(f"{step.title}: expected {step.expect}, came to {outcomes[-1:] or 'nothing'} ({last})")
+            raise RunError(f"{step.title}: expected {step.expect}, got {outcomes[-1:] or 'nothing'} ({last})")
         self._journal.note(
             f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
         )
@@ -215,7 +214,8 @@ class Stepper:
         )
 
     def _resolve(self, step: Step, name: str) -> str:
-        """The node that a name in a step means now; waits, within the step's deadline, for a role to be filled."""
+        """The node that a name in a step currently means; waits, within the step's deadline, for the role to be
+        taken."""
         if name in self._names:
             return self._names[name]
         if name in self._nodes:
@@ -242,7 +242,7 @@ class Stepper:
             self._scheduler.sleep(min(POLL_S, left_s))
 
     def _until(self, step: Step, look: Callable[[], tuple[object, str]]) -> object:
-        """Look until something is found; `look` gives (what was found or a false value, what was seen instead)."""
+        """Look until a value is found; `look` returns (the value or a false value, the observation for the message)."""
         deadline_s = step.deadline_s * self._time_scale
         give_up = self._scheduler.monotonic() + deadline_s
         while True:
@@ -254,7 +254,7 @@ class Stepper:
             self._tick()
             self._scheduler.sleep(POLL_S)
 
-    # Each `_see_` answers (whether the condition holds, what was seen).
+    # Each `_see_` returns (whether the condition holds, the observation).
 
     def _see_leader(self, node: str, partition: int) -> tuple[bool, str]:
         view = self._cluster.view()
@@ -314,7 +314,7 @@ def _acknowledged(results: Sequence[AppendResult]) -> int:
 
 
 def _filled(view: View, role: str, partition: int = 0, which: int = 0) -> tuple[str | None, str]:
-    """Who plays a role, and what was seen. `which` of the followers, in the order of the replicas."""
+    """The node with a role, and the observation. `which`: index of the follower, in the order of the replicas."""
     if role == "controller":
         return view.controller, str(view)
     state = view.partitions.get(partition)

@@ -1,4 +1,4 @@
-"""Watching the services of a run: what one does that nobody ordered is a finding, not an accident of the tool."""
+"""Watches the services of a run. A service that stops or ends without a fault is a finding about the system."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BEFORE = 100
 
 @dataclass
 class _Watched:
-    """One node. `process`: the one that should run; None: none is known to. `under`: the faults of ours on it, by what
-    becomes of services under them. `tells_stop`: whether a stop of the process would be news."""
+    """One node. `process`: the process that should run; None if unknown. `under`: the faults on it, by their effect on
+    services. `tells_stop`: whether a stop of the process is to be recorded."""
 
     process: Process | None = None
     under: Counter[ServiceUnder] = field(default_factory=Counter)
@@ -33,10 +33,10 @@ class _Watched:
 
 
 class ServiceWatch:
-    """Knows which process each node's service should be, and whether it should run. One thread at a time.
+    """Tracks which process each node's service should be, and whether it should run. One thread at a time.
 
-    Invariant: a process is watched from the moment it is known to run until somebody is about to end it; while a fault
-    makes it impossible to ask for it, it is not asked for, and must be the same one afterwards."""
+    Invariant: a process is watched from the moment it is known to run until the run loop is about to end it. While a
+    fault makes it impossible to query, it is not queried, and must be the same one afterwards."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class ServiceWatch:
         *,
         before_record: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_record`: called before the journal gets what a service did, so that the cause, where the tester has
-        it, comes first."""
+        """`before_record`: called before the journal gets a service's action, so that a cause on the tester's side is
+        recorded first."""
         self._hosts = hosts
         self._before_record = before_record
         self._last_words = last_words
@@ -61,14 +61,14 @@ class ServiceWatch:
         self._watched: dict[str, _Watched] = {}
         self._autopsy = autopsy or Autopsy(hosts, time_scale, scheduler=scheduler)
         self.ended: dict[str, str] = {}
-        """The last words of those that have ended by themselves and do not run again, by node."""
+        """By node: the last output of services that ended unexpectedly and do not run again."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """The services of these nodes have been started, where they did not run, and are to go on running. One that was
-        expected to run all the time must still be the same."""
+        """The services of these nodes were started, if they did not run, and should keep running. One that was expected
+        to run all the time must still be the same process."""
         for name in names:
             watched = self._node(name)
-            with contextlib.suppress(HostError):  # one that is never seen again is missing in `attest`
+            with contextlib.suppress(HostError):  # `attest` reports a service that is never seen again
                 now = see_process(self._hosts[name])
                 if watched.process is not None:
                     self._compare(name, watched, now)
@@ -76,16 +76,17 @@ class ServiceWatch:
                     self._take(name, watched, now)
                 elif name not in self.ended:
                     self._say_not_up(name)
-                if now is None or not now.is_stopped:  # else what stopped it, perhaps a fault of ours, is not over
+                # Otherwise the cause of the stop, perhaps a fault, is still in force.
+                if now is None or not now.is_stopped:
                     watched.under.clear()
 
     def excuse(self, names: Iterable[str]) -> None:
-        """Somebody is about to end these."""
+        """The run loop is about to end these services."""
         for name in names:
             self._node(name).process = None
 
     def begin(self, under: ServiceUnder, names: Collection[str]) -> None:
-        """A fault is about to be inflicted on these nodes, with this effect on their services."""
+        """A fault with this effect on services is about to be injected on these nodes."""
         if under == "ended":
             self.excuse(names)
             return
@@ -93,31 +94,31 @@ class ServiceWatch:
             self._node(name).under[under] += 1
 
     def end(self, under: ServiceUnder, names: Collection[str], *, seen: bool = True) -> None:
-        """That fault has been healed; services that had ended were started. Unless that was `seen`, what it does to
-        services may go on, and is still nobody else's doing."""
+        """That fault has been healed, and ended services were started. Without `seen` evidence of the heal, the fault's
+        effect on services may continue and is still attributed to it."""
         if under == "ended":
             self.expect(names)
         elif seen:
-            for name in names:  # a start in between may have ended it before its time
+            for name in names:  # a start in between may have ended it early
                 watched = self._node(name)
                 watched.under[under] = max(0, watched.under[under] - 1)
 
     def tick(self) -> None:
-        """Look, if it is time to."""
+        """Look, if the interval is over."""
         if self._scheduler.monotonic() >= self._next_s:
             self.look()
             self._next_s = self._scheduler.monotonic() + self._every_s
 
     def look(self) -> None:
-        """Record what services have done that nobody ordered, each deed once."""
+        """Record each unexpected action of a service once."""
         for name, watched in self._watched.items():
             if watched.process is None or watched.under["unseen"] > 0:
                 continue
-            with contextlib.suppress(HostError):  # it may be cut off from us, and is asked again
+            with contextlib.suppress(HostError):  # the host may be unreachable; it is asked again
                 self._compare(name, watched, see_process(self._hosts[name]))
 
     def attest(self) -> None:
-        """Record which services are seen to run, by themselves, at the end of a run: the others are in doubt."""
+        """Record which services are seen to run at the end of a run: the others are a doubt."""
         for name, watched in self._watched.items():
             with contextlib.suppress(HostError):
                 now = see_process(self._hosts[name])
@@ -131,9 +132,9 @@ class ServiceWatch:
         return {name: each.process.pid for name, each in self._watched.items() if each.process is not None}
 
     def say_stopped(self, name: str, pid: int | None, asked: int | None, accepted: Collection[int]) -> None:
-        """Record that a service has ended. `pid`: the process that ran (None: none did), `asked`: the one that was
-        asked to end; another one, or none, was found when `pid` had ended just before by itself. `accepted`: the exit
-        codes, as shells have them, that the system declares for one that was asked."""
+        """Record that a service has ended. `pid`: the process that ran (None: none). `asked`: the process that was
+        asked to end; it differs if `pid` ended unexpectedly just before. `accepted`: exit codes, in a shell's
+        numbering, that the system declares for an orderly stop."""
         status = None if pid is None else self._autopsy.status(name, pid)
         if pid is not None and pid != asked:
             self._record(name, ENDED if asked is None else RESTARTED, pid, status)
@@ -149,7 +150,7 @@ class ServiceWatch:
         self.ended.pop(name, None)
 
     def _compare(self, name: str, watched: _Watched, now: Process | None) -> None:
-        """Record it when the process that should run is not there any more, or stands still."""
+        """Record it when the process that should run is gone or stopped."""
         expected = watched.process
         assert expected is not None, "only a process that should run is compared"
         if now is None or not now.is_same(expected):
@@ -165,8 +166,8 @@ class ServiceWatch:
             self._journal.service_exit(name, None, None, self._last_words(name), way=STOOD_STILL)
 
     def _say_not_up(self, name: str) -> None:
-        """A service that was started and does not run has ended, where its end is known; where it is not, nobody knows
-        whether it was started."""
+        """Record a service that was started and does not run: as ended, if its end is known, otherwise as possibly
+        never started."""
         status = self._autopsy.status(name, None)
         if status is not None:
             self._record(name, NOT_UP, None, status)
@@ -183,7 +184,7 @@ class ServiceWatch:
 
 
 def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journal: Journal) -> None:
-    """Record, of each node's log and for each pattern that the system calls fatal, the first line that matches."""
+    """For each node's log and each pattern that the system calls fatal: record the first matching line."""
     for node, path in logs.items():
         left = {pattern: re.compile(pattern) for pattern in patterns}
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
@@ -197,6 +198,6 @@ def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journa
 
 
 def _around(match: re.Match[str]) -> str:
-    """The line in which something was found; of one that is too long, from shortly before that on."""
+    """The line of a match; of a line that is too long, the part that starts shortly before the match."""
     begins = 0 if match.end() <= _LONGEST_LINE else max(0, match.start() - _BEFORE)
     return match.string[begins:].strip()[:_LONGEST_LINE]

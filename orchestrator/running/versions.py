@@ -1,4 +1,4 @@
-"""Which versions of everything a run was made with."""
+"""Determines the versions that a run is made with."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from installation.files import PROJECT_ROOT, build_record, is_installed
 
 CHANGES = "+changes"
 UNKNOWN = "unknown"
-"""Of a tree or a package that was not in git: two of them may be as different as any."""
+"""For a tree or a package outside of git: two of them may differ in any way."""
 _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 
 
 def versions() -> dict[str, str]:
-    """Brownout's commit (with `+changes` when the tree differs from it, or has modules that are not in it), the
-    interpreter, the kernel, the libraries."""
+    """By name: Brownout's commit (with `+changes` when the tree differs from it, or has modules that are not in it),
+    the interpreter, the kernel, the libraries."""
     found = {
         "brownout": commit(),
         "python": platform.python_version(),

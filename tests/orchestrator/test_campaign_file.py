@@ -195,7 +195,7 @@ WRONG = {
         "shorten interval_s or duration_s, or list fewer faults"
     ),
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\n[checks]\nrequired_faults = ["pause"]': (
-        "c.toml:6: [checks] required_faults: 'pause' can never happen: [nemesis] does not inflict it; add it there, "
+        "c.toml:6: [checks] required_faults: 'pause' can never happen: [nemesis] does not inject it; add it there, "
         "or leave it out here"
     ),
     '[broker]\n"min.insync.replica" = 2': (
@@ -235,7 +235,7 @@ WRONG = {
         "c.toml:8: [cell.expect] must_hold: 'before-faults' is judged of logs only; leave it out"
     ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
-        "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail says how"
+        "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail names it"
     ),
     "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
     "[checks]\nmin_share = -0.1": "c.toml:3: [checks] min_share: -0.1 is smaller than 0",
@@ -244,11 +244,11 @@ WRONG = {
     ),
     "[checks]\nmin_queries = -1": "c.toml:3: [checks] min_queries: -1 is smaller than 0",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["pause"]': (
-        "c.toml:5: [nemesis] optional_faults: 'pause' is not among faults; what is optional stands in both"
+        "c.toml:5: [nemesis] optional_faults: 'pause' is not among faults; an optional fault must be in both"
     ),
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["kill"]\n[checks]\nrequired_faults = ["kill"]': (
-        "c.toml:7: [checks] required_faults: 'kill' is optional in [nemesis], and what is required is never left out; "
-        "take it out of one of the two"
+        "c.toml:7: [checks] required_faults: 'kill' is optional in [nemesis]; a required fault cannot be "
+        "optional; remove it from one of the two"
     ),
     "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
     "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 1e+07",
@@ -329,7 +329,7 @@ WRONG_STEPS = {
         "c.toml:9: [nemesis.step] count: with expect = 'info' the first append is the last one; leave count out"
     ),
     'do = "produce"\nuntil_ok = true\nexpect = "any"': (
-        "c.toml:9: [nemesis.step] expect: with until_ok appends go on until they are acknowledged; give one of both"
+        "c.toml:9: [nemesis.step] expect: with until_ok appends are repeated until acknowledged; leave out one"
     ),
     'do = "heal"\ntear = true': ("c.toml:8: [nemesis.step] unknown key 'tear'; known: deadline_s, do, why"),
     'do = "heal"\ndeadline_s = -1': "c.toml:8: [nemesis.step] deadline_s: -1 is smaller than 0.001",

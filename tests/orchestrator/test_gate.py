@@ -69,7 +69,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def test_a_plan_whose_runs_all_passed_lets_the_change_through(campaign: StoredCampaign) -> None:
     answer = decided(campaign.path)
-    assert (answer.code, answer.json["reason"]) == (0, "all 2 runs came to what was expected")
+    assert (answer.code, answer.json["reason"]) == (0, "all 2 runs met their expectation")
     assert answer.json["worlds"] == ["paper"]
     assert answer.json["limits"] == LIMITS
     assert answer.json["versions"] == {"python": ["3"]}
@@ -89,7 +89,7 @@ def test_a_planned_run_that_is_missing_is_unknown(campaign: StoredCampaign) -> N
     shutil.rmtree(runs_of(campaign)[1])
     answer = decided(campaign.path)
     assert answer.code == 2
-    assert "1 of 2 runs could not be judged" in answer.json["reason"]
+    assert "1 of 2 runs undecided" in answer.json["reason"]
     assert "the run was planned and never made" in answer.json["reason"]
     assert "--resume" in answer.json["reason"]
     assert suite_of(campaign.path / "junit.xml").get("errors") == "1"
@@ -286,7 +286,7 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
         ({"limits": []}, "its limits is [], not ["),
         ({"limits": [LIMITS[0]]}, "its limits is ['nothing here is real'], not ["),
         ({"world_reason": "of a whim"}, "its limits is ["),
-        ({"world_reason": None}, "it does not say why its world was chosen"),
+        ({"world_reason": None}, "world_reason is missing"),
         ({"started": "yesterday"}, "its started is 'yesterday'"),
         ({"started": None}, "it has no started"),
         ({"versions": {}}, "its versions is {}"),
@@ -582,7 +582,7 @@ def _plan_gone(plan: Path) -> None:
         (_plan_without_campaign, "is damaged"),
         (_campaign_without_plan, "is damaged"),
         (_plan_of_another, "is one of the campaign other"),
-        (_plan_gone, "has no plan, so nobody knows which runs are missing"),
+        (_plan_gone, "has no plan, so it is unknown which runs are missing"),
     ],
 )
 def test_a_plan_that_is_damaged_or_gone_is_unknown(
@@ -598,7 +598,7 @@ def test_a_run_of_no_plan_is_not_overlooked(campaign: StoredCampaign) -> None:
     shutil.copytree(runs_of(campaign)[0], campaign.path / "copy")
     answer = decided(campaign.path)
     assert answer.code == 2
-    assert "copy (unknown, expected pass: the run is named by no plan of the campaign)" in answer.json["reason"]
+    assert "copy (unknown, expected pass: the run is in no plan of the campaign)" in answer.json["reason"]
 
 
 def test_a_store_is_decided_campaign_by_campaign(campaign: StoredCampaign) -> None:
@@ -670,7 +670,7 @@ def test_a_store_whose_campaign_lost_its_plans_is_unknown(
     answer = ask("gate", campaign.store, "--json")
     assert answer.code == 2
     (told,) = answer.json["campaigns"]
-    assert "has no plan, so nobody knows which runs are missing" in told["reason"]
+    assert "has no plan, so it is unknown which runs are missing" in told["reason"]
     assert len(told["runs"]) == 2
 
 
@@ -678,7 +678,7 @@ def test_what_is_left_of_an_unplanned_run_is_not_overlooked(campaign: StoredCamp
     shutil.copytree(runs_of(campaign)[0] / "nodes", campaign.path / "copy" / "nodes")
     answer = decided(campaign.path)
     assert answer.code == 2
-    assert "copy (unknown, expected pass: the run is named by no plan" in answer.json["reason"]
+    assert "copy (unknown, expected pass: the run is in no plan" in answer.json["reason"]
 
 
 def test_a_campaign_whose_directory_is_a_link_counts(campaign: StoredCampaign) -> None:

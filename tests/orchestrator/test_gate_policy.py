@@ -61,9 +61,9 @@ def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list
         ('[require]\nworlds = ["namespaces"]', {}, "pass", ""),
         ('[require]\nworlds = ["namespaces", "vagrant"]', {}, "unknown", "required world vagrant"),
         ("[require]\nseeds = 2", {}, "pass", ""),
-        ("[require]\nseeds = 3", {}, "unknown", "required seeds of each cell 3: too few were judged: main 2"),
+        ("[require]\nseeds = 3", {}, "unknown", "required seeds of each cell 3: too few were decided: main 2"),
         ("[require.faults]\nkill = 4", {}, "pass", ""),
-        ("[require.faults]\nkill = 5", {}, "unknown", "required fault kill: confirmed 4 times, 5 are asked for"),
+        ("[require.faults]\nkill = 5", {}, "unknown", "required fault kill: confirmed 4 times, 5 are required"),
         ("[require.faults]\npause = 1", {}, "unknown", "confirmed 0 times"),
         ("[require]\nclean_build = true", {}, "pass", ""),
         ("[require]\nclean_build = true", {"versions": {"brownout": "ab+changes"}}, "unknown", "made with ab+changes"),
@@ -100,7 +100,7 @@ def test_a_simulated_seed_that_is_run_again_adds_nothing(tmp_path: Path, monkeyp
     again = [run(1, world="simulation", cell="main") for _ in range(8)]
     again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
     decided, told = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
-    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, 4 are asked for"])
+    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, 4 are required"])
     assert verdicts(tmp_path, "[require.faults]\nkill = 4", *again, run(2, world="simulation"))[0] == "pass"
     then = [replace(entry, run=f"then-{entry.run}", stats={"latency_p50_ms": 5.0}) for entry in again]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
@@ -116,7 +116,7 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)[0] == "pass"
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
     assert decided == "fail"
-    assert told == ["mutation score: 1 of 2 cells with mutants were caught as expected, 90% are asked for"]
+    assert told == ["mutation score: 1 of 2 cells with mutants were killed as expected; 90% are required"]
 
 
 def test_a_mutant_of_which_nobody_can_tell_has_not_survived(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_mutant_of_which_nobody_can_tell_has_not_survived(tmp_path: Path) -> N
     entries = [caught, run(1, "unknown", "b", **mutant), run(2, "fail", "b", **mutant, met=True)]
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
     assert decided == "unknown"
-    said = "cells with mutants were caught as expected, 1 undecided, 100% are asked for"
+    said = "cells with mutants were killed as expected, 1 undecided; 100% are required"
     assert told == [f"mutation score: 1 of 2 {said}"]
     assert verdicts(tmp_path, "[require]\nmutation_score = 0.5", *entries)[1] == []
     entries.append(run(1, "pass", "c", **mutant, met=False))
@@ -252,7 +252,10 @@ def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatc
     for path in (link, link / "story"):
         answer = ask("gate", path)
         assert answer.code == 64
-        assert f"{beside} and {target}: the store is a link, and beside it and beside its target" in answer.err
+        assert (
+            f"{beside} and {target}: the store is a link, and there is a policy beside it and one beside its target"
+            in answer.err
+        )
     assert ask("gate", link, "--policy", beside).code == 0
 
 
@@ -266,7 +269,7 @@ def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> 
     for path in (campaign.path, campaign.store):
         answer = ask("gate", path)
         assert answer.code == 64
-        assert f"{inside.resolve()}: a policy inside of the store is not read; move it to" in answer.err
+        assert f"{inside.resolve()}: a policy inside the store is not read; move it to" in answer.err
         assert ask("gate", path, "--policy", inside).code == 2
     file = tmp_path / "story.toml"
     file.write_text('name = "story"\n')

@@ -144,7 +144,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a fault on a leader that nobody sees": (
         replaced("chaos.toml", '"pause", ', '"partition-leader", '),
-        "chaos.toml:21: [nemesis] faults: 'partition-leader' is aimed at who leads, which nobody can see of my-system",
+        "chaos.toml:21: [nemesis] faults: 'partition-leader' is aimed at a leader, which is unobservable in my-system",
     ),
     "a workload that the system's own client is not for": (
         replaced("system.toml", 'workloads = ["register"]', 'workloads = ["registers"]'),
@@ -174,15 +174,15 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a step on a controller that nobody sees": (
         steps('do = "kill"\nnode = "controller"'),
-        "step 1 (kill controller): my-system has no controller that could be seen; name a node",
+        "step 1 (kill controller): my-system has no controller that can be observed; name a node",
     ),
     "a cut from a controller that nobody sees": (
         steps('do = "cut"\nbetween = [["n1"], ["n2", "controller"]]'),
-        "has no controller that could be seen",
+        "has no controller that can be observed",
     ),
     "a wait for what a controller logs that nobody sees": (
         steps('do = "wait"\nlog = "ready"\nnode = "controller"'),
-        "has no controller that could be seen",
+        "has no controller that can be observed",
     ),
     "a class of the system that is none": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),

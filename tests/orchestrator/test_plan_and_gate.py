@@ -74,4 +74,4 @@ def test_the_gate_decides(runs: list[RunSummary], verdict: str, code: int) -> No
 
 def test_the_gate_names_the_runs_that_closed_it() -> None:
     decision = decide([entry("r1", "pass"), entry("r2", "fail"), entry("r3", "unknown")])
-    assert decision.reason == "1 of 3 runs did not come to what was expected: r2 (fail, expected pass)"
+    assert decision.reason == "1 of 3 runs did not meet their expectation: r2 (fail, expected pass)"

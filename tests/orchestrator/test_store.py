@@ -36,7 +36,7 @@ def test_a_run_is_found_by_path_name_and_as_the_latest(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with pytest.raises(UsageError, match="nothing-1: is neither a directory nor a run in the store; runs lie in"):
+    with pytest.raises(UsageError, match="nothing-1: is neither a directory nor a run in the store; runs are in"):
         store.find("nothing-1")
     (tmp_path / "x").mkdir()
     with pytest.raises(UsageError, match=r"x is not a run: it has no run\.toml"):
@@ -129,7 +129,7 @@ def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> N
         store
     )
     judge_all(store, begun)
-    with pytest.raises(UsageError, match=r"every run that was planned is made; what they came to: \S+ gate "):
+    with pytest.raises(UsageError, match=r"every planned run is made; what they came to: \S+ gate "):
         resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 
@@ -140,7 +140,7 @@ def never_made(store: Store) -> str:
 def test_what_a_later_one_has_taken_the_place_of_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     judge_all(store, begun_after(store, plan_invocation(store, campaign(TWO_SEEDS), world="paper")))
-    with pytest.raises(UsageError, match="every run that was planned is made"):
+    with pytest.raises(UsageError, match="every planned run is made"):
         resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 

@@ -135,7 +135,7 @@ def test_what_is_wrong_in_a_campaign_is_named(text: str, words: str) -> None:
     ("step", "words"),
     [
         ('do = "wait"\nevent = "registered"\nnode = "n1"', "writes no trace events"),
-        ('do = "wait"\nlog_end = 1\nnode = "n1"', "do not tell how far their logs go"),
+        ('do = "wait"\nlog_end = 1\nnode = "n1"', "do not report their log end"),
     ],
 )
 def test_steps_that_it_cannot_do_are_refused(step: str, words: str) -> None:
