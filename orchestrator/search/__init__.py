@@ -1,1 +1,1 @@
-"""What is done with many runs of the simulated world, and with one that is worth it: explore, replay, shrink."""
+"""Search with simulated runs: explore finds failures, replay repeats a run, shrink reduces a failure."""

@@ -1,4 +1,4 @@
-"""A campaign as a document that can be changed and written down again as an ordinary campaign."""
+"""A campaign as a document that can be changed and written as an ordinary campaign file."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from systems.toml_tables import TomlSource
 
 _MOST_OF_A_NAME: Final = 64
 _DIGITS: Final = 8
-"""Of the digest in a document's name."""
+"""Hexadecimal digits of the digest in a document's name."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A campaign of steps with one cell, as TOML has it; every change makes another one. The name in `data` is what its
-    own name begins with."""
+    """A campaign of steps with one cell, as TOML data. Immutable: every change returns a new document. The name in
+    `data` is the prefix of the document's name."""
 
     data: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """Its own: with a digest of all that its runs follow from. A store tells campaigns apart by their names, and
-        what one schedule comes to says nothing of another one."""
+        """A distinct name per content, by a digest of everything that a run follows from. A store distinguishes
+        campaigns by name, and the result of one schedule must not count for another."""
         content = toml_text.dump({key: value for key, value in self.data.items() if key not in _SAYS_NOTHING})
         return f"{self.data['name']}-{hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]}"
 
@@ -51,7 +51,7 @@ class Document:
 
     @property
     def faults(self) -> int:
-        """How many faults its script begins."""
+        """The number of faults that its script starts."""
         return sum(step["do"] in BEGINS for step in self.steps)
 
     @property
@@ -62,24 +62,24 @@ class Document:
         return self.having("nemesis", {"kind": "steps", "step": list(steps)})
 
     def having(self, table: str, content: Mapping[str, Any]) -> Document:
-        """With another content of one table."""
+        """A copy with another content of one table."""
         return Document({**self.data, table: dict(content)})
 
     def text(self, comment: str = "") -> str:
-        """The campaign's file; each line of the comment above it."""
+        """The campaign's file, with each line of the comment at the top."""
         remarks = "".join(f"# {line}\n" for line in comment.splitlines())
         return remarks + toml_text.dump({**self.data, "name": self.name})
 
     def campaign(self, path: Path, comment: str = "") -> Campaign:
-        """As if it had been read from a file. Raises `InputError` when it is no campaign."""
+        """The document parsed as a campaign file. Raises `InputError` if it is not a valid campaign."""
         return parse(TomlSource(str(path), self.text(comment)), path)
 
 
 def document_of(
     campaign: Campaign, cell: Cell, seed: int, steps: Sequence[StepTable], *, suffix: str, description: str
 ) -> Document:
-    """A campaign of these steps, of what is tested and loaded as in one cell of another; what that leaves open is as
-    this seed draws it. It demands nothing of its runs but what the cell expects of them, and recovery in time."""
+    """A campaign of these steps, with the system and load of one cell of another campaign, drawn with this seed if the
+    campaign is a swarm. Its runs must only meet the cell's expectation and recover in time."""
     drawn = draw(campaign, seed)
     data = copy.deepcopy(tomllib.loads(campaign.text))
     if data.pop("swarm", None) is not None:
@@ -107,7 +107,7 @@ def document_of(
 
 
 def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of a campaign's file that have what a seed drew; `data` is what the file gives."""
+    """The tables of a campaign's file with the values that a seed drew; `data` is the file's content."""
     workload, given = drawn.workload, data.get(ROLE, {})
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
     settings: dict[str, Any] = {
@@ -128,6 +128,6 @@ _SAYS_NOTHING: Final = ("name", "description")
 
 
 def planned(campaign: Campaign, stamp: str, seed: int) -> PlannedRun:
-    """A run of the only cell of a campaign, in the simulated world."""
+    """A run of the only cell of a campaign, in the simulation."""
     (cell,) = campaign.cells
     return PlannedRun(run_id(stamp, cell.name, seed), campaign, cell, seed, WHERE)

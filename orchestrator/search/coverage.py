@@ -1,8 +1,8 @@
-"""Which states a run has been in, as far as its nodes' traces tell: what guides an exploration.
+"""Computes the states that a run visited, from its nodes' traces; an exploration is guided by them.
 
-An abstract state is that of one partition at one moment, whichever nodes play which role in it: of each replica whether
-it runs, its role, how its leader epoch compares with the highest, whether the leader counts it as in sync, and how its
-log's end compares with the leader's; the roles of the metadata quorum's voters; the kinds of fault in force.
+An abstract state describes one partition at one time, independent of node names: for each replica whether it runs, its
+role, how its leader epoch compares with the highest, whether the leader counts it as in sync, and how its log end
+compares with the leader's; the roles of the metadata quorum's voters; the kinds of fault in force.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _STOPS_IT: Final = frozenset({"pause", "stall", "clock-freeze"})
 
 
 class ReplicaAbstraction(NamedTuple):
-    """One replica in an abstract state. `runs`: `up`, `still` or `down`; `role`: `leader`, `follower` or `-`; `epoch`
-    and `log`: `<`, `=` or `>`, compared with the highest epoch and with the leader's end."""
+    """One replica in an abstract state. `runs`: `up`, `still` (suspended) or `down`; `role`: `leader`, `follower` or
+    `-`; `epoch` and `log`: `<`, `=` or `>`, compared with the highest epoch and with the leader's log end."""
 
     runs: str
     role: str
@@ -50,7 +50,7 @@ class ClusterAbstraction:
 
 
 def _last_of_isr(state: ClusterAbstraction) -> ReplicaAbstraction | None:
-    """The only member of the ISR, where there is only one."""
+    """The only member of the ISR; None if there are more or none."""
     members = [replica for replica in state.replicas if replica.in_sync]
     return members[0] if len(members) == 1 else None
 
@@ -66,8 +66,8 @@ def _last_is_away(state: ClusterAbstraction) -> bool:
 
 
 class Visit(NamedTuple):
-    """When a run came to a state, in seconds since its load began; -1 before that. `partition`: whose state it is;
-    `nodes`: which node each of its replicas is on."""
+    """The time at which a run reached a state, in seconds since the start of its load; -1 before that. `partition`:
+    whose state it is; `nodes`: the node of each of its replicas."""
 
     at_s: float
     state: ClusterAbstraction
@@ -76,8 +76,8 @@ class Visit(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """When a run came to a constellation, in seconds since its load began, for how many seconds, and which nodes had
-    which part in it."""
+    """A visit of a constellation: its start, in seconds since the start of the load, its duration in seconds, and the
+    node in each role."""
 
     at_s: float
     lasts_s: float
@@ -98,12 +98,12 @@ DEEP: Final[Mapping[str, Callable[[ClusterAbstraction], bool]]] = {
     "an ISR member that does not run": lambda it: any(r.in_sync and r.runs == "down" for r in it.replicas),
     "two faults at once": lambda it: len(it.faults) > 1,
 }
-"""States that are worth a visit, for many a bug shows only from there."""
+"""Deep states: many bugs are only reachable from them."""
 
 
 @dataclass
 class _Node:
-    """What one node has told of itself, and what was done to it."""
+    """The state that one node reported, and the faults on it."""
 
     quorum: str = "-"
     quorum_epoch: int = -1
@@ -119,23 +119,23 @@ class _Cluster:
 
 
 def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
-    """The abstract states of a topic's partitions in a run, each once, in the order in which they were reached."""
+    """The distinct abstract states of a topic's partitions in a run, in the order in which they were reached."""
     return tuple(dict.fromkeys(str(it.state) for it in visits(run_dir, topic)))
 
 
 def constellation(state: str) -> str:
-    """An abstract state's text, more roughly: which replicas run, lead, are in sync and ahead of the leader. There are
-    some hundred of these, and thousands of states: so it says something that few runs came to one."""
+    """A coarser form of an abstract state's text: which replicas run, lead, are in sync and are ahead of the leader.
+    There are about a hundred constellations and thousands of states, so a rare constellation is significant."""
     return " ".join(sorted(map(_part, state.partition(" | ")[0].split())))
 
 
 def _part(replica: str) -> str:
-    """What part a replica has in a constellation."""
+    """A replica's role in a constellation."""
     return replica[:-3] + replica[-2:-1] + replica[-1:].strip("<=?")
 
 
 def stays(visits: Iterable[Visit]) -> dict[str, Stay]:
-    """The longest stay under load in each constellation that a run came to, in the order in which it first did."""
+    """The longest stay under load in each constellation of a run, in the order of the first visits."""
     longest: dict[str, Stay] = {}
     current: dict[Partition, tuple[str, Stay]] = {}
     for at_s, state, partition, nodes in visits:
@@ -154,13 +154,13 @@ def stays(visits: Iterable[Visit]) -> dict[str, Stay]:
 
 
 def _close(longest: dict[str, Stay], stay: tuple[str, Stay] | None, at_s: float) -> None:
-    """What was come to ends now; at a run's end nothing more is told of how long it would have stayed."""
+    """End the current stay; the end of the run also ends it."""
     if stay is not None and at_s - stay[1].at_s > longest[stay[0]].lasts_s:
         longest[stay[0]] = stay[1]._replace(lasts_s=round(at_s - stay[1].at_s, 3))
 
 
 def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
-    """The state of a partition after each event that has to do with it; of all after an event of the whole cluster."""
+    """The state of a partition after each event about it; of all partitions after an event of the whole cluster."""
     names, began_ns = node_names(run_dir), 0
     cluster = _Cluster({name: _Node() for name in names})
     for at_ns, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
@@ -176,7 +176,7 @@ def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
 
 
 def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
-    """Everything by the wall clock, in nanoseconds; of one moment, the run's own deeds come first."""
+    """All events by wall clock, in nanoseconds; of simultaneous events, the run loop's come first."""
     order = 0
     for line in (run_dir / "history" / JOURNAL).read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
@@ -191,14 +191,14 @@ def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str
 def _of_journal(cluster: _Cluster, entry: Mapping[str, Any]) -> Partition | None:
     if entry["event"] == "fault_invoked":
         cluster.faults[entry["id"]] = entry["kind"], tuple(entry["targets"])
-        return None  # it is about to be inflicted
+        return None  # it is about to be injected
     if entry["event"] == "fault_healed":
         cluster.faults.pop(entry["id"], None)
     return _ALL
 
 
 def _of_node(cluster: _Cluster, name: str, event: Mapping[str, Any]) -> Partition | None:
-    """Take in what a node tells; the partition that has to do with it, `_ALL`, or None for none."""
+    """Apply a node's event; returns the partition that it is about, `_ALL`, or None for no partition."""
     node = cluster.nodes[name]
     match event["event"]:
         case "broker_started":
@@ -229,7 +229,7 @@ def _of_node(cluster: _Cluster, name: str, event: Mapping[str, Any]) -> Partitio
 
 
 def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) -> None:
-    """The set of the highest partition epoch that anybody has told of."""
+    """Use the in-sync set with the highest partition epoch that any node reported."""
     epoch = event["partition_epoch"]
     if epoch >= cluster.isr.get(key, (-1, frozenset()))[0]:
         cluster.isr[key] = epoch, frozenset(f"n{member}" for member in event["isr"])

@@ -1,4 +1,4 @@
-"""What an exploration keeps while it goes on: `<campaign>/explorations/<stamp>/`, so that it can be gone on with."""
+"""Stores an exploration while it runs, in `<campaign>/explorations/<stamp>/`, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _Way = Annotated[str, msgspec.Meta(pattern=f"^({GUIDED}|{RANDOM})$")]
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What is explored. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget of runs, so
-    many chosen at a time. `code`: what made its runs, as `versions.code` has it; empty where that was not kept."""
+    """The parameters of an exploration. `text`: the campaign's. `arms`: the ways of choosing runs, each with the budget
+    of runs, `round_runs` chosen at a time. `code`: the version that made its runs, as `versions.code`; empty if
+    unknown."""
 
     campaign: str
     text: str
@@ -41,7 +42,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class KeptRun(msgspec.Struct, frozen=True):
-    """Of an anomaly, the cheapest run: its seed, the steps that it took, and where it is `kept`, as `campaign/run`."""
+    """The cheapest run of an anomaly: its seed, its steps, and where it is `kept`, as `campaign/run`."""
 
     anomaly: str
     seed: int
@@ -50,7 +51,7 @@ class KeptRun(msgspec.Struct, frozen=True):
 
 
 class Exploration:
-    """One exploration in a store: its head, and a line for each run that was made."""
+    """One exploration in a store: its head, and a line for each run."""
 
     def __init__(self, path: Path, head: Head) -> None:
         self.path = path
@@ -58,15 +59,15 @@ class Exploration:
 
     @classmethod
     def begin(cls, store: Store, head: Head) -> Exploration:
-        """Make the directory of a new one. Raises `UsageError` when that cannot be done, or when another one would seem
-        to be newer: that would be gone on with in its place."""
+        """Make the directory of a new exploration. Raises `UsageError` when that is impossible, or when an existing one
+        has a newer stamp: --resume would continue that one instead."""
         directory = store.campaign_dir(head.campaign) / DIRECTORY
         now, newest = store.new_stamp(), max((path.parent.name for path in _heads(directory)), default="")
         stamp = stamp_behind(newest, now)
         if stamp is None:
             raise UsageError(
-                f"{directory}: by its stamp, the exploration {newest} is newer than one that begins now ({now}), so a "
-                "clock is or was wrong, and --resume would go on with that one; set the clock right, or, if it was "
+                f"{directory}: by its stamp, the exploration {newest} is newer than one that starts now ({now}), so a "
+                "clock is or was wrong, and --resume would continue that one; set the clock right, or, if it was "
                 f"wrong then, move {newest} away from there"
             )
         path = directory / stamp
@@ -79,38 +80,38 @@ class Exploration:
 
     @classmethod
     def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
-        """The newest of a campaign, to go on with. Raises `UsageError` where there is none, or not of this text, or
-        what runs now is not for certain the code that made its runs: one result would be that of two brokers."""
+        """The newest exploration of a campaign, to resume. Raises `UsageError` if there is none, or it is of another
+        text, or of other code: its runs would not be comparable."""
         known = _heads(store.campaign_dir(campaign) / DIRECTORY)
         if not known:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
         try:
             head = msgspec.json.decode(known[-1].read_bytes(), type=Head)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            raise UsageError(f"{known[-1]}: cannot be read: {error}; explore anew, without --resume") from error
+            raise UsageError(f"{known[-1]}: cannot be read: {error}; explore again without --resume") from error
         if head.text != text:
-            raise UsageError(f"{campaign} has changed since it was explored; explore it anew, without --resume")
+            raise UsageError(f"{campaign} has changed since it was explored; explore it again without --resume")
         if head.code != code or code.endswith(CHANGES):
             raise UsageError(
-                f"{campaign} was explored by commit {head.code or 'unknown'}, and this is {code}: other code may do "
-                "otherwise; explore it anew, without --resume"
+                f"{campaign} was explored by commit {head.code or 'unknown'}, and this is {code}: results of different "
+                "code are not comparable; explore it again without --resume"
             )
         return cls(known[-1].parent, head)
 
     def add(self, attempted: Attempted) -> None:
-        """Keep what one run came to. Raises `OSError`."""
+        """Store the result of one run. Raises `OSError`."""
         with (self.path / _RUNS).open("ab") as file:
             file.write(msgspec.json.encode(attempted) + b"\n")
 
     def tell(self, told: Mapping[str, Any]) -> None:
-        """Keep what it came to, as `told_of` has it. Raises `OSError`."""
+        """Store the report's data, as returned by `told_of`. Raises `OSError`."""
         draft = self.path / f".{_SUMMARY}.tmp"
         draft.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         draft.replace(self.path / _SUMMARY)
 
     def told(self) -> dict[str, Any]:
-        """What it had come to when it last ended; empty when it was killed before it could tell, or when something else
-        is there."""
+        """The report's data of the time when it last ended; empty if it was killed before, or the file has other
+        content."""
         try:
             told = json.loads((self.path / _SUMMARY).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -118,7 +119,7 @@ class Exploration:
         return told if isinstance(told, dict) else {}
 
     def kept(self) -> tuple[KeptRun, ...]:
-        """What it had kept when it last ended; nothing where that is not told."""
+        """The runs that it had kept when it last ended; empty if unknown."""
         try:
             return msgspec.convert(self.told().get("found", ()), tuple[KeptRun, ...])
         except msgspec.ValidationError:
@@ -126,7 +127,7 @@ class Exploration:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it, for one process at a time goes on with it. Raises `UsageError` when another one holds it."""
+        """Lock the exploration: one process at a time continues it. Raises `UsageError` when another one holds it."""
         try:
             descriptor = os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -135,8 +136,8 @@ class Exploration:
             yield
 
     def runs(self) -> Iterator[Attempted]:
-        """What is kept, in order; a last line that was not finished is left out, and so made again. Raises `UsageError`
-        for any other line that cannot be read."""
+        """The stored results, in order. An incomplete last line is ignored, so that its run is made again. Raises
+        `UsageError` for any other line that cannot be read."""
         path = self.path / _RUNS
         if not path.exists():
             return
@@ -148,12 +149,12 @@ class Exploration:
             try:
                 attempted = decoder.decode(line)
                 if attempted.arm not in self.head.arms:
-                    raise msgspec.ValidationError(f"{attempted.arm!r} is no way in which runs were chosen")
+                    raise msgspec.ValidationError(f"{attempted.arm!r} is not an arm of this exploration")
                 yield attempted
             except (msgspec.MsgspecError, RecursionError) as error:
-                raise UsageError(f"{path}:{number}: is damaged: {error}; explore anew, without --resume") from error
+                raise UsageError(f"{path}:{number}: is damaged: {error}; explore again without --resume") from error
 
 
 def _heads(directory: Path) -> list[Path]:
-    """Of the explorations that are kept there, oldest first."""
+    """The heads of all explorations in the directory, oldest first."""
     return sorted(directory.glob(f"*/{_HEAD}"))

@@ -1,7 +1,9 @@
-"""Which runs an exploration makes: seeds of the campaign, and variations of schedules that led to new states.
+"""Chooses the runs of an exploration: seeds of the campaign, and variations of schedules that led to new states.
 
-Runs are made in rounds of one size, whatever makes them, and what a round led to is known only to the next: so the
-same campaign, seeds and budget explore the same, on any number of cores.
+Theory of operation. Runs are made in rounds of a fixed size. The results of a round are used only in the next one, so
+the same campaign, seeds and budget explore the same, on any number of cores. The parent of a variation is sampled with
+a weight that falls with the number of runs that visited the same constellations, and with the number of variations
+already made from it.
 """
 
 from __future__ import annotations
@@ -25,21 +27,20 @@ from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
 
 ROUND: Final = 4
-"""Runs, where nobody asks for another number: the fewer, the sooner is learned from them; a cluster of more cores needs
-more of them."""
+"""Runs in a round by default. Smaller rounds use results earlier; a cluster with more cores needs larger ones."""
 FRESH_SHARE: Final = 0.25
-"""Of a guided round: seeds of the campaign itself, which lead to where no variation does."""
+"""Share of a guided round: seeds of the campaign itself, which reach states that no variation reaches."""
 RARITY: Final = 2
-"""How much rarer constellations count for more."""
+"""The exponent by which rare constellations count for more."""
 LEAST_LEFT_S: Final = 0.5
-"""Of a run's load, for a fault that strikes in it and what comes of that."""
+"""Seconds of a run's load that a fault and its consequences need."""
 GUIDED, RANDOM = "guided", "random"
 SUFFIX: Final = "-explored"
 
 
 @dataclass(frozen=True)
 class ExploredCell:
-    """What is explored: one cell of a campaign, from a seed on."""
+    """One cell of a campaign, explored from a seed on."""
 
     campaign: Campaign
     cell: Cell
@@ -48,9 +49,9 @@ class ExploredCell:
 
 @dataclass
 class Parent:
-    """A run whose schedule may be varied, as it was `used` times; it came through these constellations of replicas.
-    `asked`: the schedule that it was given. `stays`: by constellation, those in which a fault can strike, by the clock
-    of what was asked for."""
+    """A run whose schedule can be varied, as it was `used` times, and the constellations that it visited. `asked`: its
+    requested schedule. `stays`: by constellation, those in which a fault can be injected, in the time of the requested
+    schedule."""
 
     attempted: Attempted
     asked: Inflictions
@@ -61,8 +62,8 @@ class Parent:
 
 @dataclass
 class Arm:
-    """One way of choosing runs, and what they came to so far. `round_runs`: how many are chosen at a time.
-    `curve`: how many different states after each run."""
+    """One way of choosing runs, and the results so far. `round_runs`: how many are chosen at a time. `curve`: the
+    number of distinct states after each run."""
 
     name: str
     source: ExploredCell
@@ -95,11 +96,12 @@ class Arm:
             parent.used += parent.attempted.number == attempted.parent
 
     def _weight(self, parent: Parent) -> float:
-        """How much is to be hoped for of a run's variations: what few runs came through, it did; and they were few."""
+        """The sampling weight of a parent: high if few runs visited its constellations and it was rarely varied."""
         return sum(self._runs_with[it] ** -RARITY for it in parent.constellations) / (1 + parent.used)
 
     def _rare(self, parent: Parent, rng: Random) -> Stay | None:
-        """One of a run's stays, the rather, the fewer runs came there or were struck there."""
+        """A stay of a run; constellations that few runs visited, or in which few faults were injected, are more
+        likely."""
         if not parent.stays:
             return None
         weights = [(self._runs_with[it] + self._struck[it]) ** -RARITY for it in parent.stays]
@@ -108,7 +110,7 @@ class Arm:
         return parent.stays[chosen]
 
     def round(self, most: int) -> list[ExplorationTask]:
-        """The next runs, at most so many."""
+        """The next runs, at most `most`."""
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
         number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
         tasks: list[ExplorationTask] = []
@@ -127,11 +129,11 @@ class Arm:
         return ExplorationTask(number, self.name, campaign.text, str(campaign.path), self.source.cell.name, seed)
 
     def _variation(self, number: int, rng: Random) -> ExplorationTask | None:
-        """A variation of a run's schedule, under that run's seed; None where nothing of it can be inflicted."""
+        """A variation of a run's schedule, under that run's seed; None if no fault of it can be injected."""
         (parent,) = rng.choices(self._parents, list(map(self._weight, self._parents)))
         seed, base = parent.attempted.seed, parent.asked
         campaign = draw(self.source.campaign, seed)
-        # Of a cluster that is drawn only that seed's other schedules have its nodes.
+        # In a swarm, only the other schedules of this seed have the same nodes.
         alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
         (other,) = rng.choices(alike, list(map(self._weight, alike)))
         rare = self._rare(parent, rng)
@@ -147,8 +149,8 @@ class Arm:
 
 
 def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflictions) -> dict[str, Stay]:
-    """By the clock of what was asked for, the stays of a run in which somebody runs who can be hit, when time is left
-    for what comes of it."""
+    """The stays of a run, in the time of its requested schedule, in which a running node can be hit and enough time is
+    left for the consequences."""
     return {
         name: stay._replace(at_s=asked_for(stay.at_s, asked, happened))
         for name, stay in stays.items()
@@ -157,7 +159,7 @@ def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflicti
 
 
 def text_of(source: ExploredCell, schedule: Inflictions, parent: Attempted) -> str:
-    """A schedule as a campaign of its own."""
+    """A schedule as a campaign file."""
     steps = steps_of(schedule, draw(source.campaign, parent.seed).topology.names)
     description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"
     document = document_of(source.campaign, source.cell, parent.seed, steps, suffix=SUFFIX, description=description)
@@ -165,7 +167,7 @@ def text_of(source: ExploredCell, schedule: Inflictions, parent: Attempted) -> s
 
 
 def kinds_of(campaign: Campaign) -> tuple[str, ...]:
-    """The kinds of fault that variations have: those of the campaign that the simulated world can inflict."""
+    """The kinds of fault in variations: those of the campaign that the simulation can inject."""
     return tuple(campaign.nemesis.scheduled(lab_named(SIMULATION).capabilities))
 
 
@@ -186,10 +188,9 @@ def explore(
     known: dict[int, Attempted],
     kept: Mapping[int, Attempted],
 ) -> Iterator[Attempted]:
-    """Make runs until there are so many, and give each once it is known. `known`: runs of the campaign's own seeds that
-    were made before. `kept`: by number, what this arm's runs came to when it was explored before, which may have ended
-    anywhere. Neither are made again, and all is chosen as if nothing had been kept. Raises `UsageError` for a kept run
-    that is not the one that is chosen."""
+    """Make runs up to the budget, and yield each result. `known`: results of the campaign's own seeds from elsewhere.
+    `kept`: by number, stored results of this arm, which may end anywhere. Neither is repeated, and the choices are the
+    same as without them. Raises `UsageError` for a stored result that does not match the chosen run."""
     while len(arm.made) < budget:
         tasks = arm.round(budget - len(arm.made))
         todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
@@ -206,7 +207,7 @@ def explore(
 def _begun_when_asked(
     make: Callable[[list[ExplorationTask]], Iterable[Attempted]], todo: list[ExplorationTask]
 ) -> Iterator[Attempted]:
-    """What is kept of a round is known before the rest is begun, whatever becomes of that."""
+    """Yield a round's stored results before the rest of the round starts, in case that fails."""
     yield from make(todo)
 
 
@@ -218,24 +219,24 @@ def _kept(task: ExplorationTask, kept: Mapping[int, Attempted]) -> Attempted | N
         task.own,
     ):
         raise UsageError(
-            f"run {task.number + 1} of the exploration was chosen by another version of Brownout, which varied "
-            "otherwise; explore anew, without --resume"
+            f"run {task.number + 1} of the exploration was chosen by another version of Brownout, whose variations "
+            "differ; explore again without --resume"
         )
     return attempted
 
 
 def _as_of(task: ExplorationTask, attempted: Attempted) -> Attempted:
-    """What a seed came to, whoever asks."""
+    """A known result of a seed, as the result of this task."""
     return msgspec.structs.replace(attempted, number=task.number, arm=task.arm)
 
 
 def cheapest(made: list[Attempted], anomaly: str) -> Attempted:
-    """The run that showed an anomaly with the fewest steps of the event loop."""
+    """The run with an anomaly that took the fewest steps of the event loop."""
     return min((it for it in made if anomaly in it.anomalies), key=lambda it: (it.steps, it.number))
 
 
 def found_in(made: list[Attempted]) -> dict[str, int]:
-    """How many runs showed each anomaly."""
+    """The number of runs by anomaly."""
     counts: dict[str, int] = {}
     for attempted in made:
         for name in attempted.anomalies:

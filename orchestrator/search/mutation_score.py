@@ -1,4 +1,4 @@
-"""How well campaigns see the broker's deliberate bugs: each run in the simulated world, over many seeds."""
+"""Measures how well campaigns find the broker's deliberate bugs: simulated runs of each mutant, over many seeds."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.run_maker import Made, Maker, require_simulation
 
-_Z = 1.959963984540054  # of a normal distribution: 95 % lie within
+_Z = 1.959963984540054  # quantile of the normal distribution for 95 %
 _AHEAD: Final = 4
-"""Runs that wait for each process: what was asked for may be more than memory holds."""
+"""Queued runs per process: the whole list may not fit into memory."""
 
 
 @dataclass(frozen=True)
 class MutantSchedule:
-    """A mutant under a campaign. `anomalies`: those that are expected of it; of a benign one none is."""
+    """A mutant under a campaign. `anomalies`: those that it must cause; empty for a benign mutant."""
 
     mutant: str
     rule: str
@@ -45,8 +45,8 @@ class MutantSchedule:
 
 @dataclass(frozen=True)
 class MutantTrial:
-    """One run of a mutant. `killed_by`: the expected anomalies that the analysis named; of a benign one, all. `reason`:
-    why it is unknown. Times are None of a run that broke down before it had them."""
+    """One run of a mutant. `killed_by`: the expected anomalies in the verdict; for a benign mutant all anomalies.
+    `reason`: why it is unknown. Times are None if the run ended before they were measured."""
 
     seed: int
     verdict: str
@@ -57,13 +57,13 @@ class MutantTrial:
 
     @property
     def decided(self) -> bool:
-        """Whether it says anything of the mutant."""
+        """Whether the run is evidence about the mutant."""
         return self.verdict != UNKNOWN or bool(self.killed_by)
 
 
 @dataclass
 class MutantResult:
-    """What the trials of one schedule came to, so far."""
+    """The results so far of one schedule."""
 
     schedule: MutantSchedule
     trials: list[MutantTrial] = field(default_factory=list)
@@ -81,8 +81,8 @@ class MutantResult:
         return not self.schedule.anomalies
 
     def to_json(self) -> dict[str, Any]:
-        """Times are medians, in seconds, of a run without its analysis. `interval`: of the share of the decided runs
-        that killed it, None where there are none."""
+        """Times are medians, in seconds, of a run without its analysis. `interval`: of the share of decided runs that
+        killed the mutant, None without decided runs."""
         by = Counter(name for trial in self.trials for name in trial.killed_by)
         interval = [round(bound, 4) for bound in wilson(self.killed, self.decided)] if self.decided else None
         return {
@@ -110,9 +110,9 @@ def _median(values: Iterable[float | None], places: int) -> float | None:
 
 
 def wilson(hits: int, tries: int) -> tuple[float, float]:
-    """The 95 % Wilson score interval of a share. Raises `ValueError` without a try."""
+    """The 95 % Wilson score interval of a share. Raises `ValueError` for zero tries."""
     if tries < 1:
-        raise ValueError("nothing was tried")
+        raise ValueError("the interval of zero tries is undefined")
     share, z2 = hits / tries, _Z * _Z
     middle = (share + z2 / (2 * tries)) / (1 + z2 / tries)
     half = _Z * math.sqrt(share * (1 - share) / tries + z2 / (4 * tries * tries)) / (1 + z2 / tries)
@@ -120,16 +120,16 @@ def wilson(hits: int, tries: int) -> tuple[float, float]:
 
 
 def schedules(mutants: Mapping[str, Any], names: Sequence[str], campaigns: Sequence[Path]) -> list[MutantSchedule]:
-    """For each of these mutants every cell of these campaigns that has it alone, or besides what a cell has that must
-    pass, so that it is the only change; and every campaign that has no cell of a mutant, with it switched on. Raises
-    `UsageError` for a mutant that is not there or that no campaign is for, and for a campaign that the simulation
-    cannot make."""
+    """For each of these mutants: every cell of these campaigns that has it alone, or in addition to the mutants of a
+    cell that must pass, so that it is the only change; and every campaign without such a cell, with the mutant switched
+    on. Raises `UsageError` for an unknown mutant, for a mutant without any campaign, and for a campaign that the
+    simulation cannot run."""
     loaded = [load(path) for path in campaigns]
     return [schedule for name in names for schedule in _schedules_of(mutants, name, loaded)]
 
 
 def all_schedules(mutants: Mapping[str, Any], campaigns: Sequence[Path]) -> tuple[list[MutantSchedule], dict[str, str]]:
-    """The schedules of all mutants that have some here; of the others, why they have none."""
+    """The schedules of all mutants that have any here; for each other mutant, the reason."""
     loaded = [load(path) for path in campaigns]
     found: list[MutantSchedule] = []
     without: dict[str, str] = {}
@@ -154,7 +154,7 @@ def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Cam
     if not found:
         raise UsageError(f"no campaign has a cell with {name} alone; give one with --campaign FILE")
     for schedule in found:
-        require_simulation(schedule.campaign, "it is where mutants are tried")
+        require_simulation(schedule.campaign, "mutants are measured in it")
     return found
 
 
@@ -173,7 +173,7 @@ def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[C
 
 
 def check_size(wanted: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
-    """Raise `UsageError` for more runs than anybody could make."""
+    """Raise `UsageError` for more than `MOST_RUNS` runs."""
     if len(wanted) * len(seeds) > MOST_RUNS:
         count = f"{len(wanted):,} schedules with {len(seeds):,} seeds"
         raise UsageError(f"{count} are more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
@@ -188,27 +188,28 @@ def measure(
     interrupts: Interrupts,
     jobs: int = 1,
 ) -> None:
-    """Run every schedule with every seed, in so many processes; `heard` gets each schedule's result, with what it came
-    to until then when the user stops it. Runs are made below `scratch`, and none stays. Raises `Interrupted`, and
-    `RunError` when one of the processes ends by itself."""
+    """Run every schedule with every seed, in `jobs` processes; `heard` gets each schedule's result, also a partial one
+    when the user interrupts. Runs are made below `scratch` and removed. Raises `Interrupted`, and `RunError` when one
+    of the processes ends unexpectedly."""
     if jobs == 1:
         trials = (_tried(schedule, seed, scratch, interrupts) for schedule in wanted for seed in seeds)
         _collect(wanted, len(seeds), trials, heard)
         return
-    # Processes of their own: a simulated run takes over signals, the clock and garbage collection of its process.
+    # Separate processes: a simulated run takes over signals, the clock and garbage collection of its process.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
     with always(lambda: pool.shutdown(cancel_futures=True), shield=interrupts.shielded):
         try:
             _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
         except BrokenProcessPool as error:
             raise RunError(
-                f"a process that made runs ended by itself, as where memory is short; with --jobs {jobs - 1} fewer are "
-                "made at a time"
+                f"a process that made runs ended unexpectedly, possibly for lack of memory; --jobs {jobs - 1} makes "
+                "fewer at "
+                "the same time"
             ) from error
 
 
 def _begin_process() -> None:
-    """Whoever made this process decides when it ends, and it never outlives that one."""
+    """Ignore signals, which the parent handles, and end when the parent ends."""
     syscalls.die_with_parent(signal.SIGKILL)
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -217,7 +218,7 @@ def _begin_process() -> None:
 def _spread(
     pool: ProcessPoolExecutor, wanted: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
 ) -> Iterator[MutantTrial]:
-    """All trials in their order, with no more than so many under way or waiting."""
+    """All trials in order; only a bounded number is queued or running."""
     begun: deque[Future[MutantTrial]] = deque()
     for number, schedule in enumerate(wanted):
         for seed in seeds:
@@ -231,7 +232,7 @@ def _spread(
 def _collect(
     wanted: Sequence[MutantSchedule], count: int, trials: Iterator[MutantTrial], heard: Callable[[MutantResult], None]
 ) -> None:
-    """`count`: of each schedule's trials, which come one schedule after the other."""
+    """`count`: trials per schedule; trials arrive one schedule after the other."""
     for schedule in wanted:
         measured = MutantResult(schedule)
         try:
@@ -243,14 +244,14 @@ def _collect(
 
 
 def _tried(schedule: MutantSchedule, seed: int, directory: Path, interrupts: Interrupts | None = None) -> MutantTrial:
-    """Make and judge one run; nothing of it stays but the trial. Whatever breaks leaves it unknown, with the reason:
-    what other seeds come to is known all the same. Raises `Interrupted` where the user can stop it."""
+    """Make and analyze one run; only the trial is kept. An exception makes it unknown with a reason, so that other seeds'
+    results are not lost. Raises `Interrupted` if the user can interrupt it."""
     store, campaign = Store(directory), replace(schedule.campaign, cells=(schedule.cell,))
     try:
         (planned,) = expand(campaign, store.new_stamp(), seeds=(seed,))
         maker = Maker(store, Progress(quiet=True), interrupts or Interrupts(lambda: None, lambda: None))
         return _trial(schedule, seed, maker.make(planned))
-    except Exception as error:  # a defect of ours or of the broker's
+    except Exception as error:  # a bug in Brownout or in the broker
         return MutantTrial(seed, UNKNOWN, (), reason=f"{type(error).__name__}: {error}")
     finally:
         shutil.rmtree(store.campaign_dir(campaign.name), ignore_errors=True)

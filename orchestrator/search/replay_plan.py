@@ -1,4 +1,4 @@
-"""Runs that lie in a store, as plans by which they can be made again."""
+"""Reads stored runs as plans from which they can be repeated."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from systems.toml_tables import TomlSource
 
 
 def stored_plan(directory: RunDirectory) -> PlannedRun:
-    """What was planned of a run of the simulated world, as its seed drew it. Raises `UsageError` for a run of
-    another one, and for one that cannot be read."""
+    """The plan of a run of the simulation, as its seed drew it. Raises `UsageError` for a run of another world, and for
+    one that cannot be read."""
     described = _described(directory)
     if described.world != SIMULATION:
         raise UsageError(
-            f"{directory.id} was made in the {described.world} world: there a machine's clock, scheduler and network "
-            f"decide too, so the same seed is another run; only runs of the {SIMULATION} world can be made again. Its "
+            f"{directory.id} was made in the {described.world} world, where the machine's clock, scheduler and network "
+            f"affect the run; only runs of the {SIMULATION} world can be repeated exactly. To run its "
             f"campaign with its seed: {described.replay}"
         )
     campaign = _campaign_of(directory, described.run)
@@ -36,14 +36,14 @@ def stored_plan(directory: RunDirectory) -> PlannedRun:
 
 
 def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:
-    """The simulated runs in a store of this very campaign's text with a cell and a seed, oldest first."""
+    """The simulated runs in a store of this campaign's exact text with a cell and a seed, oldest first."""
     found = []
     for directory in store.runs(store.campaign_dir(campaign.name)):
         try:
             described = describe(directory.path)
             text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
         except (RunDirectoryError, OSError, UnicodeDecodeError):
-            continue  # one that cannot be read is none to compare with
+            continue  # an unreadable run cannot be compared with
         if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
             found.append(directory)
     return found
@@ -57,13 +57,13 @@ def _described(directory: RunDirectory) -> RunDescription:
 
 
 def _campaign_of(directory: RunDirectory, run: str) -> Campaign:
-    """The campaign as it was when the run was made; by its own path where that file still says the same."""
+    """The campaign at the time of the run; with its own path if that file is unchanged."""
     copy = directory.path / "campaign.toml"
     source = TomlSource.read(copy)
     plan = plans_dir(directory.path.parent) / f"{run.split('-', 1)[0]}.toml"
     path = copy
     if plan.exists():
         named = Path(TomlSource.read(plan).root().text("campaign"))
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # there may be anything else by now
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # the file may have any content by now
             path = named if named.read_text(encoding="utf-8") == source.text else copy
     return parse(source, path)

@@ -1,4 +1,4 @@
-"""What an exploration has to tell, as its report, its JSON and its last words have it."""
+"""The content of an exploration's report, its JSON and its final output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.search.exploring import GUIDED, RANDOM, Arm, cheapest, found_i
 from orchestrator.search.task import Attempted
 
 MOST_UNKNOWN = 20
-"""That are listed; how many there were is told."""
+"""The most unknown runs that are listed; the report has their total."""
 
 
 def told_of(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def _first_in(arm: Arm, state: str) -> int | None:
 
 
 def comparison(arms: Sequence[Arm]) -> str:
-    """Guided against random on the same number of runs, in a sentence; it claims nothing that was not measured."""
+    """One sentence that compares guided and random choice on the same number of runs, with measured figures only."""
     by_name = {arm.name: arm for arm in arms}
     if set(by_name) < {GUIDED, RANDOM} or not all(arm.made for arm in arms):
-        return "Only one way of choosing runs was tried; --compare tries random ones, too, on the same number of runs."
+        return "Only one way of choosing runs was measured; --compare also measures random choice with as many runs."
     runs = min(len(arm.made) for arm in arms)
     guided, plain = (by_name[name].curve[runs - 1] for name in (GUIDED, RANDOM))
     needed = next((number for number, seen in enumerate(by_name[GUIDED].curve, 1) if seen >= plain), None)

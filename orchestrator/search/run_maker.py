@@ -1,4 +1,4 @@
-"""Runs of the simulated world, made one after the other by whoever looks for something."""
+"""Makes simulated runs one after the other, for the commands that search."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from analysis.verdict import Verdict
 
 WHERE: Final = ("--world", SIMULATION)
-"""The options by which a campaign is run there whatever its file says."""
+"""The options that select the simulation for any campaign."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """One run that was made and judged. `digest`, `steps` (of the simulated event loop), `simulated_s` and `cpu_s`
-    (without the analysis) are empty or 0 when the run broke down before it had them."""
+    """One run with its verdict. `digest`, `steps` (of the simulated event loop), `simulated_s` and `cpu_s` (without the
+    analysis) are empty or 0 when the run ended before they were measured."""
 
     directory: RunDirectory
     verdict: Verdict
@@ -47,19 +47,19 @@ class Made:
 
     @property
     def anomalies(self) -> tuple[str, ...]:
-        """The names of what was found, each once."""
+        """The distinct anomalies in the verdict."""
         return tuple(dict.fromkeys(anomaly.name for anomaly in self.verdict.anomalies))
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its last phase."""
+        """Whether the run reached its last phase."""
         lines = (self.directory.path / "history" / JOURNAL).read_text(encoding="utf-8").splitlines()
         last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
         return (last.get("event"), last.get("name")) == ("phase", "done")
 
 
 class Maker:
-    """Makes simulated runs in one store. `pictures`: they are drawn; `messages`: what was said is written down."""
+    """Makes simulated runs in one store. `pictures`: with plots; `messages`: with messages.jsonl."""
 
     def __init__(
         self,
@@ -71,22 +71,21 @@ class Maker:
         messages: bool = False,
     ) -> None:
         engine = Engine("in-process", store.root / ".spark", pictures=pictures)
-        selection = Selection(lab_named(SIMULATION), "only there the same seed is the same run")
+        selection = Selection(lab_named(SIMULATION), "only in this world a seed determines the run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)
         self._store = store
 
     def make(self, planned: PlannedRun) -> Made:
-        """Make one run. Raises `Interrupted`; `UsageError` for a campaign that is not for this world."""
+        """Make one run. Raises `Interrupted`; `UsageError` for a campaign that this world cannot run."""
         stamp = invocation_of(planned.id)
         self._runner.make_all(CampaignInvocation(planned.campaign, stamp, (planned,), (planned.id,)))
         return read_made(RunDirectory(self._store.campaign_dir(planned.campaign.name) / planned.id))
 
 
 def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
-    """Make a run that stays in the store, with the plan that names it; of one that is interrupted nothing stays, so
-    that nobody takes it for what was last begun. `maker` makes runs in that store. Raises `Interrupted`; `UsageError`
-    where the store cannot be written."""
+    """Make a run that stays in the store, with a plan. An interrupted run is removed, so that --resume does not
+    continue it. `maker` makes runs in that store. Raises `Interrupted`; `UsageError` if the store is not writable."""
     able = lab_named(SIMULATION).capabilities
     asked: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
     invocation = plan_invocation(store, campaign, **asked, world=SIMULATION, capabilities=able)
@@ -98,8 +97,8 @@ def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed
 
 
 def read_made(directory: RunDirectory) -> Made:
-    """What a simulated run in the store came to. Raises `OSError` and `ValueError` when it has no whole verdict."""
-    from analysis.verdict import VERDICT_FILE, Verdict  # brings Arrow with it
+    """The result of a simulated run in the store. Raises `OSError` and `ValueError` without a complete verdict."""
+    from analysis.verdict import VERDICT_FILE, Verdict  # imports Arrow
 
     verdict = Verdict.read(directory.path / VERDICT_FILE)
     summary = read_summary(directory.path)
@@ -108,7 +107,7 @@ def read_made(directory: RunDirectory) -> Made:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """A run's `simulation.json`; empty when it broke down before it had one, or that is not whole."""
+    """A run's `simulation.json`; empty if it is missing or incomplete."""
     try:
         summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -117,5 +116,5 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def require_simulation(campaign: Campaign, wanted_for: str) -> None:
-    """Raise `UsageError` when the simulated world cannot run a campaign. `wanted_for`: why it has to be there."""
+    """Raise `UsageError` when the simulation cannot run a campaign. `wanted_for`: why it must."""
     require_faults(campaign, lab_named(SIMULATION), wanted_for)

@@ -1,4 +1,4 @@
-"""Where runs are made that nobody keeps."""
+"""A temporary directory for runs that are not kept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from orchestrator.machine.locks import RunLock
 
 @contextlib.contextmanager
 def scratch(store: Store) -> Iterator[Path]:
-    """A directory that is gone afterwards. Where this process is killed the next run in that store removes it, as it
-    does with labs: it is locked until then. Raises `UsageError` when it cannot be made."""
+    """A directory that is removed at the end. If this process is killed, the next run in that store removes it, as it
+    does with labs: until then it is locked. Raises `UsageError` when it cannot be made."""
     directory = store.root / LABS / store.new_stamp()
     lock = RunLock(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{directory} cannot be made: {error.strerror}; runs are made there: take a store that can be written"
+            f"{directory} cannot be made: {error.strerror}; runs are made there: use a writable store"
         ) from error
     lock.take()
     try:
@@ -31,5 +31,5 @@ def scratch(store: Store) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
         lock.release()
         for parent in (directory.parent, store.root):
-            with contextlib.suppress(OSError):  # there is something else in it
+            with contextlib.suppress(OSError):  # the directory may contain something else
                 parent.rmdir()

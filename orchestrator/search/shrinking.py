@@ -1,8 +1,8 @@
-"""Delta debugging: less and less of what went wrong, as long as the same anomaly stays (Zeller and Hildebrandt, 2002).
+"""Delta debugging: removes more and more of a failed run while the same anomaly remains (Zeller and Hildebrandt, 2002).
 
-Every candidate is an ordinary campaign, run in the simulated world. What is tried, in this order, again and again until
-nothing more can go: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits;
-and a disk that other worlds have in the place of one that they lack.
+Every candidate is an ordinary campaign, run in the simulation. Tried repeatedly in this order until nothing more can be
+removed: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits; finally, a
+disk that other worlds have in place of one that they lack.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LEAST_WAIT_S: Final = 0.05
 
 
 class ShrinkTrial(Protocol):
-    """Tells whether a campaign still shows the anomaly, and remembers the smallest that did."""
+    """Returns whether a campaign still shows the anomaly, and remembers the smallest one that did."""
 
     def __call__(self, candidate: Document) -> bool: ...
 
 
 def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
-    """A part of the items for which something still holds, and of which no single one can be left out. It must hold for
+    """A 1-minimal part of the items for which `holds` is true: no single item can be removed. `holds` must be true for
     all of them."""
     kept = list(items)
     if not kept or holds([]):
@@ -49,7 +49,7 @@ def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
 
 
 def shrink(document: Document, holds: ShrinkTrial) -> Document:
-    """The smallest campaign that was found; `document` must hold. Whatever stops the search is raised by `holds`."""
+    """The smallest campaign found; `document` must hold. Exceptions of `holds` that stop the search are raised."""
     while True:
         before = document
         document = _fewer_steps(document, holds, pairs(document.steps))
@@ -62,7 +62,7 @@ def shrink(document: Document, holds: ShrinkTrial) -> Document:
 
 
 def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
-    """The positions of each fault's beginning together with that of its end, if it has one of its own."""
+    """The positions of each fault's start, together with its own end if it has one."""
     found = []
     taken = set[int]()
     for begin, step in enumerate(steps):
@@ -81,7 +81,7 @@ def _ends(step: StepTable, begun: StepTable) -> bool:
 
 
 def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]) -> Document:
-    """Without as many of these groups of steps as can go."""
+    """Remove as many of these groups of steps as possible."""
     steps = document.steps
     fixed = set(range(len(steps))) - {number for group in groups for number in group}
 
@@ -95,7 +95,7 @@ def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]
 def _as_far_as_it_goes(
     document: Document, smaller: Callable[[Document], Iterator[Document]], holds: ShrinkTrial
 ) -> Document:
-    """Take the first change that holds, and go on from there until none does."""
+    """Take the first change that holds, and continue from there until none does."""
     while True:
         for candidate in smaller(document):
             if holds(candidate):
@@ -106,7 +106,7 @@ def _as_far_as_it_goes(
 
 
 def _smaller_load(document: Document) -> Iterator[Document]:
-    """Fewer clients, each sort down to none, then a lower rate, one partition, and no more replicas than that needs."""
+    """Fewer clients of each kind down to zero, then a lower rate, one partition, and the fewest replicas for that."""
     load = document.workload
     for key, default in (("consumers", 2), ("producers", 3), ("members", 0)):
         now = int(load.get(key, default if load.get("kind", "log").startswith("log") else 0))
@@ -125,7 +125,7 @@ def _with_load(document: Document, key: str, values: Sequence[Any]) -> Iterator[
 
 
 def _fewer_nodes(document: Document) -> Iterator[Document]:
-    """One node less, and replicas on no more than there are."""
+    """One node less, with at most as many replicas as nodes."""
     nodes = document.nodes - 1
     if nodes < 1 or "assignment" in document.workload:
         return
@@ -135,14 +135,14 @@ def _fewer_nodes(document: Document) -> Iterator[Document]:
 
 
 def _usual_disk(document: Document) -> Iterator[Document]:
-    """A filesystem that every world has, where the simulation's own is not needed."""
+    """A filesystem that every world has, if the simulation's own is not needed."""
     topology = document.data["topology"]
     if topology.get("filesystem") == STRICT:
         yield from (document.having("topology", {**topology, "filesystem": each}) for each in FILESYSTEMS)
 
 
 def _joined_waits(document: Document) -> Iterator[Document]:
-    """Waits that nothing is between any more, as one."""
+    """Adjacent waits joined into one."""
     joined: list[StepTable] = []
     for step in document.steps:
         if joined and "seconds" in step and "seconds" in joined[-1]:
@@ -154,7 +154,7 @@ def _joined_waits(document: Document) -> Iterator[Document]:
 
 
 def _shorter_waits(document: Document) -> Iterator[Document]:
-    """One wait of so many seconds halved, the longest first."""
+    """One wait for seconds halved, the longest first."""
     steps = document.steps
     waits = sorted(
         (number for number, step in enumerate(steps) if "seconds" in step), key=lambda at: -_seconds(steps[at])
@@ -169,7 +169,7 @@ def _seconds(step: StepTable) -> float:
 
 
 def _smaller_produces(document: Document) -> Iterator[Document]:
-    """One step that appends less."""
+    """One step with a smaller append."""
     for at, step in enumerate(document.steps):
         if step["do"] == "produce" and int(step.get("count", 1)) > 1:
             yield _changed(document, at, {"count": 1})

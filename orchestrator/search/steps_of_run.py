@@ -1,4 +1,4 @@
-"""What went wrong in a run, as the steps of a script that does the same again."""
+"""Converts the faults of a run into the steps of a script that injects the same faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nemeses import BEGINS, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
-"""A step as it stands under `[[nemesis.step]]`."""
+"""A step of a campaign's `[[nemesis.step]]`."""
 
 _NS: Final = 1e9
 _PLACES: Final = 3  # of seconds
@@ -21,7 +21,7 @@ _PLACES: Final = 3  # of seconds
 
 @dataclass(frozen=True)
 class Inflicted:
-    """A fault as it was inflicted: on whom, with what parameters, and when, in seconds since the load began."""
+    """An injected fault: its targets and parameters, its start and end in seconds since the start of the load."""
 
     kind: str
     targets: tuple[str, ...]
@@ -32,14 +32,15 @@ class Inflicted:
 
 @dataclass(frozen=True)
 class Inflictions:
-    """The faults of one run in the order of their beginnings, and how long its load lasted."""
+    """The faults of one run in the order of their starts, and the duration of its load."""
 
     faults: tuple[Inflicted, ...]
     lasted_s: float
 
 
 def inflictions_of(run_dir: Path) -> Inflictions:
-    """What a run's journal tells of its main phase. Raises `UsageError` when it never came to one, or is damaged."""
+    """The faults of a run's main phase, by its journal. Raises `UsageError` without a main phase or with a damaged
+    journal."""
     began_ns = ended_ns = None
     open_faults: dict[str, tuple[int, Mapping[str, Any]]] = {}
     faults: list[Inflicted] = []
@@ -55,7 +56,7 @@ def inflictions_of(run_dir: Path) -> Inflictions:
                 at_ns, fault = open_faults.pop(line["id"])
                 faults.append(_inflicted(fault, at_ns, line["t"], began_ns or 0))
     if began_ns is None or ended_ns is None:
-        raise UsageError(f"{run_dir}: the run never came to the end of its load: there is no schedule to take from it")
+        raise UsageError(f"{run_dir}: the run did not reach the end of its load, so it has no complete schedule")
     faults += [_inflicted(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
     return Inflictions(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
 
@@ -73,8 +74,8 @@ def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: in
 
 
 def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
-    """The script: each fault begun and ended when it was, with waits between, to the end of the load. Raises
-    `UsageError` for a fault that no script can inflict."""
+    """The script: starts and heals each fault at its time, with waits between, to the end of the load. Raises
+    `UsageError` for a fault that no script can inject."""
     events: list[tuple[float, int, list[StepTable]]] = []
     for number, fault in enumerate(inflictions.faults):
         begins, ends = _begin_and_end(fault, nodes)
@@ -88,8 +89,8 @@ def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
 
 
 def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
-    """The moment of a script that came to be `at_s` in its run: a fault and its end take time themselves, and each step
-    waits for the one before."""
+    """The time in a script that corresponds to `at_s` in its run: faults and heals take time, and each step waits for
+    the previous one."""
     late_s = 0.0
     for wanted_s, came_s in zip(_edges(asked), _edges(happened), strict=False):
         if came_s > at_s:
@@ -99,7 +100,7 @@ def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
 
 
 def _edges(inflictions: Inflictions) -> list[float]:
-    """When faults began and ended; for each node of those that are inflicted on one after the other."""
+    """The times at which faults started and ended; for faults that go from node to node, those of each node."""
     edges: list[float] = []
     for fault in inflictions.faults:
         times = 1 if KINDS[fault.kind].takes == "groups" else len(fault.targets)
@@ -120,7 +121,7 @@ def _begin_and_end(fault: Inflicted, nodes: Sequence[str]) -> tuple[list[StepTab
         return [{"do": word, **between}], [{"do": "heal", "between": between["between"]}]
     word = kind.begun_by or next((it.begun_by for it in BEGINS.values() if kind.name.startswith(it.name)), "")
     if not word:
-        raise UsageError(f"{fault.kind}: a script has no word for this fault, so no campaign of steps can inflict it")
+        raise UsageError(f"{fault.kind}: no step starts this fault, so no campaign of steps can inject it")
     how = {it.name: fault.parameters[it.name] for it in kind.parameters if _is_scripted(it, fault.parameters)}
     how |= {"tear": True} if fault.parameters.get("tear") is not None else {}
     begins = [{"do": word, "node": node, **how} for node in fault.targets]
@@ -132,7 +133,7 @@ def _is_scripted(parameter: object, given: Mapping[str, Any]) -> bool:
 
 
 def _between(fault: Inflicted, nodes: Sequence[str]) -> dict[str, Any]:
-    """The two groups of nodes between which nothing passed, or nothing from the first to the second."""
+    """The two groups of nodes between which no packets passed, or none from the first to the second."""
     pairs = {tuple(pair) for pair in fault.parameters.get("pairs") or ()}
     if pairs:
         first, second = (sorted({pair[end] for pair in pairs}) for end in (0, 1))

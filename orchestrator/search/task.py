@@ -1,4 +1,4 @@
-"""One run of an exploration, as a function that a worker of Spark can be sent: made, judged, measured, thrown away."""
+"""One run of an exploration as a function that Spark can send to a worker: makes, analyzes, measures, removes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from systems.toml_tables import TomlSource
 @dataclass(frozen=True)
 class ExplorationTask:
     """A run to be made: a cell of a campaign, given as text, with a seed. `parent`: the number of the run whose
-    schedule this one's is a variation of, -1 for a seed of the campaign itself."""
+    schedule it varies, -1 for a seed of the campaign itself."""
 
     number: int
     arm: str
@@ -40,15 +40,15 @@ class ExplorationTask:
 
     @property
     def own(self) -> str:
-        """Its text, where that is not the explored campaign's."""
+        """The campaign's text, if it is not the explored campaign's; else empty."""
         return self.text if self.parent >= 0 else ""
 
 
 class Attempted(msgspec.Struct, frozen=True):
-    """What a run came to. `states`: its abstract states, in the order of the first visit; `deep`: those of `DEEP` among
-    them. `schedule`: its faults, None when it never came to the end of its load. `text`: the campaign's, empty where it
-    is the one that is explored. `steps`: of the event loop, a measure of cost that is the same everywhere. `stays`:
-    by constellation, its longest stay there under load."""
+    """The result of a run. `states`: its abstract states, in the order of the first visit; `deep`: those of `DEEP`
+    among them. `schedule`: its faults, None if it did not reach the end of its load. `text`: the campaign's, empty for
+    the explored one. `steps`: of the event loop, a measure of cost that is equal on all machines. `stays`: by
+    constellation, the longest stay under load."""
 
     number: int
     arm: str
@@ -69,12 +69,12 @@ class Attempted(msgspec.Struct, frozen=True):
 
 
 def attempt(task: ExplorationTask, scratch: Path, interrupts: Interrupts | None = None) -> Attempted:
-    """Make the run of a task, below `scratch`, where nothing of it stays. Whatever breaks makes it unknown, with the
-    reason. Raises `Interrupted` where the user can stop it; a worker of Spark ends with its task."""
+    """Make the run of a task below `scratch` and remove it. An exception makes it unknown, with the reason. Raises
+    `Interrupted` if the user can interrupt it; a worker of Spark ends with its task."""
     directory = scratch / f"{task.arm}-{task.number}"
     try:
         return _attempt(task, directory, interrupts or Interrupts(lambda: None, lambda: None))
-    except Exception as error:  # a defect of ours or of the brokers': the seed is what is needed to look at it
+    except Exception as error:  # a bug in Brownout or in the broker: the seed is needed to investigate it
         reason = f"seed {task.seed}: {type(error).__name__}: {error}"
         return Attempted(task.number, task.arm, task.seed, task.parent, UNKNOWN, (), reason, (), (), None, task.own)
     finally:
@@ -114,11 +114,11 @@ def _schedule(path: Path) -> Inflictions | None:
     try:
         return inflictions_of(path)
     except (UsageError, OSError, ValueError):
-        return None  # nothing can be varied of a run that broke down so early
+        return None  # a run that ended so early has no schedule to vary
 
 
 def spread(session: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
-    """The runs of these tasks as a data set of Spark, in the order of the tasks, whoever made them."""
+    """The results of these tasks, computed by Spark, in the order of the tasks."""
     one = partial(attempt, scratch=scratch)
     made: list[Attempted] = session.sparkContext.parallelize(tasks, len(tasks)).map(one).collect()
     return made

@@ -1,4 +1,4 @@
-"""A simulated run as a text that can be read from top to bottom: what each node did, what was said, what went wrong."""
+"""Writes a simulated run as a text in order of time: events of each node, messages, faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOLD: Final = ("fault_invoked", "fault_injected", "fault_healed", "phase", "not
 
 
 class Line(NamedTuple):
-    """Something that happened, in virtual seconds."""
+    """An event, in virtual seconds."""
 
     at_s: float
     order: int
@@ -31,12 +31,12 @@ class Line(NamedTuple):
 
 
 def narrate(run_dir: Path) -> Path:
-    """Write `trace.txt` beside a run's record; its path. What is said all the time whatever happens (heartbeats,
-    fetches that bring nothing) is left out of it; `messages.jsonl` has that too. Raises `OSError`, `ValueError`."""
+    """Write `trace.txt` into a run's directory; returns its path. Leaves out periodic messages without content
+    (heartbeats, empty fetches); `messages.jsonl` has those, too. Raises `OSError`, `ValueError`."""
     lines = heapq.merge(*(sorted(each) for each in (_of_run(run_dir), _of_nodes(run_dir), _of_messages(run_dir))))
     path = run_dir / TRACE
     with path.open("w", encoding="utf-8") as file:
-        file.write("# seconds of virtual time; n1 -> n2: a request, n1 => n2: an answer, sent then\n")
+        file.write("# seconds of virtual time; n1 -> n2: a request, n1 => n2: a response, at the time it was sent\n")
         for line in lines:
             file.write(f"{line.at_s:12.6f}  {line.text}\n")
     return path
@@ -52,7 +52,7 @@ def _of_run(run_dir: Path) -> Iterator[Line]:
 def _deed(entry: Mapping[str, Any]) -> str:
     match entry["event"]:
         case "phase":
-            return f"{entry['name']} begins"
+            return f"{entry['name']} starts"
         case "fault_invoked":
             return f"fault {entry['id']}: {entry['sentence'] or entry['kind']}"
         case "fault_injected":

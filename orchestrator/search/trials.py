@@ -1,4 +1,4 @@
-"""Whether candidates still show an anomaly: each is run, within a budget, and the smallest that did is kept."""
+"""Runs shrink's candidates within a budget, and keeps the smallest one that still shows the anomaly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class TrialFinding(Enum):
-    """What one run says of the anomaly: nothing, or that it fails by it, having come to its end or not."""
+    """What one run shows: nothing, or the anomaly, in a finished or unfinished run."""
 
     NOTHING = auto()
     UNFINISHED = auto()
@@ -35,7 +35,7 @@ class SpentError(Exception):
 
 @dataclass
 class Budget:
-    """So many runs, or so many seconds of this machine's time; what is None has no bound."""
+    """A number of runs, or seconds of this machine's time; None is unlimited."""
 
     runs: int | None = None
     seconds: float | None = None
@@ -55,7 +55,7 @@ class Budget:
         return cls(seconds=int(match[1]) * _UNITS[match[2]])
 
     def spend(self) -> None:
-        """Before each run. Raises `SpentError`."""
+        """Call before each run. Raises `SpentError`."""
         by_runs = self.runs is not None and self.spent_runs >= self.runs
         if by_runs or (self.seconds is not None and time.monotonic() - self._began_s >= self.seconds):
             raise SpentError
@@ -66,13 +66,13 @@ class Budget:
 
 
 class Trials:
-    """Runs candidates in a store that is thrown away. `best` is the last that held, with the seed that showed it;
-    `undecided`: of each run that nobody could judge, why. None of these shows anything.
+    """Runs candidates in a temporary store. `best`: the last one that held, with a seed that showed it. `undecided`:
+    the reason of each run that was not decided; such a run counts as not showing the anomaly.
 
-    A run shows the anomaly when it comes to its end, fails, and names it. Where the first candidate does so in no run
-    that comes to its end - what is broken keeps the cluster from ever being whole again - none has to (`to_the_end`).
-    Each candidate is given `tries` seeds, and holds when as many of them show it as did for the first: what is taken
-    away must not make it rarer."""
+    A run shows the anomaly when it finishes, fails, and its verdict names it. If no run of the first candidate
+    finishes, because the failure prevents that, the others need not finish either (`to_the_end`). Each candidate is run
+    with `tries` seeds, and holds when at least as many of them show it as for the first one: a reduction must not make
+    it rarer."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Trials:
         self.undecided: list[str] = []
 
     def __call__(self, candidate: Document) -> bool:
-        """Raises `SpentError` when the budget is, `Interrupted` when the user stops it, and as `shows`."""
+        """Raises `SpentError` when the budget is used up, `Interrupted` when the user interrupts, and as `shows`."""
         text = candidate.text()
         if text not in self._known:
             self._known[text] = self._holds(candidate) if self._needed else self._settle(candidate)
@@ -108,7 +108,7 @@ class Trials:
         return self._known[text]
 
     def _settle(self, whole: Document) -> bool:
-        """How many seeds have to show it from here on; those that did are asked first."""
+        """Determine how many seeds must show it from now on, and put those that did first."""
         found = {seed: self._finding(whole, seed) for seed in self._seeds}
         self.to_the_end = TrialFinding.FINISHED in found.values() or TrialFinding.UNFINISHED not in found.values()
         shown = [seed for seed in self._seeds if self._counts(found[seed])]
@@ -117,7 +117,7 @@ class Trials:
         return bool(shown)
 
     def _holds(self, candidate: Document) -> bool:
-        """Asks no more seeds than it takes to know."""
+        """Stops as soon as the result is certain."""
         shown = 0
         for left, seed in zip(range(len(self._seeds), 0, -1), self._seeds, strict=True):
             if shown == self._needed or shown + left < self._needed:
@@ -126,9 +126,9 @@ class Trials:
         return shown >= self._needed
 
     def shows(self, candidate: Document, seed: int, *, free: bool = False) -> bool:
-        """Whether one run shows the anomaly. A candidate that is no campaign shows nothing, and costs nothing; nor does
-        one that is `free`. Raises `OSError`, or what came of one, where the machine can make no run: nothing follows
-        from that for the candidate."""
+        """Whether one run shows the anomaly. An invalid campaign shows nothing and costs nothing; a `free` one
+        costs nothing. Raises `OSError`, or an error caused by one, when the machine cannot make runs: that is no
+        evidence about the candidate."""
         return self._counts(self._finding(candidate, seed, free=free))
 
     def _counts(self, finding: TrialFinding) -> bool:
@@ -148,7 +148,7 @@ class Trials:
             if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
                 raise  # the disk may be full
             self.undecided.append(f"seed {seed}: {type(error).__name__}: {error}")
-            return TrialFinding.NOTHING  # what broke in the simulated world, or in the analysis, proves nothing
+            return TrialFinding.NOTHING  # an error in the simulation or in the analysis proves nothing
         finally:
             shutil.rmtree(self._store.campaign_dir(campaign.name) / plan.id, ignore_errors=True)
 

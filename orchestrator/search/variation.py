@@ -1,4 +1,4 @@
-"""Schedules that are a little different from one that led somewhere new."""
+"""Varies a schedule that led to a new state."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nemeses import KINDS, Parameter
 from orchestrator.search.coverage import Stay
 from orchestrator.search.steps_of_run import Inflicted, Inflictions
 
-_LEAST_S, _MOST_S = 0.2, 8.0  # that a fault lasts
+_LEAST_S, _MOST_S = 0.2, 8.0  # duration of a fault
 _PAUSE_S: Final = 0.2
 _SOON_S: Final = 0.5
 _TRIES: Final = 8
-_MOST_MORE: Final = 3  # faults that come upon a strike
+_MOST_MORE: Final = 3  # faults that follow a strike
 STRIKES: Final = 0.7
-"""Of the variations of runs that were where few are: the others change what led there."""
+"""Share of strikes among the variations of runs that visited rare states; the others change the earlier faults."""
 _ALL: Final = "*"
 _NETWORK: Final = "the network"
 
@@ -26,8 +26,8 @@ Change = Callable[[list[Inflicted], "Chance"], list[Inflicted]]
 
 
 class Chance:
-    """Where a variation takes its choices from. `kinds`: those that the campaign has and scripts can inflict. `rare`:
-    when under load, by the clock of its schedule, the run that is varied was where few are; None: at no time."""
+    """The random choices of a variation. `kinds`: those of the campaign that scripts can inject. `rare`: the stay of
+    the varied run in a rare constellation under load, in the time of its schedule; None without one."""
 
     def __init__(
         self, rng: Random, nodes: Sequence[str], kinds: Sequence[str], lasts_s: float, rare: Stay | None = None
@@ -39,13 +39,13 @@ class Chance:
         self.rare = rare
 
     def fault(self) -> Inflicted:
-        """A fault of chance."""
+        """A random fault."""
         kind, rng = self.rng.choice(self.kinds), self.rng
         begin_s = rng.uniform(0.0, self.lasts_s * 0.9)
         return Inflicted(kind, self.targets(kind), begin_s, begin_s + self._length_s(), self._how(kind))
 
     def strike(self, stay: Stay) -> Inflicted:
-        """A fault of chance while a run stays somewhere, on whoever has some part there."""
+        """A random fault during a stay, on a node with a role in it."""
         kind, rng = self.rng.choice(self.kinds), self.rng
         begin_s = stay.at_s + rng.uniform(0.0, min(stay.lasts_s, _SOON_S))
         targets = self.targets(kind)
@@ -55,11 +55,12 @@ class Chance:
         return Inflicted(kind, targets, begin_s, end_s, self._how(kind))
 
     def _length_s(self) -> float:
-        """Of a fault: short ones leave time for more, long ones are what some states need; so its logarithm is even."""
+        """The duration of a fault. Its logarithm is uniform: short faults leave time for more, some states need long
+        ones."""
         return math.exp(self.rng.uniform(math.log(_LEAST_S), math.log(_MOST_S)))
 
     def targets(self, kind: str) -> tuple[str, ...]:
-        """Whom a fault of a kind hits."""
+        """The targets of a fault of this kind."""
         if kind == "power-loss-all":
             return self.nodes
         size = max(1, len(self.nodes) // 2) if kind == "partition-halves" else 1
@@ -75,8 +76,8 @@ class Chance:
 
 
 def vary(parent: Inflictions, other: Inflictions, chance: Chance) -> Inflictions:
-    """A fault in the moment in which a run was where few are; or one to three changes of a schedule, or its beginning
-    with another's end. Always one that can be inflicted."""
+    """Inject a fault during a stay in a rare constellation; or make one to three changes of a schedule; or join its
+    start with another's end. The result can always be injected."""
     faults = list(parent.faults)
     if chance.rare is not None and chance.rng.random() < STRIKES:
         faults = _struck(faults, chance.rare, chance)
@@ -124,7 +125,7 @@ def _aim(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
 
 
 def _follow(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
-    """Another fault while one is in force, or right after it: what most deep states need."""
+    """Another fault while one is in force, or right after it: most deep states need that."""
     if not faults:
         return [chance.fault()]
     before = chance.rng.choice(faults)
@@ -132,8 +133,8 @@ def _follow(faults: list[Inflicted], chance: Chance) -> list[Inflicted]:
 
 
 def _struck(faults: list[Inflicted], rare: Stay, chance: Chance) -> list[Inflicted]:
-    """Another fault where few runs were, from where it goes on to where fewer are, and more upon that. Nothing is
-    changed before, so that the run comes there again."""
+    """Add a fault during a rare stay, which leads to rarer states, and further ones after it. Nothing before it is
+    changed, so that the run reaches that stay again."""
     new = _beside(faults, lambda: chance.strike(rare))
     faults = [*faults, new]
     for _ in range(chance.rng.randint(1, _MOST_MORE)):
@@ -142,14 +143,13 @@ def _struck(faults: list[Inflicted], rare: Stay, chance: Chance) -> list[Inflict
 
 
 def _after(before: Inflicted, chance: Chance) -> Inflicted:
-    """A fault of chance while another is in force, or right after it."""
+    """A random fault while another is in force, or right after it."""
     new, begin_s = chance.fault(), chance.rng.uniform(before.begin_s, before.end_s + _SOON_S)
     return replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)
 
 
 def _beside(faults: Sequence[Inflicted], draw: Callable[[], Inflicted]) -> Inflicted:
-    """A fault that can begin when it is to, beside those that are in force then; where none is found, one that will be
-    put off."""
+    """A fault that can start at its time beside those in force then; if none is found, one that will be postponed."""
     for _ in range(_TRIES):
         new = draw()
         if not any(it.begin_s <= new.begin_s and _collide(it, new) for it in faults):
@@ -168,8 +168,8 @@ _CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _foll
 
 
 def possible(faults: Sequence[Inflicted], lasted_s: float) -> list[Inflicted]:
-    """The faults so that each can be proven: what would meet another on one node, or on the network, comes after it,
-    and what has no time left is gone."""
+    """The faults, changed so that each can be confirmed: one that would overlap another on a node or on the network is
+    moved after it, and those that no longer fit are removed."""
     kept: list[Inflicted] = []
     for fault in sorted(faults, key=lambda it: it.begin_s):
         length_s = fault.end_s - fault.begin_s
@@ -187,7 +187,7 @@ def _collide(earlier: Inflicted, later: Inflicted) -> bool:
 
 
 def _takes(fault: Inflicted) -> set[str]:
-    """What a fault needs for itself: without power a node's packets cannot be counted."""
+    """What a fault needs exclusively: without power a node's packets cannot be counted."""
     if fault.kind == "power-loss-all":
         return {_ALL}
     if KINDS[fault.kind].takes == "groups":

@@ -34,7 +34,7 @@ def test_a_share_has_its_wilson_interval(hits: int, tries: int, interval: tuple[
 
 
 def test_a_share_of_nothing_is_none() -> None:
-    with pytest.raises(ValueError, match="nothing was tried"):
+    with pytest.raises(ValueError, match="zero tries"):
         wilson(0, 0)
 
 
