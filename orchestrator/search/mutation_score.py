@@ -244,8 +244,8 @@ def _collect(
 
 
 def _tried(schedule: MutantSchedule, seed: int, directory: Path, interrupts: Interrupts | None = None) -> MutantTrial:
-    """Make and analyze one run; only the trial is kept. An exception makes it unknown with a reason, so that other seeds'
-    results are not lost. Raises `Interrupted` if the user can interrupt it."""
+    """Make and analyze one run; only the trial is kept. An exception makes it unknown with a reason, so that
+    results of other seeds are kept. Raises `Interrupted` if the user can interrupt it."""
     store, campaign = Store(directory), replace(schedule.campaign, cells=(schedule.cell,))
     try:
         (planned,) = expand(campaign, store.new_stamp(), seeds=(seed,))

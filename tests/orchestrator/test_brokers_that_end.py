@@ -42,7 +42,7 @@ def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
     assert "n2 ended with exit code 70" in found["sentence"]
     assert "correct cluster.id" in found["sentence"]
     journal = next((tmp_path / "store" / "alien").glob("*/history/journal.jsonl")).read_text()
-    assert "n2: the service has ended by itself" in journal
+    assert "n2: the service has ended unexpectedly" in journal
     assert "not within" not in journal
     assert not (verdict_file.parent / "plots").exists(), "--no-plots was given"
 

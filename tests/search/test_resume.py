@@ -179,11 +179,11 @@ def test_one_process_at_a_time_goes_on_with_an_exploration(
 @pytest.mark.parametrize(
     ("name", "old", "new", "complaint"),
     [
-        ("exploration.json", '"round_runs": 4', '"round_runs": 0', "explore anew, without --resume"),
-        ("exploration.json", '"budget": 12', '"budget": -1', "explore anew, without --resume"),
-        ("exploration.json", '"guided"', '"guides"', "explore anew, without --resume"),
+        ("exploration.json", '"round_runs": 4', '"round_runs": 0', "explore again without --resume"),
+        ("exploration.json", '"budget": 12', '"budget": -1', "explore again without --resume"),
+        ("exploration.json", '"guided"', '"guides"', "explore again without --resume"),
         ("exploration.json", '"cell": "mutated"', '"cell": "none"', "there is no cell 'none'"),
-        ("runs.jsonl", '"arm":"guided"', '"arm":"guides"', "explore anew, without --resume"),
+        ("runs.jsonl", '"arm":"guided"', '"arm":"guides"', "explore again without --resume"),
         ("summary.json", '"anomaly"', '"animal"', ""),
         ("summary.json", '"found": [', '"found": 1, "lost": [', ""),
     ],
@@ -220,5 +220,5 @@ def test_a_torn_last_line_is_made_again(short: Path, tmp_path: Path) -> None:
     exploration.add(made[1])
     assert [it.number for it in exploration.runs()] == [0, 1]
     runs.write_bytes(b"{" + runs.read_bytes())
-    with pytest.raises(UsageError, match=r"runs\.jsonl:1: is damaged: .*explore anew, without --resume"):
+    with pytest.raises(UsageError, match=r"runs\.jsonl:1: is damaged: .*explore again without --resume"):
         list(exploration.runs())
