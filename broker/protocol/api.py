@@ -356,10 +356,10 @@ def api_of(request: Message) -> Api:
 
 
 def advertised_api_keys() -> list[api_versions.ApiVersion]:
-    """The table of the ApiVersions answer."""
+    """The table of the ApiVersions answer, in the order of the keys, as in Apache Kafka."""
     return [
         api_versions.ApiVersion(int(api.key), api.advertised_min_version, api.max_version)
-        for api in APIS.values()
+        for api in sorted(APIS.values(), key=lambda it: it.key)
         if api.advertised
     ]
 

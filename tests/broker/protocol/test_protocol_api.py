@@ -39,6 +39,23 @@ def test_every_served_version_is_declared_on_both_sides() -> None:
     assert find_api(71) is None
 
 
+ADVERTISED = (
+    *((0, 0, 12), (1, 4, 17), (2, 1, 11), (3, 0, 13), (8, 2, 9), (9, 1, 9), (10, 0, 6), (11, 0, 9), (12, 0, 4)),
+    *((13, 0, 5), (14, 0, 5), (15, 0, 6), (16, 0, 5), (17, 0, 1), (18, 0, 4), (19, 2, 7), (20, 1, 6), (21, 0, 2)),
+    *((22, 0, 5), (23, 2, 4), (29, 1, 3), (30, 1, 3), (31, 1, 3), (32, 1, 4), (33, 0, 2), (35, 1, 4), (36, 0, 2)),
+    *((37, 0, 3), (42, 0, 2), (43, 0, 2), (44, 0, 1), (45, 0, 1), (46, 0, 0), (47, 0, 0), (48, 0, 1), (50, 0, 0)),
+    *((51, 0, 0), (55, 0, 2), (60, 0, 2)),
+)
+"""Key, lowest and highest version of each API that clients may use."""
+
+
+def test_the_bytes_of_the_api_versions_answer() -> None:
+    answer = encode_response(APIS[ApiKey.API_VERSIONS], ApiVersionsResponse(api_keys=advertised_api_keys()), 0, 42)
+    entries = b"".join(struct.pack(">hhh", *entry) for entry in ADVERTISED)
+    body = struct.pack(">ihi", 42, 0, len(ADVERTISED)) + entries
+    assert bytes(answer) == struct.pack(">i", len(body)) + body
+
+
 def test_what_clients_see() -> None:
     table = {entry.api_key: (entry.min_version, entry.max_version) for entry in advertised_api_keys()}
     assert table[ApiKey.PRODUCE] == (0, 12), "an older librdkafka needs Produce from version 0"
