@@ -139,7 +139,7 @@ def test_a_whole_request_and_response() -> None:
 
 
 def test_a_header_that_cannot_be_written_is_refused() -> None:
-    with pytest.raises(EncodeError, match="no API 999"):
+    with pytest.raises(EncodeError, match="API 999 does not exist"):
         encode_request_header(RequestHeader(999, 0, 0, None), bytearray())
     with pytest.raises(EncodeError):
         encode_request(ApiVersionsRequest(), 3, 1, "x" * 40_000)
