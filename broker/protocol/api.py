@@ -1,72 +1,32 @@
-"""The served APIs and versions, and the headers of requests and responses."""
+"""The served APIs and versions, and the headers of requests and responses.
+
+The table of the served APIs is discovered: each request class in `broker.protocol.messages` declares its key and its
+versions (`ServedApi`), and its response class is in the same module. A new API is one such module, its permission in
+`broker.server.authorization`, and its handler in `broker.server.routes`.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from types import ModuleType
 from typing import NamedTuple
 
 from broker.ports import Buffer
+from broker.protocol import messages
 from broker.protocol.codec import encode
 from broker.protocol.decoder import DecodeError, read_uvarint, too_short
 from broker.protocol.encoder import EncodeError
-from broker.protocol.messages import (
-    allocate_producer_ids,
-    alter_configs,
-    alter_partition,
-    alter_partition_reassignments,
-    alter_user_scram_credentials,
-    api_versions,
-    begin_quorum_epoch,
-    broker_heartbeat,
-    broker_registration,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_quorum,
-    describe_user_scram_credentials,
-    elect_leaders,
-    end_quorum_epoch,
-    envelope,
-    fetch,
-    fetch_snapshot,
-    find_coordinator,
-    get_replica_log_info,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-    vote,
-)
-from broker.protocol.schema import Message
+from broker.protocol.messages.api_versions import ApiVersion
+from broker.protocol.schema import DeclarationError, Message, ServedApi
 
 
 class ApiKey(IntEnum):
-    """The APIs that this broker serves."""
+    """The API keys of Apache Kafka 4; `APIS` has those that this broker serves."""
 
     PRODUCE = 0
     FETCH = 1
@@ -88,14 +48,24 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -103,6 +73,7 @@ class ApiKey(IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     VOTE = 52
@@ -110,12 +81,42 @@ class ApiKey(IntEnum):
     END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     ENVELOPE = 58
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
     GET_REPLICA_LOG_INFO = 93
 
 
@@ -144,202 +145,37 @@ class Api:
         return 1 if version in self.response.FLEXIBLE and self.key is not ApiKey.API_VERSIONS else 0
 
 
-def _api(
-    key: ApiKey,
-    request: type[Message],
-    response: type[Message],
-    versions: tuple[int, int],
-    *,
-    advertised_from: int | None = None,
-    advertised: bool = True,
-) -> Api:
-    low, high = versions
-    return Api(key, request, response, low, high, low if advertised_from is None else advertised_from, advertised)
+def discover(package: ModuleType) -> dict[ApiKey, Api]:
+    """The APIs that the request classes in the modules of a package declare, by key in ascending order.
+
+    Raises `DeclarationError` for an unknown key, and for a key that two classes declare.
+    """
+    table: dict[ApiKey, Api] = {}
+    for api in sorted(_declared_in(package), key=lambda it: it.key):
+        if (other := table.setdefault(api.key, api)) is not api:
+            raise DeclarationError(f"{api.request.__name__} and {other.request.__name__} declare key {int(api.key)}")
+    return table
 
 
-APIS: dict[ApiKey, Api] = {
-    api.key: api
-    for api in (
-        # Older versions of librdkafka do not compress unless Produce is advertised from version 0 (KAFKA-18659).
-        _api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, (3, 12), advertised_from=0),
-        _api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, (4, 17)),
-        _api(ApiKey.LIST_OFFSETS, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse, (1, 11)),
-        _api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse, (0, 13)),
-        _api(ApiKey.API_VERSIONS, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse, (0, 4)),
-        _api(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest, create_topics.CreateTopicsResponse, (2, 7)),
-        _api(ApiKey.DELETE_TOPICS, delete_topics.DeleteTopicsRequest, delete_topics.DeleteTopicsResponse, (1, 6)),
-        _api(
-            ApiKey.INIT_PRODUCER_ID,
-            init_producer_id.InitProducerIdRequest,
-            init_producer_id.InitProducerIdResponse,
-            (0, 5),
-        ),
-        _api(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH,
-            offset_for_leader_epoch.OffsetForLeaderEpochRequest,
-            offset_for_leader_epoch.OffsetForLeaderEpochResponse,
-            (2, 4),
-        ),
-        _api(
-            ApiKey.DESCRIBE_CONFIGS,
-            describe_configs.DescribeConfigsRequest,
-            describe_configs.DescribeConfigsResponse,
-            (1, 4),
-        ),
-        _api(ApiKey.DELETE_RECORDS, delete_records.DeleteRecordsRequest, delete_records.DeleteRecordsResponse, (0, 2)),
-        _api(ApiKey.ALTER_CONFIGS, alter_configs.AlterConfigsRequest, alter_configs.AlterConfigsResponse, (0, 2)),
-        _api(
-            ApiKey.DESCRIBE_LOG_DIRS,
-            describe_log_dirs.DescribeLogDirsRequest,
-            describe_log_dirs.DescribeLogDirsResponse,
-            (1, 4),
-        ),
-        _api(
-            ApiKey.CREATE_PARTITIONS,
-            create_partitions.CreatePartitionsRequest,
-            create_partitions.CreatePartitionsResponse,
-            (0, 3),
-        ),
-        _api(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS,
-            incremental_alter_configs.IncrementalAlterConfigsRequest,
-            incremental_alter_configs.IncrementalAlterConfigsResponse,
-            (0, 1),
-        ),
-        _api(
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            alter_partition_reassignments.AlterPartitionReassignmentsRequest,
-            alter_partition_reassignments.AlterPartitionReassignmentsResponse,
-            (0, 1),
-        ),
-        _api(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            list_partition_reassignments.ListPartitionReassignmentsRequest,
-            list_partition_reassignments.ListPartitionReassignmentsResponse,
-            (0, 0),
-        ),
-        _api(ApiKey.ELECT_LEADERS, elect_leaders.ElectLeadersRequest, elect_leaders.ElectLeadersResponse, (0, 2)),
-        _api(ApiKey.OFFSET_COMMIT, offset_commit.OffsetCommitRequest, offset_commit.OffsetCommitResponse, (2, 9)),
-        _api(ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest, offset_fetch.OffsetFetchResponse, (1, 9)),
-        _api(
-            ApiKey.FIND_COORDINATOR,
-            find_coordinator.FindCoordinatorRequest,
-            find_coordinator.FindCoordinatorResponse,
-            (0, 6),
-        ),
-        _api(ApiKey.JOIN_GROUP, join_group.JoinGroupRequest, join_group.JoinGroupResponse, (0, 9)),
-        _api(ApiKey.HEARTBEAT, heartbeat.HeartbeatRequest, heartbeat.HeartbeatResponse, (0, 4)),
-        _api(ApiKey.LEAVE_GROUP, leave_group.LeaveGroupRequest, leave_group.LeaveGroupResponse, (0, 5)),
-        _api(ApiKey.SYNC_GROUP, sync_group.SyncGroupRequest, sync_group.SyncGroupResponse, (0, 5)),
-        _api(
-            ApiKey.DESCRIBE_GROUPS,
-            describe_groups.DescribeGroupsRequest,
-            describe_groups.DescribeGroupsResponse,
-            (0, 6),
-        ),
-        _api(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest, list_groups.ListGroupsResponse, (0, 5)),
-        _api(ApiKey.DELETE_GROUPS, delete_groups.DeleteGroupsRequest, delete_groups.DeleteGroupsResponse, (0, 2)),
-        _api(ApiKey.OFFSET_DELETE, offset_delete.OffsetDeleteRequest, offset_delete.OffsetDeleteResponse, (0, 0)),
-        _api(ApiKey.SASL_HANDSHAKE, sasl_handshake.SaslHandshakeRequest, sasl_handshake.SaslHandshakeResponse, (0, 1)),
-        _api(
-            ApiKey.SASL_AUTHENTICATE,
-            sasl_authenticate.SaslAuthenticateRequest,
-            sasl_authenticate.SaslAuthenticateResponse,
-            (0, 2),
-        ),
-        _api(ApiKey.DESCRIBE_ACLS, describe_acls.DescribeAclsRequest, describe_acls.DescribeAclsResponse, (1, 3)),
-        _api(ApiKey.CREATE_ACLS, create_acls.CreateAclsRequest, create_acls.CreateAclsResponse, (1, 3)),
-        _api(ApiKey.DELETE_ACLS, delete_acls.DeleteAclsRequest, delete_acls.DeleteAclsResponse, (1, 3)),
-        _api(
-            ApiKey.DESCRIBE_CLIENT_QUOTAS,
-            describe_client_quotas.DescribeClientQuotasRequest,
-            describe_client_quotas.DescribeClientQuotasResponse,
-            (0, 1),
-        ),
-        _api(
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-            describe_user_scram_credentials.DescribeUserScramCredentialsRequest,
-            describe_user_scram_credentials.DescribeUserScramCredentialsResponse,
-            (0, 0),
-        ),
-        _api(
-            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-            alter_user_scram_credentials.AlterUserScramCredentialsRequest,
-            alter_user_scram_credentials.AlterUserScramCredentialsResponse,
-            (0, 0),
-        ),
-        _api(ApiKey.VOTE, vote.VoteRequest, vote.VoteResponse, (0, 2), advertised=False),
-        _api(
-            ApiKey.BEGIN_QUORUM_EPOCH,
-            begin_quorum_epoch.BeginQuorumEpochRequest,
-            begin_quorum_epoch.BeginQuorumEpochResponse,
-            (0, 1),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.END_QUORUM_EPOCH,
-            end_quorum_epoch.EndQuorumEpochRequest,
-            end_quorum_epoch.EndQuorumEpochResponse,
-            (0, 1),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.DESCRIBE_QUORUM,
-            describe_quorum.DescribeQuorumRequest,
-            describe_quorum.DescribeQuorumResponse,
-            (0, 2),
-        ),
-        _api(
-            ApiKey.ALTER_PARTITION,
-            alter_partition.AlterPartitionRequest,
-            alter_partition.AlterPartitionResponse,
-            (2, 3),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.FETCH_SNAPSHOT,
-            fetch_snapshot.FetchSnapshotRequest,
-            fetch_snapshot.FetchSnapshotResponse,
-            (0, 1),
-            advertised=False,
-        ),
-        _api(ApiKey.ENVELOPE, envelope.EnvelopeRequest, envelope.EnvelopeResponse, (0, 0), advertised=False),
-        _api(
-            ApiKey.DESCRIBE_CLUSTER,
-            describe_cluster.DescribeClusterRequest,
-            describe_cluster.DescribeClusterResponse,
-            (0, 2),
-        ),
-        _api(
-            ApiKey.BROKER_REGISTRATION,
-            broker_registration.BrokerRegistrationRequest,
-            broker_registration.BrokerRegistrationResponse,
-            (0, 4),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.BROKER_HEARTBEAT,
-            broker_heartbeat.BrokerHeartbeatRequest,
-            broker_heartbeat.BrokerHeartbeatResponse,
-            (0, 1),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.ALLOCATE_PRODUCER_IDS,
-            allocate_producer_ids.AllocateProducerIdsRequest,
-            allocate_producer_ids.AllocateProducerIdsResponse,
-            (0, 0),
-            advertised=False,
-        ),
-        _api(
-            ApiKey.GET_REPLICA_LOG_INFO,
-            get_replica_log_info.GetReplicaLogInfoRequest,
-            get_replica_log_info.GetReplicaLogInfoResponse,
-            (0, 0),
-            advertised=False,
-        ),
-    )
-}
+def _declared_in(package: ModuleType) -> Iterator[Api]:
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        for name, declared in list(vars(module).items()):
+            is_own = isinstance(declared, type) and declared.__module__ == module.__name__
+            if is_own and issubclass(declared, Message) and declared.API is not None:
+                yield _api(declared, declared.API, getattr(module, name.removesuffix("Request") + "Response"))
+
+
+def _api(request: type[Message], served: ServedApi, response: type[Message]) -> Api:
+    if served.key not in set(ApiKey):
+        raise DeclarationError(f"{request.__name__}: {served.key} is not an API key of Kafka")
+    low, high = served.versions.low, served.versions.high
+    advertised = served.versions if served.advertised is None else served.advertised
+    return Api(ApiKey(served.key), request, response, low, high, advertised.low, advertised=high in advertised)
+
+
+APIS: dict[ApiKey, Api] = discover(messages)
+"""The served APIs, in the order of their keys."""
 
 _BY_KEY: dict[int, Api] = {int(key): api for key, api in APIS.items()}
 _BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
@@ -355,12 +191,10 @@ def api_of(request: Message) -> Api:
     return _BY_REQUEST[type(request)]
 
 
-def advertised_api_keys() -> list[api_versions.ApiVersion]:
+def advertised_api_keys() -> list[ApiVersion]:
     """The table of the ApiVersions answer, in the order of the keys, as in Apache Kafka."""
     return [
-        api_versions.ApiVersion(int(api.key), api.advertised_min_version, api.max_version)
-        for api in sorted(APIS.values(), key=lambda it: it.key)
-        if api.advertised
+        ApiVersion(int(api.key), api.advertised_min_version, api.max_version) for api in APIS.values() if api.advertised
     ]
 
 

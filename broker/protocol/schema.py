@@ -48,6 +48,16 @@ def v(text: str) -> Versions:
 
 
 @dataclass(frozen=True)
+class ServedApi:
+    """The declaration of a request class whose API is served: `key`, and the served `versions`."""
+
+    key: int
+    versions: Versions
+    advertised: Versions | None = None
+    """The versions in the ApiVersions answer; None: the served ones; `none`: not listed, as only brokers use it."""
+
+
+@dataclass(frozen=True)
 class Tag:
     """The number of a tagged field."""
 
@@ -111,7 +121,10 @@ class Message(msgspec.Struct, gc=False):
     collection.
 
     A whole message (not a structure inside one) declares which versions exist and which of them are flexible (KIP-482).
+    A request class declares its `API`, if it is served.
     """
+
+    API: ClassVar[ServedApi | None] = None
 
     VERSIONS: ClassVar[Versions] = v("0+")
     FLEXIBLE: ClassVar[Versions] = v("none")

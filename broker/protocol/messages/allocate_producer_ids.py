@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Int32, Int64, Message, v
+from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, v
 
 
 class AllocateProducerIdsRequest(Message):
+    API = ServedApi(67, v("0"), advertised=v("none"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, ServedApi, String, v
 
 
 class AlterableConfig(Message):
@@ -17,6 +17,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterConfigsRequest(Message):
+    API = ServedApi(33, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, Uuid, v
+from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, ServedApi, Uuid, v
 
 
 class BrokerState(Message):
@@ -29,6 +29,7 @@ class TopicData(Message):
 
 
 class AlterPartitionRequest(Message):
+    API = ServedApi(56, v("2-3"), advertised=v("none"))
     VERSIONS = v("2-3")
     FLEXIBLE = v("0+")
 

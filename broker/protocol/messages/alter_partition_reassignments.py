@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int16, Int32, Message, ServedApi, String, v
 
 
 class ReassignablePartition(Message):
@@ -20,6 +20,7 @@ class ReassignableTopic(Message):
 
 
 class AlterPartitionReassignmentsRequest(Message):
+    API = ServedApi(45, v("0-1"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bytes, Int8, Int16, Int32, Message, SecretMessage, String, v
+from broker.protocol.schema import Bytes, Int8, Int16, Int32, Message, SecretMessage, ServedApi, String, v
 
 
 class ScramCredentialDeletion(Message):
@@ -21,6 +21,7 @@ class ScramCredentialUpsertion(SecretMessage):
 
 
 class AlterUserScramCredentialsRequest(Message):
+    API = ServedApi(51, v("0"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, String, Tag, v
+from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, ServedApi, String, Tag, v
 
 
 class ApiVersionsRequest(Message):
+    API = ServedApi(18, v("0-4"))
     VERSIONS = v("0-4")
     FLEXIBLE = v("3+")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, Tag, Uuid, v
+from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, ServedApi, Tag, Uuid, v
 
 LEASE_TAG = 10_000
 """Far above the tags that Apache Kafka assigns."""
 
 
 class BrokerHeartbeatRequest(Message):
+    API = ServedApi(63, v("0-1"), advertised=v("none"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, String, UInt16, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, ServedApi, String, UInt16, Uuid, v
 
 
 class Listener(Message):
@@ -21,6 +21,7 @@ class Feature(Message):
 
 
 class BrokerRegistrationRequest(Message):
+    API = ServedApi(62, v("0-4"), advertised=v("none"))
     VERSIONS = v("0-4")
     FLEXIBLE = v("0+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bool, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int16, Int32, Message, ServedApi, String, v
 
 
 class CreatePartitionsAssignment(Message):
@@ -18,6 +18,7 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsRequest(Message):
+    API = ServedApi(37, v("0-3"))
     VERSIONS = v("0-3")
     FLEXIBLE = v("2+")
 

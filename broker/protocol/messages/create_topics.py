@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Message, String, Tag, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Message, ServedApi, String, Tag, Uuid, v
 
 
 class CreatableReplicaAssignment(Message):
@@ -26,6 +26,7 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message):
+    API = ServedApi(19, v("2-7"))
     VERSIONS = v("2-7")
     FLEXIBLE = v("5+")
 

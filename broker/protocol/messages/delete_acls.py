@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 LITERAL = 3
 
@@ -20,6 +20,7 @@ class DeleteAclsFilter(Message):
 
 
 class DeleteAclsRequest(Message):
+    API = ServedApi(31, v("1-3"))
     VERSIONS = v("1-3")
     FLEXIBLE = v("2+")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class DeleteGroupsRequest(Message):
+    API = ServedApi(42, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

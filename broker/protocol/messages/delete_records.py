@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, String, v
 
 HIGH_WATERMARK = -1
 """As an `offset`: everything committed."""
@@ -19,6 +19,7 @@ class DeleteRecordsTopic(Message):
 
 
 class DeleteRecordsRequest(Message):
+    API = ServedApi(21, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int16, Int32, Message, Nullable, String, Uuid, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Message, Nullable, ServedApi, String, Uuid, v
 
 
 class DeleteTopicState(Message):
@@ -15,6 +15,7 @@ class DeleteTopicState(Message):
 class DeleteTopicsRequest(Message):
     """Topics are named in `topic_names` up to version 5, in `topics` from 6 on."""
 
+    API = ServedApi(20, v("1-6"))
     VERSIONS = v("1-6")
     FLEXIBLE = v("4+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, ServedApi, String, v
 
 EXACT, DEFAULT, ANY = 0, 1, 2  # values of `match_type`
 
@@ -14,6 +14,7 @@ class ComponentData(Message):
 
 
 class DescribeClientQuotasRequest(Message):
+    API = ServedApi(48, v("0-1"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

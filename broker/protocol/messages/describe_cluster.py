@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, ServedApi, String, v
 
 
 class DescribeClusterRequest(Message):
+    API = ServedApi(60, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

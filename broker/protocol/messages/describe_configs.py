@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, ServedApi, String, v
 
 
 class DescribeConfigsResource(Message):
@@ -14,6 +14,7 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message):
+    API = ServedApi(32, v("1-4"))
     VERSIONS = v("1-4")
     FLEXIBLE = v("4+")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Bytes, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Bytes, Int16, Int32, Message, ServedApi, String, v
 
 
 class DescribeGroupsRequest(Message):
+    API = ServedApi(15, v("0-6"))
     VERSIONS = v("0-6")
     FLEXIBLE = v("5+")
 

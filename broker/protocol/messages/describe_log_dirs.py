@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, ServedApi, String, v
 
 
 class DescribableLogDirTopic(Message):
@@ -13,6 +13,7 @@ class DescribableLogDirTopic(Message):
 
 
 class DescribeLogDirsRequest(Message):
+    API = ServedApi(35, v("1-4"))
     VERSIONS = v("1-4")
     FLEXIBLE = v("2+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, String, UInt16, Uuid, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, ServedApi, String, UInt16, Uuid, v
 
 
 class PartitionData(Message):
@@ -17,6 +17,7 @@ class TopicData(Message):
 
 
 class DescribeQuorumRequest(Message):
+    API = ServedApi(55, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 
 class UserName(Message):
@@ -12,6 +12,7 @@ class UserName(Message):
 class DescribeUserScramCredentialsRequest(Message):
     """Without users: all users."""
 
+    API = ServedApi(50, v("0"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

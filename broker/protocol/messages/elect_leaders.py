@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 PREFERRED, UNCLEAN = 0, 1
 """The values of `election_type`; before version 1 only elections of the preferred replica exist."""
@@ -18,6 +18,7 @@ class TopicPartitions(Message):
 class ElectLeadersRequest(Message):
     """`topic_partitions` None: all partitions."""
 
+    API = ServedApi(43, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int16, Int32, Message, String, Tag, UInt16, Uuid, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Message, ServedApi, String, Tag, UInt16, Uuid, v
 
 
 class ReplicaInfo(Message):
@@ -34,6 +34,7 @@ class LeaderEndpoint(Message):
 
 
 class EndQuorumEpochRequest(Message):
+    API = ServedApi(54, v("0-1"), advertised=v("none"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

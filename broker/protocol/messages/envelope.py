@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bytes, Int16, Message, v
+from broker.protocol.schema import Bytes, Int16, Message, ServedApi, v
 
 
 class EnvelopeRequest(Message):
     """`request_data`: a request with header, without the frame's length; `client_host_address`: the bytes of an IP."""
 
+    API = ServedApi(58, v("0"), advertised=v("none"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, Records, String, Tag, Uuid, v
+from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v
 
 
 class ReplicaState(Message):
@@ -38,6 +38,7 @@ class ForgottenTopic(Message):
 class FetchRequest(Message):
     """A replica's id is in `replica_id` up to version 14 and in `replica_state` from 15 on: see `fetching_replica`."""
 
+    API = ServedApi(1, v("4-17"))
     VERSIONS = v("4-18")
     FLEXIBLE = v("12+")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from broker.protocol.messages.fetch import LeaderIdAndEpoch
-from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, String, Tag, UInt16, Uuid, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, UInt16, Uuid, v
 
 
 class SnapshotId(Message):
@@ -31,6 +31,7 @@ class TopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message):
+    API = ServedApi(59, v("0-1"), advertised=v("none"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

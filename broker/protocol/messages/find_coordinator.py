@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from broker.errors import ErrorCode
-from broker.protocol.schema import Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 TRANSACTION_KEY = 1  # value of `key_type`
 
 
 class FindCoordinatorRequest(Message):
+    API = ServedApi(10, v("0-6"))
     VERSIONS = v("0-6")
     FLEXIBLE = v("3+")
 

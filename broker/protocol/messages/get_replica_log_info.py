@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, String, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, ServedApi, String, Uuid, v
 
 
 class TopicPartitions(Message):
@@ -11,6 +11,7 @@ class TopicPartitions(Message):
 
 
 class GetReplicaLogInfoRequest(Message):
+    API = ServedApi(93, v("0"), advertised=v("none"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

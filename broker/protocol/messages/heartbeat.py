@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class HeartbeatRequest(Message):
+    API = ServedApi(12, v("0-4"))
     VERSIONS = v("0-4")
     FLEXIBLE = v("4+")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, ServedApi, String, v
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # values of `config_operation`
 
@@ -20,6 +20,7 @@ class AlterConfigsResource(Message):
 
 
 class IncrementalAlterConfigsRequest(Message):
+    API = ServedApi(44, v("0-1"))
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, String, v
 
 
 class InitProducerIdRequest(Message):
+    API = ServedApi(22, v("0-5"))
     VERSIONS = v("0-5")
     FLEXIBLE = v("2+")
 

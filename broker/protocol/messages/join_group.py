@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Bytes, Int16, Int32, Message, Nullable, String, v
+from broker.protocol.schema import Bool, Bytes, Int16, Int32, Message, Nullable, ServedApi, String, v
 
 
 class JoinGroupRequestProtocol(Message):
@@ -13,6 +13,7 @@ class JoinGroupRequestProtocol(Message):
 
 
 class JoinGroupRequest(Message):
+    API = ServedApi(11, v("0-9"))
     VERSIONS = v("0-9")
     FLEXIBLE = v("6+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class MemberIdentity(Message):
@@ -14,6 +14,7 @@ class MemberIdentity(Message):
 
 
 class LeaveGroupRequest(Message):
+    API = ServedApi(13, v("0-5"))
     VERSIONS = v("0-5")
     FLEXIBLE = v("4+")
 

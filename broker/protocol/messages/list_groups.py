@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class ListGroupsRequest(Message):
+    API = ServedApi(16, v("0-5"))
     VERSIONS = v("0-5")
     FLEXIBLE = v("3+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int8, Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Int8, Int16, Int32, Int64, Message, ServedApi, String, v
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -26,6 +26,7 @@ class ListOffsetsTopic(Message):
 
 
 class ListOffsetsRequest(Message):
+    API = ServedApi(2, v("1-11"))
     VERSIONS = v("1-11")
     FLEXIBLE = v("6+")
 

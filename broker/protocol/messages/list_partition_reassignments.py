@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class ListPartitionReassignmentsTopics(Message):
@@ -11,6 +11,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message):
+    API = ServedApi(46, v("0"))
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

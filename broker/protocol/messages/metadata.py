@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Message, Nullable, String, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Message, Nullable, ServedApi, String, Uuid, v
 
 UNKNOWN_AUTHORIZED_OPERATIONS = -(2**31)
 
@@ -17,6 +17,7 @@ class MetadataRequestTopic(Message):
 class MetadataRequest(Message):
     """`topics` None asks for all topics, an empty list for no topic (version 0: an empty list for all)."""
 
+    API = ServedApi(3, v("0-13"))
     VERSIONS = v("0-13")
     FLEXIBLE = v("9+")
 

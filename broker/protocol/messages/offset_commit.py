@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, String, v
 
 
 class OffsetCommitRequestPartition(Message):
@@ -20,6 +20,7 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequest(Message):
+    API = ServedApi(8, v("2-9"))
     VERSIONS = v("2-9")
     FLEXIBLE = v("8+")
 

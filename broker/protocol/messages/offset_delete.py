@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Int32, Message, String, v
+from broker.protocol.schema import Int16, Int32, Message, ServedApi, String, v
 
 
 class OffsetDeleteRequestPartition(Message):
@@ -15,6 +15,7 @@ class OffsetDeleteRequestTopic(Message):
 
 
 class OffsetDeleteRequest(Message):
+    API = ServedApi(47, v("0"))
     VERSIONS = v("0")
 
     group_id: String = ""

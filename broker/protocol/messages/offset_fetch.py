@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, Nullable, String, v
+from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, Nullable, ServedApi, String, v
 
 
 class OffsetFetchRequestTopic(Message):
@@ -25,6 +25,7 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequest(Message):
+    API = ServedApi(9, v("1-9"))
     VERSIONS = v("1-9")
     FLEXIBLE = v("6+")
 

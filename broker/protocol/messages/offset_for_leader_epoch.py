@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Int16, Int32, Int64, Message, String, v
+from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, String, v
 
 
 class OffsetForLeaderPartition(Message):
@@ -19,6 +19,7 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message):
+    API = ServedApi(23, v("2-4"))
     VERSIONS = v("2-4")
     FLEXIBLE = v("4+")
 

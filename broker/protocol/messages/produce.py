@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, String, Tag, Uuid, v
+from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v
 
 
 class PartitionProduceData(Message):
@@ -19,6 +19,8 @@ class TopicProduceData(Message):
 
 
 class ProduceRequest(Message):
+    # Older versions of librdkafka do not compress unless Produce is advertised from version 0 (KAFKA-18659).
+    API = ServedApi(0, v("3-12"), advertised=v("0-12"))
     VERSIONS = v("3-13")
     FLEXIBLE = v("9+")
 

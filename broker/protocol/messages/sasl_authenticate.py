@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bytes, Int16, Int64, SecretMessage, String, v
+from broker.protocol.schema import Bytes, Int16, Int64, SecretMessage, ServedApi, String, v
 
 
 class SaslAuthenticateRequest(SecretMessage):
+    API = ServedApi(36, v("0-2"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from broker.protocol.schema import Int16, Message, String, v
+from broker.protocol.schema import Int16, Message, ServedApi, String, v
 
 
 class SaslHandshakeRequest(Message):
     """From version 1 on SaslAuthenticate carries the tokens. In version 0 each is a bare frame."""
 
+    API = ServedApi(17, v("0-1"))
     VERSIONS = v("0-1")
 
     mechanism: String = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bytes, Int16, Int32, Message, String, v
+from broker.protocol.schema import Bytes, Int16, Int32, Message, ServedApi, String, v
 
 
 class SyncGroupRequestAssignment(Message):
@@ -13,6 +13,7 @@ class SyncGroupRequestAssignment(Message):
 
 
 class SyncGroupRequest(Message):
+    API = ServedApi(14, v("0-5"))
     VERSIONS = v("0-5")
     FLEXIBLE = v("4+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, String, Tag, UInt16, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, ServedApi, String, Tag, UInt16, Uuid, v
 
 
 class PartitionData(Message):
@@ -26,6 +26,7 @@ class TopicData(Message):
 
 
 class VoteRequest(Message):
+    API = ServedApi(52, v("0-2"), advertised=v("none"))
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

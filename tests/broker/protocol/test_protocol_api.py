@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import struct
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from kafka.protocol.api_header import RequestHeader as KafkaRequestHeader
@@ -16,6 +19,7 @@ from broker.protocol.api import (
     api_of,
     decode_request_header,
     decode_response_header,
+    discover,
     encode_request,
     encode_request_header,
     encode_response,
@@ -25,6 +29,7 @@ from broker.protocol.codec import DecodeError, EncodeError, decode_exactly
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from broker.protocol.messages.vote import VoteRequest
+from broker.protocol.schema import DeclarationError
 
 
 def test_every_served_version_is_declared_on_both_sides() -> None:
@@ -54,6 +59,47 @@ def test_the_bytes_of_the_api_versions_answer() -> None:
     entries = b"".join(struct.pack(">hhh", *entry) for entry in ADVERTISED)
     body = struct.pack(">ihi", 42, 0, len(ADVERTISED)) + entries
     assert bytes(answer) == struct.pack(">i", len(body)) + body
+
+
+MODULE = """
+from broker.protocol.schema import Message, ServedApi, v
+
+
+class {name}Request(Message):
+    API = ServedApi({key}, v("0-1"), advertised=v("none"))
+
+
+class {name}Response(Message):
+    pass
+"""
+
+
+def package_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **keys: int) -> ModuleType:
+    """A package with one module for each API name and its key."""
+    package = directory / f"messages_{'_'.join(keys).lower()}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name, key in keys.items():
+        (package / f"{name.lower()}.py").write_text(MODULE.format(name=name, key=key))
+    monkeypatch.syspath_prepend(str(directory))
+    return importlib.import_module(package.name)
+
+
+def test_an_api_is_served_once_its_module_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = discover(package_of(tmp_path, monkeypatch, ListTransactions=66, EndTxn=26))
+    assert list(table) == [ApiKey.END_TXN, ApiKey.LIST_TRANSACTIONS]
+    api = table[ApiKey.END_TXN]
+    assert (api.request.__name__, api.response.__name__) == ("EndTxnRequest", "EndTxnResponse")
+    assert (api.min_version, api.max_version, api.advertised) == (0, 1, False)
+
+
+def test_a_key_that_two_requests_declare_or_that_kafka_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DeclarationError, match=r"(One|Two)Request and (One|Two)Request declare key 26"):
+        discover(package_of(tmp_path, monkeypatch, One=26, Two=26))
+    with pytest.raises(DeclarationError, match="ThreeRequest: 900 is not an API key of Kafka"):
+        discover(package_of(tmp_path, monkeypatch, Three=900))
 
 
 def test_what_clients_see() -> None:
