@@ -58,7 +58,8 @@ class RunDescription:
     others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
     `replicafiles.formats` or `none`. `records`: the form of records, one of `history.RECORD_FORMS`, empty if unknown;
     `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, and one
-    for each node with settings of its own. `node_names`: in the order of their numbers, which start at 1; `roles`: by
+    for each node with settings of its own; `node_settings`: those of each node. `configuration`: for each node with
+    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start at 1; `roles`: by
     node name. `topic`: empty if the data is in no topic. `partitions`: the topic's number of partitions. `keys`: the
     number of registers, 0 without registers. `assignment`: each partition's replicas by node number, the preferred
     leader first; None if it was decided only when the topic was created (then the journal has it), or without
@@ -88,6 +89,8 @@ class RunDescription:
     records: str
     record_bytes: int
     settings: tuple[Mapping[str, str], ...]
+    node_settings: Mapping[str, Mapping[str, str]]
+    configuration: Mapping[str, Mapping[str, tuple[str, ...]]]
     metadata_format: str
     metadata_traced: bool
     node_names: tuple[str, ...]
@@ -148,6 +151,8 @@ def describe(run_dir: Path) -> RunDescription:
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
         settings=said.layers("settings"),
+        node_settings={node: said.settings_of(role, node) for node, role in roles.items()},
+        configuration=said.line_tables("configuration"),
         metadata_format=said.text("metadata", "format"),
         metadata_traced=said.boolean("metadata", "traced", otherwise=True),
         node_names=tuple(roles),

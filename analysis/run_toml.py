@@ -85,6 +85,22 @@ class Described:
         inside = [layer for key, each in content.items() if isinstance(each, dict) for layer in self.layers(*path, key)]
         return (*([common] if common else []), *({**common, **layer} for layer in inside))
 
+    def settings_of(self, role: str, node: str) -> Mapping[str, str]:
+        """The settings of a node: those of its role, overridden by those of the node itself, as texts."""
+        common, own = (self._find(path) for path in (("settings", role), ("settings", role, node)))
+        tables = [each for each in (common, own) if isinstance(each, dict)]
+        return {key: str(value) for table in tables for key, value in table.items() if not isinstance(value, dict)}
+
+    def line_tables(self, name: str) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """A table of tables of lists of texts; not to be there is no defect."""
+        if not self.has(name):
+            return {}
+        outer = self._typed((name,), dict, {}, "a table of tables")
+        return {
+            key: {file: self.texts(name, key, file) for file in self._typed((name, key), dict, {}, "a table")}
+            for key in outer
+        }
+
     def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
         """A list of lists of integers."""
         value = self._typed(path, list, [], "a list of lists of numbers")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,36 @@ def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Itera
                 continue
             if not _pattern(text, places).fullmatch(found):
                 yield f"{name} is not the configuration that the plan gives to {place.name}: {_difference(text, found)}"
+
+
+def stated(deployed: Deployed) -> dict[str, dict[str, list[str]]]:
+    """By node and by the name of each configuration file in the evidence, its lines as glob patterns: `*` stands for
+    what depends on the run's places and name. Times are not scaled. Raises `InputError` as `misconfigured` does."""
+    places = _places(deployed)
+    unknown = _unknown(places)
+    one, other = (replace(deployed, cluster_id=name) for name in ("one", "two"))  # what differs depends on the name
+    found: dict[str, dict[str, list[str]]] = {}
+    for place in places:
+        others = other.configuration(place, places)
+        for path, text in one.configuration(place, places).items():
+            pairs = zip(text.splitlines(), others[path].splitlines(), strict=True)
+            lines = [unknown.sub("*", _shared(*pair)) for pair in pairs]
+            found.setdefault(place.name, {})[str(shown_as(Path(path)))] = lines
+    return found
+
+
+def _shared(line: str, other: str) -> str:
+    """A glob pattern of two lines: of two that differ, at most the key that they set."""
+    if line == other:
+        return escape(line)
+    key = "".join(line.partition("=")[:2])
+    return f"{escape(key)}*" if other.startswith(key) else "*"
+
+
+def _unknown(places: Sequence[_Marked]) -> re.Pattern[str]:
+    """Finds what only a run's places settle: ports and marks."""
+    ports = "|".join(str(port) for place in places for port in place.ports.values())
+    return re.compile(f"{_MARK.pattern}|{ports}" if ports else _MARK.pattern)
 
 
 def _places(deployed: Deployed) -> Sequence[_Marked]:

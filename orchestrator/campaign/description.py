@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from history.values import DERIVED, VALUE_FIRST
+from orchestrator.campaign.configuration import stated
 from orchestrator.campaign.load_targets import stake_of
 from orchestrator.campaign.model import Campaign, Cell, NemesisSettings, Workload
 from orchestrator.campaign.plan import invocation_of
@@ -71,6 +72,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
         "workload": _workload(campaign, deployed),
         "nemesis": _nemesis(campaign.nemesis),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
+        "configuration": stated(deployed),
     }
 
 
