@@ -59,14 +59,14 @@ class RunDescription:
     `replicafiles.formats` or `none`. `records`: the form of records, one of `history.RECORD_FORMS`, empty if unknown;
     `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, and one
     for each node with settings of its own; `node_settings`: those of each node. `configuration`: for each node with
-    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start at 1; `roles`: by
-    node name. `topic`: empty if the data is in no topic. `partitions`: the topic's number of partitions. `keys`: the
-    number of registers, 0 without registers. `assignment`: each partition's replicas by node number, the preferred
-    leader first; None if it was decided only when the topic was created (then the journal has it), or without
-    partitions. `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of
-    operations that the load issues at full rate. `planned_faults`: the kinds of a random schedule, each of which
-    occurs; `steps`: those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects
-    proves nothing.
+    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the
+    order of their numbers, which start at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
+    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
+    each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
+    created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
+    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_faults`:
+    the kinds of a random schedule, each of which occurs; `steps`: those of a script. `defects`: what run.toml lacks or
+    contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
