@@ -1,4 +1,4 @@
-"""One directory of a machine's disk, as a disk of its own: what a process sees that has its data there."""
+"""A directory of a machine's disk as a separate disk, for a process with its data there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small client on the broker's own protocol, honest about what it does not know."""
+"""A small client of the broker's protocol that distinguishes refused from uncertain outcomes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ CLIENT_ID = -1
 RESPONSE_MAX_BYTES = 16 << 20
 FETCH_BYTES = 1 << 20
 RETRY_PAUSE_S = 0.05
-REFRESH_S = 1.0  # how often a client library asks who leads
+REFRESH_S = 1.0  # how often a client library requests metadata
 METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 7, 12, 12, 7
 CONSUMER = -1
 INIT_PRODUCER_ID_VERSION = 5
 
-# Answers to a produce request that say for certain that nothing was appended.
+# Error codes of a produce response that guarantee that nothing was appended.
 NOTHING_HAPPENED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -60,7 +60,7 @@ NOTHING_HAPPENED = frozenset(
 
 
 class RefusedError(Exception):
-    """The request was not carried out, for certain."""
+    """The request was certainly not executed."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -68,11 +68,11 @@ class RefusedError(Exception):
 
 
 class UncertainError(Exception):
-    """The request may have been carried out, or may yet be."""
+    """The request may have been executed, or may still be."""
 
 
 class FetchResult(NamedTuple):
-    """What a fetch gave: data records from the offset that was asked for, and the high watermark."""
+    """The result of a fetch: data records from the requested offset on, and the high watermark."""
 
     records: list[Record]
     next_offset: int
@@ -80,11 +80,12 @@ class FetchResult(NamedTuple):
 
 
 class SimulatedClient:
-    """Talks to a cluster from the host in whose context it runs. Timeouts are in seconds.
+    """Uses a cluster from the host in whose context it runs. Timeouts are in seconds.
 
-    Answers come in the order of the requests, and who gives one up drops the connection, with all that waits on it.
-    Libraries take care that a question of who leads ends no append's wait: Java's asks a broker at which it has least
-    under way, librdkafka waits for that answer as long as for any. Here such questions have connections of their own.
+    Responses arrive in the order of the requests. A request that times out closes its connection, with all pending
+    requests on it. Client libraries prevent a metadata request from ending an append's wait: Java's uses the broker
+    with the fewest pending requests, librdkafka waits for it as long as for any other. Here metadata requests use
+    separate connections.
     """
 
     def __init__(self, brokers: Mapping[int, Address]) -> None:
@@ -92,11 +93,11 @@ class SimulatedClient:
         self._connector = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._for_metadata = PeerConnector(CLIENT_ID, brokers, response_max_bytes=RESPONSE_MAX_BYTES)
         self._leaders: dict[tuple[str, int], int] = {}
-        self._epochs: dict[tuple[str, int], int] = {}  # the newest that was heard of, by partition
+        self._epochs: dict[tuple[str, int], int] = {}  # the newest known leader epoch, by partition
         self._turn = 0
 
     async def metadata(self, topics: Sequence[str] = (), timeout: float = 1.0) -> MetadataResponse:
-        """What a broker that answers knows: the same as before, until something went wrong. Raises `UncertainError`."""
+        """Metadata from one broker: the same broker as before until a request fails. Raises `UncertainError`."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
         )
@@ -145,23 +146,23 @@ class SimulatedClient:
                     if state.partition_index == partition and state.leader_id not in (-1, unlike):
                         if self._learn(topic, state):
                             return state.leader_id
-                        self._turn += 1  # this broker is behind
+                        self._turn += 1  # this broker has old metadata
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def find_leader(self, topic: str, partition: int, timeout: float) -> int:
-        """The leader that is known, else the leader as soon as a broker names one. Raises `TimeoutError`."""
+        """The known leader, else the leader as soon as a broker names one. Raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
             known = self._leaders.get((topic, partition))
             return await self.leader_of(topic, partition) if known is None else known
 
     async def keep_up(self, topic: str) -> None:
-        """Ask now and then who leads, as client libraries do in the background; for ever."""
+        """Refresh the metadata periodically, as client libraries do in the background; never returns."""
         while True:
             await asyncio.sleep(REFRESH_S)
             await self.refresh(topic)
 
     async def refresh(self, topic: str) -> None:
-        """Ask who leads, and forget what was known, unless that is newer or nobody answers."""
+        """Request metadata, and replace the known leaders unless they are newer or no broker answers."""
         try:
             (found,) = (await self.metadata([topic])).topics
         except UncertainError:
@@ -171,7 +172,7 @@ class SimulatedClient:
                 self._learn(topic, state)
 
     def _learn(self, topic: str, state: MetadataResponsePartition) -> bool:
-        """Take over who leads, unless something newer is known; whether it was."""
+        """Store a partition's leader unless a newer one is known; returns whether it was stored."""
         key = topic, state.partition_index
         if state.leader_epoch < self._epochs.get(key, -1):
             return False
@@ -179,7 +180,7 @@ class SimulatedClient:
         return True
 
     async def init_producer_id(self, timeout: float = 30.0) -> int:
-        """The id of a new idempotent producer, as soon as a broker gives one. Raises `TimeoutError`."""
+        """The id of a new idempotent producer, as soon as a broker assigns one. Raises `TimeoutError`."""
         request = InitProducerIdRequest(transactional_id=None)
         async with asyncio.timeout(timeout):
             while True:
@@ -229,10 +230,10 @@ class SimulatedClient:
         key: bytes | None = None,
         compression: str = "none",
     ) -> tuple[ErrorCode, int]:
-        """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` when
-        there was none, `ValueError` for acks=0, which is not answered."""
+        """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` without
+        an answer, `ValueError` for acks=0, which has no answer."""
         if acks == 0:
-            raise ValueError("an append with acks=0 is answered by nobody")
+            raise ValueError("an append with acks=0 has no answer")
         records = build_batch(
             [Record(0, 0, key, value) for value in values],
             producer_id=producer_id,
@@ -250,7 +251,7 @@ class SimulatedClient:
         return ErrorCode(response.error_code), response.base_offset
 
     async def end(self, topic: str, partition: int, *, timeout: float) -> int:
-        """The leader's high watermark. Raises `RefusedError`, and `UncertainError` when nobody answers."""
+        """The leader's high watermark. Raises `RefusedError`, and `UncertainError` without an answer."""
         asked = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
         answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout)
@@ -264,7 +265,7 @@ class SimulatedClient:
     async def fetch(
         self, topic: str, partition: int, offset: int, *, max_wait: float = 0.5, timeout: float = 5.0
     ) -> FetchResult:
-        """Read once from the leader. Raises `RefusedError` for an error code, `UncertainError` when nobody answers."""
+        """Read once from the leader. Raises `RefusedError` for an error code, `UncertainError` without an answer."""
         asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=int(max_wait * 1000), min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
@@ -292,7 +293,7 @@ class SimulatedClient:
         async with asyncio.timeout(timeout):
             while offset != end:
                 try:
-                    # Not what a fetch says: a new leader's high watermark may lie below what was acknowledged.
+                    # Not a fetch's high watermark: a new leader's may be below acknowledged offsets.
                     end = max(end, await self.end(topic, partition, timeout=timeout))
                     if offset < end:
                         fetched = await self.fetch(topic, partition, offset, max_wait=0.0)
@@ -303,8 +304,8 @@ class SimulatedClient:
         return records
 
     async def end_at(self, broker: int, topic: str, partition: int, timeout: float = 5.0) -> int:
-        """Where a partition ends, as this broker tells a consumer, whoever leads. Raises `RefusedError` for an error
-        code, `UncertainError` when it does not answer."""
+        """The end of a partition that this broker returns to a consumer, whether or not it leads. Raises `RefusedError`
+        for an error code, `UncertainError` without an answer."""
         asked = ListOffsetsTopic(
             name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)]
         )
@@ -325,7 +326,7 @@ class SimulatedClient:
         self._for_metadata.close()
 
     def _forget(self, topic: str, partition: int) -> None:
-        """The leader was none, or is not reached: another broker may know better."""
+        """Forget the leader, which is unreachable or does not lead; another broker may have newer metadata."""
         self._turn += self._leaders.pop((topic, partition), None) is not None
 
     async def _ask_leader(self, topic: str, partition: int, request: Message, version: int, timeout: float) -> Message:

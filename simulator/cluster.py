@@ -1,4 +1,4 @@
-"""A cluster of real brokers in the simulated world, and everything that can happen to it."""
+"""A cluster of real brokers in the simulated world, with operations for all faults and lifecycle events."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from simulator.oracles.machine_view import MachineView
 T = TypeVar("T")
 PORT, CONTROLLER_PORT = 9092, 9093
 CLIENT = "client"
-BEGINNING_NS = 1_700_000_000_000_000_000  # of the simulated wall clock
+BEGINNING_NS = 1_700_000_000_000_000_000  # start of the simulated wall clock
 POLL = 0.01  # seconds
 FIRST_PID = 100
 
 
 EXIT_OK, EXIT_DEFECT, EXIT_USAGE, EXIT_FAILED, KILLED = 0, 1, 64, 70, 137
-"""How a process ends, as shells have it: the broker's own exit codes, and SIGKILL."""
+"""Exit codes of processes as shells report them: the broker's own, and SIGKILL's."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What the process of a machine is given: all of its broker's properties, and its mutants. `directory`: where on
-    the machine's disk the properties' `log.dir` is; empty: the disk's root."""
+    """The arguments of a machine's process: its broker's properties, and its mutants. `directory`: the place of the
+    properties' `log.dir` on the machine's disk; empty: the disk's root."""
 
     properties: Mapping[str, str]
     mutants: tuple[str, ...] = ()
@@ -54,9 +54,9 @@ class Program:
 
     @classmethod
     def of(cls, command: Sequence[str], files: Mapping[str, str], data_dir: str) -> Program:
-        """What `python -m broker ...` is given, where `files` (texts by path) and the disk at `data_dir` are there.
+        """The arguments of `python -m broker ...`, with `files` (texts by path) and the disk mounted at `data_dir`.
 
-        Raises `ValueError` for any other command, `StartupError` for a configuration that is none."""
+        Raises `ValueError` for any other command, `StartupError` for an invalid configuration."""
         if tuple(command[1:3]) != ("-m", "broker"):
             raise ValueError(f"the simulator runs `python -m broker` only, not {' '.join(command)}")
         given = list(zip(command[3::2], command[4::2], strict=True))
@@ -70,10 +70,10 @@ class Program:
 
 
 class SimulatedMachine:
-    """One machine: a disk that stays, and the process that runs on it for now.
+    """One machine: a permanent disk, and the current process.
 
-    `pid` counts the machine's processes; `exits`: how those ended that have. `say` gets what a process prints, `trace`
-    its events."""
+    `pid` counts the machine's processes; `exits`: how the ended ones ended. `say` receives what a process prints,
+    `trace` its events."""
 
     def __init__(self, node_id: int, name: str, disk: SimulatedDisk) -> None:
         self.node_id = node_id
@@ -82,9 +82,9 @@ class SimulatedMachine:
         self.clock = MachineClock()
         self.powered = True
         self.paused = False
-        """Whether its process was told to stand still (SIGSTOP)."""
+        """Whether its process is suspended (SIGSTOP)."""
         self.suspended = False
-        """Whether the whole machine stands still."""
+        """Whether the whole machine is suspended."""
         self.boots = 1
         self.lives = 0
         self.began_s = 0.0
@@ -96,7 +96,7 @@ class SimulatedMachine:
         self.trace: Sink = lambda _: None
 
     def record_to(self, directory: Path) -> None:
-        """Write what its processes trace and print to files there, as those of a real node do."""
+        """Write the processes' traces and output to files in `directory`, as a real node does."""
         directory.mkdir(parents=True, exist_ok=True)
         self.trace = JsonLines(str(directory / "events.jsonl"))
 
@@ -108,7 +108,7 @@ class SimulatedMachine:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last; 0: none was."""
+        """The number of the last started process; 0: none was started."""
         return FIRST_PID + self.lives if self.lives else 0
 
     @property
@@ -118,10 +118,10 @@ class SimulatedMachine:
 
 
 class SimulatedCluster:
-    """Brokers 1..n on machines n1..nn, and a client's host. Everything that happens follows from the seed.
+    """Brokers 1..n on machines n1..nn, and a client's host. The seed determines everything that happens.
 
-    `properties` are Kafka's keys for every broker. Use it as a context manager: leaving it lets go of what was killed,
-    and fails when the oracles found anything, unless there are mutants: then `watch.findings` has it.
+    `properties` are Kafka's keys for every broker. Use it as a context manager: leaving it releases killed processes,
+    and fails if the oracles found anything, unless there are mutants: then read `watch.findings`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class SimulatedCluster:
         client: str = CLIENT,
     ) -> None:
         """`file_system` None: the seed chooses. `programs`: what each machine runs; None: the same, with `properties`
-        and `mutants`. `client`: the name of the first host that is no machine."""
+        and `mutants`. `client`: the name of the first host that is not a machine."""
         self.seed = seed
         self.loop = new_loop()
         self.journal = FilesystemJournal()
@@ -187,18 +187,18 @@ class SimulatedCluster:
 
     @property
     def addresses(self) -> dict[int, Address]:
-        """Where the brokers listen for clients, by id."""
+        """The brokers' client listeners, by id."""
         return {machine.node_id: (machine.name, PORT) for machine in self.machines.values()}
 
     @property
     def controllers(self) -> dict[int, Address]:
-        """Where they listen for each other, as controllers."""
+        """The brokers' controller listeners, by id."""
         return {machine.node_id: (machine.name, CONTROLLER_PORT) for machine in self.machines.values()}
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that runs on the client's host, with nothing collected as garbage meanwhile.
+        """The result of a coroutine that runs on the client's host, with garbage collection off.
 
-        When garbage is collected differs from process to process, and objects may act when they are collected.
+        The time of a collection differs from process to process, and objects may act when they are collected.
         """
         collecting = gc.isenabled()
         gc.disable()
@@ -209,7 +209,7 @@ class SimulatedCluster:
                 gc.enable()
 
     def close(self) -> None:
-        """End the run. Raises `AssertionError` when a callback or task of a broker failed and nobody caught it."""
+        """End the run. Raises `AssertionError` if a callback or task of a broker failed with an unhandled exception."""
         unhandled = self.unhandled()
         self.loop.close()
         for host in self._hosts:
@@ -218,14 +218,14 @@ class SimulatedCluster:
             raise AssertionError("\n".join(map(str, unhandled)))
 
     def unhandled(self) -> list[Unhandled]:
-        """What nobody has caught until now, in callbacks and tasks of brokers and clients."""
+        """The unhandled exceptions so far, in callbacks and tasks of brokers and clients."""
         for host in self._hosts:
             if host.alive:
                 self.loop.tell_lost(host)
         return self.loop.unhandled
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Return once a condition holds. Raises `TimeoutError` after so many virtual seconds."""
+        """Return once a condition holds. Raises `TimeoutError` after `timeout` virtual seconds."""
         async with asyncio.timeout(timeout):
             while not condition():  # noqa: ASYNC110 - conditions look at anything, and polling costs no time here
                 await asyncio.sleep(POLL)
@@ -256,13 +256,13 @@ class SimulatedCluster:
             self._start(machine)
 
     def kill(self, *names: str) -> None:
-        """kill -9: the process is gone, what it wrote is in the page cache."""
+        """kill -9: the process is gone; its writes are in the page cache."""
         for machine in self._chosen(names):
             self._note("killed", machine)
             self._process_ended(machine, KILLED)
 
     def power_loss(self, *names: str, rng: random.Random | None = None, commit: bool | None = None) -> None:
-        """Cut the power, of all machines at the same moment: silence, and only what was durable stays.
+        """Cut the power of all these machines at the same time: they fall silent, and only durable data remains.
 
         `rng`, `commit`: as `SimulatedDisk.power_loss` takes them."""
         self.watch.ending()
@@ -281,26 +281,26 @@ class SimulatedCluster:
             self.watch.ended(machine.name, power_lost=True)
 
     def restore_power(self, name: str) -> None:
-        """Boot a machine that is off; no process is started."""
+        """Boot a machine that is off, without starting a process."""
         machine = self.machines[name]
         if not machine.powered:
             self._note("power_restored", machine)
             machine.powered, machine.boots = True, machine.boots + 1
-            machine.clock.real_offset_s = 0.0  # what `date` sets is lost with a boot
+            machine.clock.real_offset_s = 0.0  # a boot discards what `date` has set
             self.network.power_restored(name)
 
     async def stop(self, *names: str) -> None:
-        """Stop brokers cleanly, as SIGTERM does, one after the other."""
+        """Stop brokers cleanly, as SIGTERM does, in sequence."""
         for machine in self._chosen(names):
             if (ending := self.terminate(machine.name)) is not None:
                 await ending
 
     def terminate(self, name: str) -> asyncio.Task[None] | None:
-        """SIGTERM, without waiting for the end; None where no process runs."""
+        """SIGTERM, without waiting for the end; None without a process."""
         machine = self.machines[name]
         if machine.host is None:
             return None
-        if machine.ending is not None:  # it was asked before
+        if machine.ending is not None:  # it got a SIGTERM before
             return machine.ending
         self._note("stopping", machine)
         machine.ending = ending = self.loop.create_task(_stop(machine), context=machine.host.context.copy())
@@ -324,8 +324,8 @@ class SimulatedCluster:
             self._run_on(machine)
 
     def suspend(self, name: str, *, frozen: bool) -> None:
-        """Stop a whole machine from outside: it executes nothing, and neither sends nor takes in. `frozen`: with its
-        clocks. Its disk finishes what was begun."""
+        """Suspend a whole machine from outside: it executes nothing, and neither sends nor receives. `frozen`: its
+        clocks stop too. Its disk finishes operations in progress."""
         machine = self.machines[name]
         if machine.suspended or not machine.powered:
             return
@@ -340,7 +340,7 @@ class SimulatedCluster:
             self.loop.clocks_changed()
 
     def resume(self, name: str) -> None:
-        """Let a suspended machine go on."""
+        """Resume a suspended machine."""
         machine = self.machines[name]
         if not machine.suspended:
             return
@@ -365,7 +365,7 @@ class SimulatedCluster:
         self.machines[name].clock.real_offset_s += by_s
 
     def let_drift(self, name: str, drift: float) -> None:
-        """Have all clocks of a machine gain (negative: lose) so many seconds a second."""
+        """Let all clocks of a machine gain (negative: lose) `drift` seconds a second."""
         machine = self.machines[name]
         self._note("drifts", machine, drift=drift)
         machine.clock.run(self.loop.now, drift=drift)
@@ -374,8 +374,8 @@ class SimulatedCluster:
     # --- the network
 
     def partition(self, *groups: Sequence[str], reject: bool = False) -> None:
-        """Cut the network into groups; who is in none keeps all connections. With `reject` packets between them are
-        answered with resets, else they vanish."""
+        """Cut the network into groups; a machine in no group keeps all connections. With `reject`, packets between
+        groups are answered with resets; otherwise they are dropped."""
         event = "rejecting" if reject else "partition"
         self.journal.record({"event": event, "at": self.loop.now, "groups": [list(group) for group in groups]})
         for number, group in enumerate(groups):
@@ -393,22 +393,22 @@ class SimulatedCluster:
         self.network.reject(source, target)
 
     def disturb(self, source: str, disturbance: Disturbance | None) -> None:
-        """Disturb the packets that a machine sends to the others; None: no longer."""
+        """Disturb the packets that a machine sends to the others; None: stop."""
         self.journal.record({"event": "disturbed", "at": self.loop.now, "machine": source, "by": str(disturbance)})
         self.network.disturb(source, disturbance)
 
     def reset(self, name: str) -> int:
-        """Reset all connections of a machine with others; how many."""
+        """Reset all connections of a machine with others; returns how many."""
         self._note("connections_reset", self.machines[name])
         return self.network.reset(name)
 
     def slow_down(self, source: str, target: str, bytes_per_s: float) -> None:
-        """Give a direction a bandwidth, from here on."""
+        """Limit the bandwidth of a direction from now on."""
         self.journal.record({"event": "slow", "at": self.loop.now, "source": source, "target": target})
         self.network.limit(source, target, bytes_per_s)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Mend one cut, or all."""
+        """Heal one cut, or all."""
         self.journal.record({"event": "heal", "at": self.loop.now, "source": source, "target": target})
         self.network.heal(source, target)
 
@@ -421,7 +421,7 @@ class SimulatedCluster:
         return node
 
     def controller(self) -> str | None:
-        """The machine whose broker is the active controller, in its own view."""
+        """The machine whose broker considers itself the active controller."""
         for machine in self.machines.values():
             node = machine.node
             if machine.running and node is not None and node.quorum.is_leader:
@@ -440,21 +440,21 @@ class SimulatedCluster:
         return self.is_up(name) and machine.ending is None and undisturbed
 
     def connects(self, one: str, other: str) -> bool:
-        """Whether packets pass between two machines in both directions, as fast as ever."""
+        """Whether packets pass between two machines in both directions, without a bandwidth limit."""
         return all(
             self.network.passes(*pair) and not self.network.rejects(*pair) and not self.network.is_limited(*pair)
             for pair in ((one, other), (other, one))
         )
 
     def directory_of(self, name: str) -> str:
-        """Where on a machine's disk its service keeps its data; empty: the disk's root."""
+        """The service's data directory on a machine's disk; empty: the disk's root."""
         return self._programs[name].directory
 
     def digest(self) -> str:
         """The digest of everything that has happened."""
         return self.journal.digest()
 
-    # --- how it is done
+    # --- implementation
 
     def _start(self, machine: SimulatedMachine) -> None:
         machine.lives, machine.ending = machine.lives + 1, None
@@ -472,7 +472,7 @@ class SimulatedCluster:
         return MachineView(machine.name, machine.node_id, machine.disk, program.directory, program.properties)
 
     async def _live(self, machine: SimulatedMachine, host: HostContext) -> tuple[int, str]:
-        """The life of a process, as `python -m broker` lives it: its exit code, and why it ended."""
+        """The life of a process, as in `python -m broker`: its exit code, and why it ended."""
         who = f"broker {machine.node_id}"
         try:
             properties = self._programs[machine.name].properties
@@ -517,12 +517,12 @@ class SimulatedCluster:
     ) -> None:
         if not host.alive or machine.host is not host:
             return
-        if task.exception() is not None:  # as an interpreter ends that nobody has caught it from
+        if task.exception() is not None:  # the exit of an interpreter with an unhandled exception
             code, reason = EXIT_DEFECT, f"{type(task.exception()).__name__}: {task.exception()}"
             machine.say(reason)
         else:
             code, reason = task.result()
-        if code != EXIT_OK:  # else it was asked to end, and is about to
+        if code != EXIT_OK:  # otherwise it was asked to stop, and is about to
             self._note("exited", machine, reason=reason)
             self._process_ended(machine, code)
 
@@ -541,13 +541,13 @@ class SimulatedCluster:
             self.watch.ended(machine.name, power_lost=False)
 
     def kill_process(self, host: HostContext) -> None:
-        """End one life of a process, on a machine or a client's, at once."""
+        """End one process, on a machine or a client's host, immediately."""
         self.loop.tell_lost(host)
         host.kill()
         self.network.process_died(host)
 
     def new_host(self, name: str, clock: MachineClock | None = None) -> HostContext:
-        """Another process, at an address of this name."""
+        """Create another process, at an address of this name."""
         host = HostContext(name, name, clock)
         self._hosts.append(host)
         return host
@@ -560,13 +560,13 @@ class SimulatedCluster:
         return [self.machines[name] for name in names or self.machines]
 
     def wall_ns(self, machine: SimulatedMachine | None = None) -> int:
-        """The simulated time of day, in nanoseconds: as a machine has it, or (None) as it is."""
+        """The simulated time of day, in nanoseconds: a machine's, or (None) the true one."""
         now = self.loop.now
         return BEGINNING_NS + round((now if machine is None else now + machine.clock.ahead(now)) * 1e9)
 
 
 async def _stop(machine: SimulatedMachine) -> None:
-    """A process looks at its signals only once it has read its disk, as `python -m broker` does."""
+    """Stop a process, which handles signals only once it has read its disk, as `python -m broker` does."""
     while machine.node is None:  # noqa: ASYNC110 - a process has no event for it, and nobody else wants one
         await asyncio.sleep(POLL)
     await machine.node.stop()

@@ -1,4 +1,4 @@
-"""Compressed batches, as a client makes and opens them."""
+"""Compresses and opens batches, as a client does."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from broker.protocol.compression import NAMES, compress_records, open_records
 from broker.protocol.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, parse_header
 
 CODECS: Final = {name: codec for codec, name in NAMES.items()}
-"""By the name that a client's configuration has; `none` is none of them."""
+"""By the name in a client's configuration; `none` is not among them."""
 
-# Where a batch has its length, its checksum and its attributes, with which what the checksum is of begins.
+# The positions of a batch's length, checksum and attributes; the checksum covers everything from the attributes on.
 _LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT = 8, 17, 21
 _LENGTH_BEHIND: Final = 12
 
 
 def compressed(batch: bytes, name: str) -> bytes:
-    """The batch with its records compressed; as it is for "none". Raises KeyError for a codec that there is not."""
+    """The batch with its records compressed; unchanged for "none". Raises KeyError for an unknown codec."""
     if name == "none":
         return batch
     return _with_records(batch, CODECS[name], compress_records(CODECS[name], batch[BATCH_HEADER_SIZE:]))
 
 
 def opened(batch: bytes) -> bytes:
-    """The batch with its records as they were. Raises `CorruptBatch` and what `open_records` raises."""
+    """The batch with its records decompressed. Raises `CorruptBatch` and what `open_records` raises."""
     codec = parse_header(batch).compression
     return _with_records(batch, 0, open_records(codec, batch[BATCH_HEADER_SIZE:])) if codec else batch
 

@@ -1,11 +1,10 @@
-"""Whatever would make a simulated run come out otherwise the next time fails at the moment when it is tried.
+"""Detects nondeterminism: anything that could differ between two runs of a seed raises an error when it is used.
 
 A simulated process has its loop's time, the randomness that it is given, and one thread. While a guard is in force,
-code that belongs to a host and asks the machine for its clock, for randomness or for a thread gets a
-`NondeterminismError`.
-The simulation's own code, the analysis and tests belong to no host, and ask as always. What is not seen: a function
-that was imported by its own name before (`from time import monotonic`), `random.Random()` without a seed, and the
-classes of `datetime`, whose methods cannot be replaced. The order of sets is looked at in `simulator.set_order`.
+code of a host that reads the machine's clock, draws randomness or starts a thread gets a `NondeterminismError`.
+The simulation's own code, the analysis and tests belong to no host and are unaffected. Not detected: a function that
+was imported by its own name before (`from time import monotonic`), `random.Random()` without a seed, and the classes of
+`datetime`, whose methods cannot be replaced. `simulator.set_order` checks the order of sets.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ FORBIDDEN: tuple[tuple[Any, str], ...] = (
 
 
 class NondeterminismError(Exception):
-    """A simulated process asked for something that no seed decides; the message names it and the process."""
+    """A simulated process used something that no seed determines; the message names it and the process."""
 
 
 class DeterminismGuard:
-    """In force between `enter` and `leave`; both may be called twice. One at a time in a process."""
+    """In force between `enter` and `leave`; both may be called twice. At most one is in force in a process."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
         self.refused: list[str] = []
-        """What was asked for, also where whoever asked has caught the exception."""
+        """What was requested, including requests whose exception was caught."""
 
     def enter(self) -> None:
         if self._before:

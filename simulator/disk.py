@@ -1,12 +1,12 @@
-"""A disk that forgets what was not synced, the way ext4 and xfs do (docs/nodes.md: "What a power cut leaves").
+"""A disk that loses unsynced data like ext4 and xfs (docs/nodes.md: "What a power cut leaves").
 
-The model is a journalling file system with delayed allocation:
+Theory of operation. The model is a journalling file system with delayed allocation:
 - names and sizes change in the page cache and become durable together, at the next commit of the journal. Every sync,
   of a file or of a directory, commits; so may the kernel, at any time;
-- bytes become durable by a sync of their file. A commit without it leaves what was appended out, or lets through
-  whatever the kernel happened to write back: a tail that is torn;
+- bytes become durable by a sync of their file. A commit without it leaves appended bytes out, or includes whatever the
+  kernel happened to write back: a torn tail;
 - replacing a file by rename, or rewriting it from zero, makes the kernel write the new bytes first (where it does so).
-`STRICT` gives only what the Disk port promises: a name is durable by a sync of its directory, and by nothing else.
+`STRICT` gives only what the Disk port promises: a name becomes durable only by a sync of its directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HIGHEST_SEND = 1 << 20
 
 
 class FileSystem(Enum):
-    """What a machine's disk is formatted with."""
+    """The file system of a machine's disk."""
 
     EXT4 = "ext4"
     XFS = "xfs"
@@ -72,7 +72,7 @@ class SimulatedFile:
             self._rewritten = True
         self._inode.truncate(length)
 
-    async def sync(self, *, in_background: bool = False) -> None:  # noqa: ARG002 - here all syncs take turns
+    async def sync(self, *, in_background: bool = False) -> None:  # noqa: ARG002 - here syncs run one at a time
         self._refuse_after_failure()
         if self._closed:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
@@ -98,7 +98,7 @@ class SimulatedFile:
     def close(self) -> None:
         self._closed = True
         if self._rewritten:
-            # What replaces a whole file is written out when the file is closed (auto_da_alloc, and xfs alike).
+            # A file that was rewritten from zero is written out when it is closed (auto_da_alloc, and xfs alike).
             self._inode.allocate_on_commit = True
             self._rewritten = False
 
@@ -108,7 +108,7 @@ class SimulatedFile:
 
 
 class _Job:
-    """One sync that is under way or waits for its turn, who waits for it, and of which processes they are."""
+    """One sync, running or queued: its waiters, and the processes that they belong to."""
 
     def __init__(self, inode: Inode | None, path: str) -> None:
         self.inode = inode
@@ -122,7 +122,7 @@ Content = list[tuple[str, bytes | None]]
 
 
 class SimulatedDisk:
-    """The disk of one machine. It survives the machine's processes, and power cuts as far as it was synced."""
+    """The disk of one machine. It survives the machine's processes; power cuts leave its synced data."""
 
     def __init__(
         self,
@@ -141,19 +141,19 @@ class SimulatedDisk:
         self._names: dict[str, Inode | None] = {"": None}  # None: a directory
         self._durable_names: dict[str, Inode | None] = {"": None}
         self._moved: list[tuple[str, str]] = []
-        """Directories that were renamed, from where to where, and not durably yet. What is durable in them has two
-        names meanwhile; by the newer one nothing stays, as that of the directory is not durable (`_stays`)."""
+        """Directories with a rename (from, to) that is not yet durable. Their durable content has two names until then;
+        it does not remain under the newer one, because that name is not durable (`_stays`)."""
         self._queue: dict[object, _Job] = {}
         self._running: _Job | None = None
         self._held: _Job | None = None
         self._power_cuts = 0
-        self._flips: list[tuple[Flip, int]] = []  # each with its byte as it was before
+        self._flips: list[tuple[Flip, int]] = []  # each with its byte's previous value
         self._locks: dict[str, HostContext | None] = {}
         self._given_up: dict[str, tuple[asyncio.Task[None], HostContext | None]] = {}
-        """Replacements of files that nobody waits for any more, and the processes whose threads do what is left."""
+        """Replacements of files without a waiter, and the processes whose threads finish them."""
 
     async def sync_everything(self) -> None:
-        """syncfs: all that is in the page cache becomes durable. Raises `OSError`."""
+        """syncfs: everything in the page cache becomes durable. Raises `OSError`."""
         files = [(path, inode) for path, inode in sorted(self._names.items(), key=_by_path) if inode is not None]
         await asyncio.gather(*(self.commit_later(inode, path) for path, inode in files))
         await self.sync_directory("")
@@ -167,18 +167,18 @@ class SimulatedDisk:
         ]
 
     def durable(self, path: str) -> bytes | None:
-        """What a power cut would leave of a file for certain; None where that is not even its name."""
+        """A file's content that is certain to remain after a power cut; None if not even its name is."""
         inode = self._durable_names.get(path)
         return None if inode is None or not self._stays(path) else inode.durable
 
     def durable_size(self, path: str) -> int:
-        """How many of a file's first bytes, as processes see them, a power cut would leave for certain."""
+        """How many of a file's first bytes, as processes see them, are certain to remain after a power cut."""
         inode = self._names.get(path)
         stays = inode is not None and self._durable_names.get(path) is inode and self._stays(path)
         return inode.durable_size if inode is not None and stays else 0
 
     def _stays(self, path: str) -> bool:
-        """Whether a power cut leaves a name for certain: it is durable, and so are those of the directories above."""
+        """Whether a name is certain to remain after a power cut: it and the directories above it are durable."""
         while path and path in self._durable_names:
             path = parent(path)
         return not path
@@ -222,7 +222,7 @@ class SimulatedDisk:
         self._names[target] = inode
 
     def _rename_directory(self, source: str, target: str) -> None:
-        """All that is in it comes along, and at once, also on the disk."""
+        """Its whole content moves with it, at once, also on the disk."""
         self._check_parent(target)
         if _lies_in(target, source):
             raise _error(errno.EINVAL, target)
@@ -237,7 +237,7 @@ class SimulatedDisk:
         self._moved.append((source, target))
 
     async def replace_file(self, path: str, content: bytes) -> None:
-        """As the real disk, whose thread finishes what it has begun, whoever gives it up, and begins nothing else."""
+        """As on the real disk: its thread finishes a started replacement after a cancellation, and starts no other."""
         while path in self._given_up:
             await asyncio.wait([self._given_up[path][0]])
         file = self.open(path + ASIDE, create=True)
@@ -257,7 +257,7 @@ class SimulatedDisk:
         await self.sync_directory(parent(path))
 
     async def _replace_alone(self, path: str, aside: Inode, content: bytes) -> None:
-        """What is left to do of a replacement that was given up; nobody is told how it went."""
+        """Finish a replacement after its cancellation, without reporting the result."""
         try:
             if self._running is not None and self._running.inode is aside:
                 synced: asyncio.Future[None] = self._loop.create_future()
@@ -293,7 +293,7 @@ class SimulatedDisk:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         self._locks[path] = CURRENT_HOST.get()
 
-    # --- syncs: one at a time; whoever asks while one waits for its turn shares it
+    # --- syncs: one at a time; requests made while one is queued share it
 
     async def commit_later(self, inode: Inode | None, path: str) -> None:
         """Make a file, or the names of a directory, durable. Raises `OSError`."""
@@ -309,7 +309,7 @@ class SimulatedDisk:
         await waiter
 
     def process_died(self, host: HostContext) -> None:
-        """What only a killed process had asked for is not begun any more; what runs in the kernel is finished."""
+        """Drop queued syncs that only a killed process had requested; finish those that run in the kernel."""
         self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
         self._given_up = {path: given for path, given in self._given_up.items() if given[1] is not host}
 
@@ -350,7 +350,7 @@ class SimulatedDisk:
                 waiter.set_result(None)
 
     def release(self) -> None:
-        """End a hang: the sync that was held goes on, and those that wait behind it."""
+        """End a hang: the held sync continues, and the queued ones after it."""
         self.faults.hung = False
         job, self._held = self._held, None
         if job is not None:
@@ -365,13 +365,13 @@ class SimulatedDisk:
             self._commit_directory(job.path)
 
     def write_range(self, path: str, start: int, end: int) -> None:
-        """Have the kernel write these bytes of a file, which makes neither its size nor them durable."""
+        """Let the kernel write these bytes of a file; neither its size nor the bytes become durable."""
         self._file_at(path).write_range(start, end)
 
-    # --- what the journal does
+    # --- the file system's journal
 
     def commit(self) -> None:
-        """A commit of the journal: names and sizes as they are now, bytes as far as the kernel has written them."""
+        """Commit the journal: current names and sizes, and the bytes that the kernel has written."""
         sizes_first = self.file_system is FileSystem.EXT4
         for inode in _inodes(self._names):
             inode.commit(sizes_first=sizes_first)
@@ -379,9 +379,9 @@ class SimulatedDisk:
         self._moved.clear()
 
     def _commit_directory(self, path: str) -> None:
-        """What the port promises about the names of one directory, and no more."""
+        """Make the names of one directory durable, as the port promises, and no others."""
         if path not in self._names:
-            return  # it was removed, or renamed, since this was asked for
+            return  # it was removed or renamed since the request
         for move in [move for move in self._moved if path in map(parent, move)]:
             self._move_durably(*move)
             self._moved.remove(move)
@@ -397,16 +397,16 @@ class SimulatedDisk:
                 self._durable_names[name] = inode
 
     def _move_durably(self, source: str, target: str) -> None:
-        """A renamed directory is where it was no more; another that has its name by now has only what is its own."""
+        """Remove the old name of a renamed directory; a new directory with that name keeps only its own content."""
         for name in [name for name in self._durable_names if _lies_in(name, source)]:
             if name == source or name not in self._names or self._names[name] is not self._durable_names[name]:
                 del self._durable_names[name]
         self._durable_names[target] = None
 
     def power_loss(self, rng: random.Random, *, commit: bool | None = None, tear: Tear | None = None) -> None:
-        """Forget what was not durable. By chance, or as told, the journal was committed just before, and tails tear.
+        """Lose what is not durable. The journal may have been committed just before, and tails may be torn.
 
-        `rng` decides; `commit` and `tear` decide for it.
+        `rng` decides this; `commit` and `tear` override it.
         """
         self.listener.before(Damage.UNSYNCED)
         self._power_cuts += 1
@@ -414,7 +414,7 @@ class SimulatedDisk:
         self._given_up.clear()
         job, self._running, self._held = self._running, None, None
         if job is not None and rng.random() < 0.5:
-            self._apply(job)  # it had reached the platter, only nobody was told
+            self._apply(job)  # it had reached the platter, but had not been reported
         if rng.random() < 0.5 if commit is None else commit:
             for inode in _inodes(self._names):
                 inode.write_back(choose_tear(rng) if tear is None else tear, rng)
@@ -422,17 +422,17 @@ class SimulatedDisk:
                 self._commit_some(rng)
             else:
                 self.commit()
-        # What lies in a directory whose own name was not durable is there no more than that.
+        # The content of a directory whose name was not durable is lost with it.
         self._durable_names = {name: inode for name, inode in self._durable_names.items() if self._stays(name)}
         self._names = dict(self._durable_names)
         self._moved.clear()
         for inode in _inodes(self._names):
             inode.revert()
 
-    # --- what happens to a disk on which nobody works
+    # --- changes of a disk that is not in use
 
     def flip(self, rng: random.Random, paths: Sequence[str]) -> Flip | None:
-        """Turn over one bit of one of these files, at rest; None where none of them has any."""
+        """Flip one bit of one of these files, at rest; None if all are empty."""
         filled = [path for path in paths if self._file_at(path).data]
         if not filled:
             return None
@@ -445,14 +445,14 @@ class SimulatedDisk:
         return flip
 
     def mend(self) -> int:
-        """Turn back every bit whose byte is still there as it was turned over; how many there were."""
+        """Flip back every bit whose byte is still unchanged; returns how many there were."""
         mended = self._turn_back()
         self._flips.clear()
         return len(mended)
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
-        """Meanwhile no bit is turned over: what the broker has done is judged by what it wrote, not by what rotted."""
+        """Temporarily undo all flips: the broker is checked by what it wrote, not by what rotted."""
         mended = self._turn_back()
         try:
             yield
@@ -461,7 +461,7 @@ class SimulatedDisk:
                 self._file_at(flip.path).flip(flip.at, flip.bit)
 
     def _turn_back(self) -> Sequence[Flip]:
-        """The last first: two may be in one byte."""
+        """Undo flips, the last one first: two may be in one byte."""
         mended = []
         for flip, written in reversed(self._flips):
             inode = self._names.get(flip.path)
@@ -472,16 +472,16 @@ class SimulatedDisk:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is wrong with the disk, and no bit of a file has been turned over."""
+        """Whether the disk has no fault and no flipped bit."""
         faults = self.faults
         return not (faults.failing or faults.hung or faults.slow_s or self._flips or faults.free_bytes is not None)
 
     def has_rotted(self, directory: str) -> bool:
-        """Whether a bit of a file in a directory has been turned over, and not back."""
+        """Whether a bit of a file in a directory is flipped."""
         return any(flip.path.startswith(f"{directory}/") for flip, _ in self._flips)
 
     def image(self) -> Content:
-        """A copy of everything that is durable, as `files` has it."""
+        """A copy of all durable data, in the form of `files`."""
         return [
             (path, None if inode is None else inode.durable)
             for path, inode in sorted(self._durable_names.items(), key=_by_path)
@@ -489,7 +489,7 @@ class SimulatedDisk:
         ]
 
     def replace(self, content: Content) -> None:
-        """Put another disk in: an empty one, or one on which there is a copy of old, and durable. Nothing may run."""
+        """Replace the disk by an empty one or by an older copy; all of it is durable. No process may run."""
         damage = Damage.NEWER_STATE if any(data is not None for _, data in content) else Damage.DISK
         self.listener.before(damage)
         self._power_cuts += 1
@@ -506,7 +506,7 @@ class SimulatedDisk:
         self.listener.after(damage)
 
     def _commit_some(self, rng: random.Random) -> None:
-        """Without promises any subset of the changed names may have become durable."""
+        """Make a random subset of the changed names durable, for a file system without promises."""
         for inode in _inodes(self._names):
             inode.commit()
         while self._moved and rng.random() < 0.5:
@@ -514,7 +514,7 @@ class SimulatedDisk:
         still = [name for move in self._moved for name in move]
         for name in sorted({**self._durable_names, **self._names}):
             if any(_lies_in(name, directory) for directory in still):
-                continue  # the rename is atomic: all is where it was
+                continue  # the rename is atomic: everything is at its old place
             if rng.random() < 0.5 and parent(name) in self._durable_names:
                 if name in self._names:
                     self._durable_names[name] = self._names[name]
@@ -536,7 +536,7 @@ class SimulatedDisk:
 
 
 def _inodes(names: dict[str, Inode | None]) -> list[Inode]:
-    """The files among the names, in an order that is always the same."""
+    """The files among the names, in a deterministic order."""
     return [inode for _, inode in sorted(names.items(), key=_by_path) if inode is not None]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a simulated disk at the moment, and how often that was met."""
+"""The current faults of a simulated disk, and how often operations met them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _unheard(_: Damage) -> None:
 
 @dataclass
 class DamageListener:
-    """What is called when a fault damages a disk: `before` the disk changes, and `after`."""
+    """Callbacks around damage to a disk: `before` the disk changes, and `after`."""
 
     before: Callable[[Damage], None] = _unheard
     after: Callable[[Damage], None] = _unheard
@@ -24,9 +24,9 @@ class DamageListener:
 
 @dataclass
 class DiskFaults:
-    """`failing`: syncs fail with EIO, and what they should have written is forgotten ("fsyncgate"). `free_bytes`: how
-    much more may be written before ENOSPC; None: as much as anybody wants. `slow_s`: how much longer each sync takes.
-    `hung`: no sync returns. The counts are of what has met this since the disk was made."""
+    """`failing`: syncs fail with EIO, and their data is forgotten ("fsyncgate"). `free_bytes`: how much more can be
+    written before ENOSPC; None: unlimited. `slow_s`: the delay of each sync. `hung`: syncs do not return. The counts
+    are of operations that met these faults since the disk was created."""
 
     failing: bool = False
     free_bytes: int | None = None
@@ -36,7 +36,7 @@ class DiskFaults:
     refused_writes: int = 0
 
     def take(self, size: int, path: str) -> None:
-        """Use up space. Raises `OSError` where there is not so much."""
+        """Use up space. Raises `OSError` if there is not enough."""
         if self.free_bytes is None:
             return
         if size > self.free_bytes:
@@ -47,7 +47,7 @@ class DiskFaults:
 
 @dataclass(frozen=True)
 class Flip:
-    """One bit that is another on the disk than was written."""
+    """One flipped bit of a file on the disk."""
 
     path: str
     at: int

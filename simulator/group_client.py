@@ -1,4 +1,4 @@
-"""A member of a consumer group on the broker's own protocol: it joins, shares, commits and leaves."""
+"""A member of a consumer group on the broker's protocol: it joins, heartbeats, commits and leaves."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ RESPONSE_MAX_BYTES = 1 << 20
 FIND_TIMEOUT_S, LEAVE_TIMEOUT_S = 1.0, 2.0
 TYPE, BY_TURNS = "consumer", "by-turns"
 
-# Errors after which another broker coordinates, or may.
+# Errors after which another broker may be the coordinator.
 _MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
 LEFT: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Errors after which a member has to join anew; after others it goes on in its generation."""
+"""Errors after which a member must rejoin; after others it stays in its generation."""
 
 Answer = TypeVar("Answer", bound=Message)
 
 
 class GroupError(Exception):
-    """The coordinator refused, with this error code: nothing of what was asked is so."""
+    """The coordinator refused with this error code; the request had no effect."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -53,14 +53,14 @@ class GroupError(Exception):
 
 
 class GroupClient:
-    """One member, or somebody who only asks. Timeouts are in seconds.
+    """One member, or a client that only fetches offsets. Timeouts are in seconds.
 
-    Every method raises `GroupError` for a refusal and `OSError` when there was no answer; the next call looks for the
-    coordinator anew where that may be why.
+    Every method raises `GroupError` for a refusal and `OSError` without an answer; if the coordinator may have moved,
+    the next call looks it up again.
     """
 
     def __init__(self, group: str, brokers: Mapping[int, Address], *, session_ms: int = 6_000) -> None:
-        """`session_ms`: of silence, after which the group has lost this member."""
+        """`session_ms`: the time without a heartbeat after which the group removes this member."""
         self.generation = -1
         self._group = group
         self._session_ms = session_ms
@@ -70,9 +70,9 @@ class GroupClient:
         self._coordinator: int | None = None
 
     async def join(self, partitions: int) -> list[int]:
-        """Which of so many partitions this member has in a new generation: they go round, in the order of members."""
+        """This member's share of `partitions` partitions in a new generation: round-robin, in the order of members."""
         protocols = [JoinGroupRequestProtocol(BY_TURNS, b"")]
-        patience_s = 2.0 * self._session_ms / 1000  # the others have a session's time to come as well
+        patience_s = 2.0 * self._session_ms / 1000  # the others have a session's time to rejoin as well
         while True:
             request = JoinGroupRequest(
                 self._group, self._session_ms, self._session_ms, self._member, None, TYPE, protocols
@@ -94,7 +94,7 @@ class GroupClient:
         return [int(text) for text in assigned.assignment.split()]
 
     async def heartbeat(self, timeout: float = 2.0) -> None:
-        """Say that this member lives."""
+        """Send a heartbeat."""
         beat = HeartbeatRequest(self._group, self.generation, self._member)
         self._check((await self._ask(beat, HeartbeatResponse, HEARTBEAT_VERSION, timeout)).error_code)
 
@@ -111,7 +111,7 @@ class GroupClient:
         return codes
 
     async def committed(self, topic: str, partitions: Sequence[int], timeout: float = 2.0) -> dict[int, int]:
-        """The committed offsets of these partitions; -1 where there is none."""
+        """The committed offsets of these partitions; -1 without one."""
         asked = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopics(topic, list(partitions))])
         answer = await self._ask(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, FETCH_VERSION, timeout)
         (group,) = answer.groups
@@ -123,7 +123,7 @@ class GroupClient:
         }
 
     async def leave(self) -> None:
-        """Tell the coordinator, if it hears, and drop every connection."""
+        """Send a LeaveGroup request without requiring an answer, and close every connection."""
         if self._member:
             request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member)])
             with contextlib.suppress(OSError, GroupError):
@@ -144,7 +144,7 @@ class GroupClient:
         return given
 
     async def _find(self) -> int:
-        self._brokers.append(self._brokers.pop(0))  # one that is cut off goes on naming who coordinated before
+        self._brokers.append(self._brokers.pop(0))  # a broker that is cut off keeps naming the old coordinator
         request = FindCoordinatorRequest(coordinator_keys=[self._group])
         for node in tuple(self._brokers):
             try:

@@ -1,7 +1,7 @@
-"""Whose code is running: every callback of the simulated loop belongs to a host or to the simulation itself.
+"""Hosts own the running code: every callback of the simulated loop belongs to a host or to the simulation itself.
 
-A host is one life of one process. It travels in a context variable, so whatever code a process sets off - tasks,
-timers, callbacks of futures - belongs to it too, and a dead host's callbacks are never run.
+A host is one life of one process. It is in a context variable, so everything that a process starts - tasks, timers,
+callbacks of futures - belongs to it too, and a dead host's callbacks never run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Handle(Protocol):
 
 
 class HostContext:
-    """One life of a process at an address. Invariant: once `alive` is false nothing of it runs, ever again.
+    """One life of a process at an address. Invariant: once `alive` is false none of its code runs again.
 
     All of its pending tasks are kept until they are done. If one were collected as garbage, its `finally` blocks would
-    run at a moment of Python's choice; and nothing of a killed process may act, not even to tidy up. Those that failed
-    are kept until somebody has asked for the exception.
+    run at a time of Python's choice; but a killed process must not act, not even to clean up. Failed tasks are kept
+    until their exception is retrieved.
     """
 
     def __init__(self, name: str, address: str, clock: MachineClock | None = None) -> None:
@@ -37,25 +37,25 @@ class HostContext:
         self.clock = clock
         self.alive = True
         self.backlog: list[Handle] | None = None
-        """While the process stands still (SIGSTOP): what of it is due since. None: it runs."""
+        """The callbacks that have become due while the process is suspended (SIGSTOP). None: it runs."""
         self.context = contextvars.Context()
         self.context.run(CURRENT_HOST.set, self)
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = PRUNE_AT
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold a new task of this host until it is done, and its exception is somebody's."""
+        """Hold a new task of this host until it is done and its exception is retrieved."""
         self._tasks.append(task)
         if len(self._tasks) > self._prune_at:
             self._tasks = [task for task in self._tasks if not task.done() or _is_lost(task)]
             self._prune_at = max(PRUNE_AT, 2 * len(self._tasks))
 
     def lost(self) -> list[asyncio.Task[Any]]:
-        """The tasks that have failed and whose exception nobody has asked for, in the order of their making."""
+        """The failed tasks whose exception was not retrieved, in the order of their creation."""
         return [task for task in self._tasks if _is_lost(task)]
 
     def kill(self) -> None:
-        """Stop at once: what it was about to do does not happen."""
+        """Stop at once: pending callbacks do not run."""
         self.alive = False
 
     def stand_still(self) -> None:
@@ -69,7 +69,7 @@ class HostContext:
         return due
 
     def bury(self, close: Callable[[asyncio.Task[Any]], None]) -> None:
-        """After the simulation: let go of the tasks, each closed by `close`."""
+        """After the simulation: release the tasks, each closed by `close`."""
         self.alive = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:

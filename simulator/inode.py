@@ -1,4 +1,4 @@
-"""One file of a simulated disk: what its processes see, and what of that is durable."""
+"""One file of a simulated disk: its content in the page cache, and the durable part of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOWHERE = 1 << 62
 
 
 class Tear(Enum):
-    """What has become of bytes that were appended but not synced when the journal was committed."""
+    """The form of appended, unsynced bytes after a commit of the journal."""
 
     LOST = "lost"
     PREFIX = "a clean prefix, whole pages"
@@ -23,40 +23,44 @@ class Tear(Enum):
     COMPLETE = "complete"
 
 
-# As counted in 150 power cuts of ext4, plus the most frequent one: nothing was written back.
+# Frequencies counted in 150 power cuts of ext4; the most frequent result, nothing written back, is separate.
 WEIGHTS = {Tear.LOST: 75, Tear.PREFIX: 51, Tear.HOLE: 46, Tear.ZEROS: 17, Tear.RECORD: 14, Tear.COMPLETE: 22}
 
 
 def choose_tear(rng: random.Random) -> Tear:
-    """One way to tear, as often as it was observed."""
+    """A random form of tearing, with the observed frequencies."""
     (tear,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
     return tear
 
 
 class Inode:
-    """A file's bytes in the page cache (`data`), and enough to tell what they are after a power cut.
+    """A file's bytes in the page cache (`data`), and the information that determines them after a power cut.
 
-    What is durable is `_image`, or, as long as that says the same, the first `_durable` bytes of `data`, and zeros up
-    to `_zeros_to`. Its first `_kept` bytes are still the file's; behind them the file was cut, which becomes durable
-    with the next commit.
+    The durable content is `_image`, or, while it is the same, the first `_durable` bytes of `data` and zeros up to
+    `_zeros_to`. Its first `_kept` bytes still belong to the file; beyond them the file was truncated, which becomes
+    durable with the next commit.
     """
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.allocate_on_commit = False
-        """Whether the kernel writes all bytes out before the next commit."""
+        """Whether the kernel writes all bytes before the next commit."""
         self._image: bytes | None = None
         self._durable = 0
         self._kept = 0
         self._zeros_to = 0
-        self._cut_block = -1  # where the file was cut last: it is written before that is committed
-        self._extended = 0  # a size that was set and not filled by a sync
+        self._cut_block = -1  # the block of the last truncation: it is written before that is committed
+        self._extended = 0  # a size that was set and not yet filled by a sync
         self._torn: bytes | None = None
         self._sync_image: bytes | None = None
-        self._sync_size = -1  # -1: no sync is under way
+        self._sync_size = -1  # -1: no sync is in progress
         self._sync_kept = 0
-        self._forgotten: list[tuple[int, int]] = []  # from and to: clean to the kernel, and not on the disk
-        self._rewritten = self._sync_rewritten = NOWHERE  # behind it everything is dirty, or being synced, once more
+        self._forgotten: list[
+            tuple[int, int]
+        ] = []  # ranges that the kernel considers clean, and that are not on the disk
+        self._rewritten = self._sync_rewritten = (
+            NOWHERE  # from here on everything is dirty again, or being synced again
+        )
 
     @classmethod
     def holding(cls, data: bytes) -> Inode:
@@ -68,14 +72,14 @@ class Inode:
 
     @property
     def durable(self) -> bytes:
-        """What is on the disk, and what a power cut would leave of it for certain."""
+        """The content that is certain to remain after a power cut."""
         if self._image is not None:
             return self._image
         return bytes(self.data[: self._durable]) + bytes(max(0, self._zeros_to - self._durable))
 
     @property
     def durable_size(self) -> int:
-        """How many of its first bytes, as they are now, a power cut would leave for certain."""
+        """How many of its first bytes, in their current form, are certain to remain after a power cut."""
         return min([self._kept, *(start for start, _ in self._forgotten)])
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -104,13 +108,13 @@ class Inode:
     # --- syncs
 
     def begin_sync(self) -> None:
-        """What is written from now on is not part of the sync."""
+        """Start a sync: later writes are not part of it."""
         self._sync_size = self._sync_kept = len(self.data)
         self._sync_image = None
         self._sync_rewritten, self._rewritten = self._rewritten, NOWHERE
 
     def finish_sync(self) -> None:
-        """The content of the moment when the sync began is durable; a cut in the meantime is not, yet."""
+        """The content at the start of the sync becomes durable; a truncation since then does not, yet."""
         again = self._sync_rewritten
         self._forgotten = [(start, min(end, again)) for start, end in self._forgotten if start < again]
         self._image = self._sync_image
@@ -129,23 +133,23 @@ class Inode:
         self.fail_sync()
 
     def fail_sync(self) -> None:
-        """The sync that is under way comes to nothing."""
+        """The sync in progress has no effect."""
         self._sync_size, self._sync_image = -1, None
 
     def forget_sync(self) -> None:
-        """The kernel reports the error once and takes the pages for clean ("fsyncgate"): a later sync succeeds, and
-        what this one should have written is not on the disk."""
+        """The kernel reports the error once and considers the pages clean ("fsyncgate"): a later sync succeeds, but the
+        data of this one is not on the disk."""
         if self._sync_kept > self._kept:
             self._forgotten.append((self._kept, self._sync_kept))
         self.fail_sync()
 
     def write_again(self, start: int) -> None:
-        """The bytes from `start` on are written once more, as they are: the kernel knows that they are not on the
-        disk, and the next sync writes them, unless it fails as well."""
+        """Write the bytes from `start` on again, unchanged: the kernel knows that they are not on the disk, and the
+        next sync writes them unless it fails as well."""
         self._rewritten = min(self._rewritten, start)
 
     def flip(self, at: int, bit: int) -> None:
-        """Turn over a bit, on the disk and so in what is read from it."""
+        """Flip a bit, on the disk and therefore in later reads."""
         self.data[at] ^= 1 << bit
         if self._image is not None and at < len(self._image):
             image = bytearray(self._image)
@@ -153,8 +157,8 @@ class Inode:
             self._image = bytes(image)
 
     def _without_forgotten(self, content: bytes | bytearray, again: int = NOWHERE) -> bytes:
-        """What is on the disk of this content where pages were forgotten: zeros in their place. From `again` on they
-        have been written once more."""
+        """The form of this content on the disk, with zeros in place of forgotten pages. From `again` on the bytes have
+        been written again."""
         left = bytearray(content)
         for start, end in self._forgotten:
             end = min(end, again, len(left))
@@ -164,15 +168,15 @@ class Inode:
     # --- the journal
 
     def commit(self, *, sizes_first: bool = False) -> None:
-        """Cuts and sizes become durable; bytes only where the kernel has written them. `sizes_first`: as ext4 has it,
-        what was appended to a block that the file has already counts for its size before it is written: zeros, but
-        for a block in which the file was cut, which is written first."""
+        """Truncations and sizes become durable; bytes only if the kernel has written them. `sizes_first`: as on ext4,
+        bytes appended to an existing block count for the file's size before they are written, as zeros; except in the
+        block of a truncation, which is written first."""
         grown_to = self._extended
         if sizes_first and self._kept % PAGE and len(self.data) > self._kept:
             grown_to = max(grown_to, min(len(self.data), self._kept + PAGE - self._kept % PAGE))
         if self.allocate_on_commit:
             self._make_durable()
-            if self._forgotten:  # clean pages are not written, whoever asks
+            if self._forgotten:  # clean pages are never written
                 self._image = self._without_forgotten(self.data)
         elif sizes_first and self._kept // PAGE == self._cut_block and grown_to > self._kept and not self._forgotten:
             self._image, self._cut_block, self._zeros_to = None, -1, 0
@@ -180,7 +184,7 @@ class Inode:
         elif self._torn is not None:
             self._image, self._durable = self._without_forgotten(self._torn), len(self._torn)
         elif self._image is not None:
-            # Where a size was set without a sync, zeros are what is there.
+            # A size that was set without a sync reads as zeros.
             left = bytes(self.data[: self._kept]) + bytes(max(0, grown_to - self._kept))
             self._image = self._without_forgotten(left)
             self._durable = len(self._image)
@@ -188,8 +192,8 @@ class Inode:
             self._zeros_to = grown_to
 
     def write_range(self, start: int, end: int) -> None:
-        """The kernel writes these bytes of its own accord, or because it is told to (`sync_file_range`): the next
-        commit lets them through, and leaves zeros before them where nothing was written."""
+        """The kernel writes these bytes, on its own or on request (`sync_file_range`): the next commit includes them,
+        with zeros for unwritten bytes before them."""
         left = bytearray(self.data[: self._kept] if self._torn is None else self._torn)
         start, end = max(start, self._kept), min(end, len(self.data))
         if start < end:
@@ -198,7 +202,7 @@ class Inode:
             self._torn = bytes(left)
 
     def write_back(self, tear: Tear, rng: random.Random) -> None:
-        """The power is about to go, and the kernel has written some of the dirty bytes: a commit keeps them."""
+        """The kernel writes some of the dirty bytes just before a power cut; a commit includes them."""
         start, end = self._kept, len(self.data)
         if start >= end or tear is Tear.LOST:
             return
@@ -218,7 +222,7 @@ class Inode:
         self._torn = bytes(self.data[:start] + tail)
 
     def revert(self) -> None:
-        """After a power cut the page cache is empty: the file is what was durable."""
+        """After a power cut the page cache is empty: the file has its durable content."""
         if self._image is not None:
             self.data = bytearray(self._image)
         else:

@@ -1,4 +1,4 @@
-"""What happened in a simulated run, in order, and its digest: two runs are the same exactly if their digests are."""
+"""The ordered events of a simulated run, and their digest: two runs are the same exactly if their digests are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class FilesystemJournal:
-    """Events of the brokers and of the world; bytes on the network count for the digest only."""
+    """Events of the brokers and of the world; network bytes are only part of the digest."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -20,7 +20,7 @@ class FilesystemJournal:
         self._hash.update(json.dumps(event, sort_keys=True).encode() + b"\n")
 
     def mix(self, line: bytes) -> None:
-        """Let something count that nobody wants to read again."""
+        """Add a line to the digest without storing it."""
         self._hash.update(line)
 
     def of(self, name: str, **fields: object) -> list[dict[str, Any]]:

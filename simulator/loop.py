@@ -1,7 +1,7 @@
 """An asyncio event loop with virtual time: nothing waits, and the same program takes the same steps in every process.
 
-Callbacks run in the order in which they were scheduled; when none is ready, the clock jumps to the next timer. What
-asyncio leaves to the operating system - sockets, servers - is left to a simulated network. There are no threads.
+Theory of operation. Callbacks run in the order in which they were scheduled; when none is ready, the clock jumps to the
+next timer. A simulated network replaces the operating system's sockets and servers. There are no threads.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ COMPACT_AT = 1024  # cancelled timers
 
 
 class DeadlockError(RuntimeError):
-    """Something is being waited for, and nothing is scheduled that could ever bring it about."""
+    """A result is awaited, but no scheduled callback can produce it."""
 
 
 class LivelockError(RuntimeError):
-    """Callbacks schedule each other for ever without time passing."""
+    """Callbacks keep scheduling each other without time passing."""
 
 
 class Unhandled:
-    """An exception that nobody caught: a defect in the code that the simulation runs."""
+    """An unhandled exception: a defect in the code that the simulation runs."""
 
     def __init__(self, host: HostContext | None, at: float, context: dict[str, Any]) -> None:
         self.host = host
@@ -52,8 +52,8 @@ class Unhandled:
 class ScheduledCall(asyncio.TimerHandle):
     """A scheduled callback and the host that it belongs to.
 
-    Invariant: it has every slot that asyncio's own constructors fill. They are not called: a simulated run makes a
-    handle for each of its hundreds of thousands of steps."""
+    Invariant: it has every slot that asyncio's own constructors fill. They are not called, for speed: a simulated run
+    creates a handle for each of its hundreds of thousands of steps."""
 
     __slots__ = ("host",)
     _scheduled: bool
@@ -103,13 +103,13 @@ class Connections(Protocol):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """The loop. `network` is set by whoever wants connections; `unhandled` collects what nobody caught."""
+    """The loop. Set `network` to use connections; `unhandled` collects unhandled exceptions."""
 
     def __init__(self) -> None:
         self.network: Connections | None = None
         self.unhandled: list[Unhandled] = []
         self.at_rest: Callable[[list[HostContext]], None] | None = None
-        """Called whenever nothing is left to do at a moment, with the hosts whose code has run since the last call."""
+        """Called when all callbacks of a moment have run, with the hosts whose code has run since the last call."""
         self.steps = 0
         self._touched: dict[HostContext, None] = {}
         self._steps_at_moment = 0
@@ -128,11 +128,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the simulation began, whoever asks."""
+        """Virtual seconds since the simulation started, for all hosts."""
         return self._now
 
     def time(self) -> float:
-        """The same as whose turn it is sees it, by the clock of its machine."""
+        """The current host's time, by the clock of its machine."""
         return self._steady(CURRENT_HOST.get()) if self._own_clocks else self._now
 
     def call_soon(
@@ -182,7 +182,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return handle
 
     def clocks_changed(self) -> None:
-        """A machine's clock passes in another way from now on: timers are due when their own clocks say so."""
+        """A machine's clock has changed its rate: timers become due by their own machines' clocks."""
         self._own_clocks = True
         self._timers = [(self._moment_of(handle), sequence, handle) for _, sequence, handle in self._timers]
         heapq.heapify(self._timers)
@@ -240,8 +240,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.run_until(lambda: False, seconds)
 
     def run_until(self, holds: Callable[[], bool], seconds: float) -> bool:
-        """Run until something holds, which is looked at after every callback, for at most so many virtual seconds;
-        whether it does. Raises `LivelockError`."""
+        """Run until a condition holds, checked after every callback, for at most `seconds` virtual seconds; returns
+        whether it holds. Raises `LivelockError`."""
         if holds():
             return True
         over = self.call_at(self._now + max(0.0, seconds), self.stop, context=contextvars.Context())
@@ -254,7 +254,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return holds()
 
     def resume(self, host: HostContext) -> None:
-        """Let a host that stood still go on: what became due meanwhile comes before everything else."""
+        """Resume a suspended host: callbacks that became due meanwhile run before everything else."""
         self._ready.extendleft(reversed(host.go_on()))  # type: ignore[arg-type]
 
     def is_running(self) -> bool:
@@ -264,7 +264,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Forget everything that is scheduled; what is scheduled later is ignored."""
+        """Discard everything that is scheduled; later scheduling is ignored."""
         if self._running:
             raise RuntimeError("the loop is running")
         self._closed = True
@@ -275,7 +275,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     def _step(self) -> None:
-        """Run what is ready at this moment, or go to the next moment."""
+        """Run the callbacks of this moment, or advance to the next moment."""
         ready = self._ready
         if not ready:
             self.look()
@@ -292,7 +292,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._steps_at_moment += 1
             if self._steps_at_moment > LIVELOCK:
                 raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
-            try:  # as `ScheduledCall._run`, without a frame for each of so many steps
+            try:  # as `ScheduledCall._run`, without a stack frame for each of these many steps
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
@@ -305,12 +305,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 self._stopping = True
 
     def look(self) -> None:
-        """Have `at_rest` look at what has happened so far, also within a moment: what comes next ends somebody."""
+        """Call `at_rest` for what has happened so far, also within a moment: the next event ends a process."""
         touched, self._touched = self._touched, {}
         if not touched or self.at_rest is None:
             return
         running = asyncio._get_running_loop()
-        asyncio._set_running_loop(self)  # what is looked at may ask for the time
+        asyncio._set_running_loop(self)  # the code that is examined may read the time
         try:
             self.at_rest(list(touched))
         finally:
@@ -319,7 +319,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _advance(self) -> None:
         while self._timers:
             when, _, handle = heapq.heappop(self._timers)
-            if when == math.inf:  # only what is frozen waits, and nothing that runs can thaw it
+            if when == math.inf:  # only frozen machines have timers, and no running code can thaw them
                 break
             handle._scheduled = False
             if handle.cancelled():
@@ -330,7 +330,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     self._steps_at_moment = 0
                 self._ready.append(handle)
                 return
-        raise DeadlockError(f"at {self._now:.6f} s: something is waited for, but nothing is scheduled")
+        raise DeadlockError(f"at {self._now:.6f} s: a result is awaited, but nothing is scheduled")
 
     # --- tasks and futures
 
@@ -354,14 +354,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return task
 
     def bury(self, host: HostContext) -> None:
-        """After the run: close what a killed host's tasks hold, quietly. The loop must be closed."""
+        """After the run: close a killed host's tasks silently. The loop must be closed."""
         assert self._closed, "a task that is closed may schedule callbacks: the loop must ignore them"
         host.bury(_close_quietly)
 
     # --- errors
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Collect an exception that nobody caught; what a dead host leaves unsaid does not count."""
+        """Collect an unhandled exception, except those of dead hosts."""
         source = context.get("task") or context.get("future") or context.get("handle")
         host = getattr(source, "host", None) if source is not None else CURRENT_HOST.get()
         if self._closed or (host is not None and not host.alive):
@@ -369,14 +369,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.unhandled.append(Unhandled(host, self._now, context))
 
     def tell_lost(self, host: HostContext) -> None:
-        """Collect what tasks of a host have failed with and nobody has asked for; to be called before it is killed.
+        """Collect the exceptions of a host's failed tasks that were not retrieved; call it before the host is killed.
 
-        asyncio itself tells of that when a task is freed. A host's may never be: cycles keep them, and garbage is not
-        collected."""
+        asyncio itself reports them when a task is freed. A host's tasks may never be freed, because reference cycles
+        keep them and garbage is not collected."""
         lost = host.lost()
         if not lost:
             return
-        # Whoever awaits a task that has failed just now has not had its turn yet.
+        # A task that awaits one that has just failed has not run yet.
         due = (handle._args or () for handle in (*self._ready, *(host.backlog or ())))
         awaited = {id(argument) for arguments in due for argument in arguments}
         for task in lost:
@@ -393,7 +393,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def set_debug(self, enabled: bool) -> None:
         """Debugging would measure real time; it stays off."""
 
-    # --- what needs no work in a simulation
+    # --- not needed in a simulation
 
     async def shutdown_asyncgens(self) -> None:
         """Asynchronous generators are not tracked."""
@@ -411,13 +411,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *,
         backlog: int = 100,  # noqa: ARG002 - every connection is accepted at once
     ) -> asyncio.AbstractServer:
-        """Listen at an address of the current host. Raises `OSError` when it is taken or another's."""
+        """Listen at an address of the current host. Raises `OSError` if it is in use or another host's."""
         return self._net().create_server(protocol_factory, host, port)
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Connect from the current host. Raises `OSError` as the kernel would, after as long."""
+        """Connect from the current host. Raises `OSError` like the kernel, after the same time."""
         return await self._net().create_connection(protocol_factory, host, port)
 
     def _net(self) -> Connections:
@@ -433,5 +433,5 @@ def _close_quietly(task: asyncio.Task[Any]) -> None:
 
 
 def new_loop() -> VirtualLoop:
-    """A loop at time 0. What it lacks of asyncio's interface (files, signals, subprocesses) raises when it is used."""
+    """A loop at time 0. The missing parts of asyncio's interface (files, signals, subprocesses) raise when used."""
     return VirtualLoop()  # type: ignore[abstract]

@@ -1,6 +1,6 @@
-"""What simulated processes say to each other: whole requests and answers, put together from the bytes of connections.
+"""Records the messages of simulated processes: whole requests and answers, assembled from connections' bytes.
 
-Nobody in the simulated world sees that it is listened to: a recorded run is the same run, with the same digest.
+Recording is invisible to the simulated world: a recorded run is the same run, with the same digest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.protocol.schema import Message
 from simulator.transport import Pipe
 
 _LENGTH: Final = 4  # bytes of a frame's length
-_FIRST_CLIENT_PORT: Final = 32_768  # below are those that somebody listens at
+_FIRST_CLIENT_PORT: Final = 32_768  # lower ports are listeners
 
 SHOWN: Final = {
     "fetch_offset": "from",
@@ -43,20 +43,20 @@ SHOWN: Final = {
     "should_shut_down": "may shut down",
     "is_fenced": "fenced",
 }
-"""The fields of messages that are told, each with what it is called; without a name it is left out on purpose."""
+"""The recorded fields of messages, each with its label; a field without a label is left out on purpose."""
 
 _ROUTINE: Final = frozenset(
     {ApiKey.BROKER_HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.DESCRIBE_QUORUM, ApiKey.DESCRIBE_CLUSTER}
 )
-"""What is said all the time whatever happens."""
+"""Messages that are sent regularly whatever happens."""
 _NO_LIMIT: Final = (1 << 63) - 1
 
 
 class Said(msgspec.Struct, omit_defaults=True):
-    """One request or answer. Times in virtual seconds; `arrived_s` None: its last byte never arrived.
+    """One request or answer. Times in virtual seconds; `arrived_s` None: its last byte was lost.
 
-    `source` and `target` are hosts, `what` is the API's name, `text` what it says. `routine`: it is said all the time,
-    or brought nothing new. `size`: bytes, with the frame's length."""
+    `source` and `target` are hosts, `what` is the API's name, `text` summarises the content. `routine`: it is sent
+    regularly, or had no new content. `size`: bytes, with the frame's length."""
 
     source: str
     target: str
@@ -70,7 +70,7 @@ class Said(msgspec.Struct, omit_defaults=True):
 
 
 class Recorder:
-    """Listens to all connections of a network. `said` has the messages in the order in which they were sent."""
+    """Records all connections of a network. `said` has the messages in the order in which they were sent."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.said: list[Said] = []
@@ -79,7 +79,7 @@ class Recorder:
         self._asked: dict[tuple[int, int], tuple[Api, int, Said]] = {}
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
-        """Bytes were put on their way."""
+        """Bytes were sent."""
         way = self._ways.get(pipe)
         if way is None:
             way = self._ways[pipe] = _Way()
@@ -90,7 +90,7 @@ class Recorder:
             self.said.append(said)
 
     def arrived(self, pipe: Pipe, size: int) -> None:
-        """So many bytes have come to the other end's kernel."""
+        """`size` bytes have arrived at the other end's kernel."""
         way = self._ways[pipe]
         way.arrived += size
         while way.under_way and way.under_way[0][0] <= way.arrived:
@@ -101,7 +101,7 @@ class Recorder:
         said = Said(pipe.source.host.name, pipe.target.host.name, "?", not asks, 0.0, None, 0)
         try:
             self._read_request(pipe, frame, said) if asks else self._read_answer(pipe, frame, said)
-        except DecodeError as error:  # clients may send anything; that is what is shown then
+        except DecodeError as error:  # clients may send anything; then the error is shown
             said.text = str(error)
         return said
 
@@ -116,7 +116,7 @@ class Recorder:
         self._asked[pipe.source.number, header.correlation_id] = api, header.api_version, said
         message, _ = decode(api.request, header.api_version, frame, position)
         said.text = text_of(message)
-        if isinstance(message, EnvelopeRequest):  # what counts is what was forwarded in it
+        if isinstance(message, EnvelopeRequest):  # show the forwarded request
             inner = find_api(decode_request_header(message.request_data)[0].api_key)
             said.text, said.routine = _title(inner) if inner else "", inner is not None and inner.key in _ROUTINE
 
@@ -134,7 +134,7 @@ class Recorder:
 
 
 class _Way:
-    """One direction of a connection: what is not a whole frame yet, and frames whose last byte is under way."""
+    """One direction of a connection: an incomplete frame, and frames whose last byte is in transit."""
 
     def __init__(self) -> None:
         self.framed = self.arrived = 0  # bytes
@@ -142,7 +142,7 @@ class _Way:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are whole with these bytes; `framed` is where each ends."""
+        """The frames that these bytes complete; `framed` is where each ends."""
         self._rest += data
         while len(self._rest) >= _LENGTH:
             end = _LENGTH + int.from_bytes(self._rest[:_LENGTH], "big")
@@ -155,7 +155,7 @@ class _Way:
 
 
 def text_of(message: Message) -> str:
-    """What a message says, in a few words: of each partition the offsets, epochs, sets and errors in it."""
+    """A short summary of a message: for each partition its offsets, epochs, sets and errors."""
     return ", ".join(_words(message)).replace(":, ", ": ")
 
 
@@ -184,7 +184,7 @@ def _words(message: Message) -> Iterator[str]:
 
 
 def _field(called: str, value: Any) -> Iterator[str]:
-    """Nothing where it has the value that stands for none."""
+    """A labelled value; empty for the value that means "none"."""
     if value is True:
         yield called
     elif value is not False and value not in (-1, _NO_LIMIT, None):

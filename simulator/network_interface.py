@@ -1,4 +1,4 @@
-"""A machine's device towards the others: what leaves there may be late, lost, doubled or overtaken."""
+"""A machine's network device: its outgoing packets may be delayed, lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OVERTAKEN_S = (0.001, 0.05)
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What befalls packets. Times in seconds; the rest are shares, of all packets, from 0 to 1."""
+    """What happens to packets. Times in seconds; the others are shares of all packets, from 0 to 1."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0
@@ -21,7 +21,7 @@ class Disturbance:
 
 
 class Outlet:
-    """One device. Counts what it sends, loses, doubles and holds back."""
+    """One device. Counts sent, lost, duplicated and held-back packets."""
 
     def __init__(self, rng: random.Random, disturbance: Disturbance) -> None:
         self.disturbance = disturbance
@@ -29,7 +29,7 @@ class Outlet:
         self._rng = rng
 
     def lateness(self) -> float:
-        """By how many seconds the next packet is late."""
+        """The delay of the next packet, in seconds."""
         now, late = self.disturbance, 0.0
         if now.delay_s:
             late = now.delay_s + self._rng.uniform(-now.jitter_s, now.jitter_s)
@@ -39,14 +39,14 @@ class Outlet:
         return late
 
     def loses(self) -> bool:
-        """Send a packet; whether it is lost."""
+        """Send a packet; returns whether it is lost."""
         lost = bool(self.disturbance.loss) and self._rng.random() < self.disturbance.loss
         self.drops += lost
         self.packets += not lost
         return lost
 
     def copies(self) -> int:
-        """How many times a packet that is not lost arrives."""
+        """How many copies of a packet arrive that is not lost."""
         twice = bool(self.disturbance.duplicate) and self._rng.random() < self.disturbance.duplicate
         self.doubled += twice
         return 2 if twice else 1

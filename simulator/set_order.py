@@ -1,9 +1,9 @@
-"""Who iterates over a set whose order no seed decides is told so at that moment.
+"""Raises when code iterates over a set in hash order, which no seed determines.
 
 The order of a set follows from its elements' hashes; those of texts, of members of enumerations and of plain objects
-differ from process to process. A digest that differs says that there is such a place, not where. So modules can be
-imported in a form that looks at what is iterated over: a loop, a list or a call gets a `NondeterminismError` with file
-and line for such a set of more than one element. `sorted`, sets made of sets, `any`, `sum` and the like do not mind.
+differ from process to process. Different digests reveal that such a place exists, but not where. So modules can be
+imported in a form that checks iteration: a loop, a list or a call gets a `NondeterminismError` with file and line for
+such a set of more than one element. `sorted`, sets made of sets, `any`, `sum` and the like are exempt.
 
 This costs every loop a call, so it is for tests: `install()` before anything of the packages is imported.
 """
@@ -22,8 +22,8 @@ from simulator.determinism import NondeterminismError
 
 PACKAGES: Final = ("broker", "simulator")
 ANY_ORDER: Final = frozenset({"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"})
-"""Calls of which the result does not depend on their argument's order. (Of two elements that are equal by their key,
-`max` and `min` take the first: who gives a key gives one that tells them apart.)"""
+"""Calls whose result does not depend on their argument's order. (Of two elements with equal keys, `max` and `min` take
+the first: a key must distinguish all elements.)"""
 IN_ORDER: Final = frozenset({"deque", "dict", "enumerate", "filter", "iter", "list", "map", "reversed", "tuple", "zip"})
 METHODS_IN_ORDER: Final = frozenset({"extend", "fromkeys", "join", "writelines"})
 CHECK: Final = "__in_seeded_order__"
@@ -33,8 +33,8 @@ ComprehensionT = TypeVar("ComprehensionT", ast.ListComp, ast.DictComp, ast.Gener
 
 
 def install() -> None:
-    """From now on modules of `PACKAGES` are imported so. Raises `RuntimeError` when some are imported already that
-    iterate: they would go unseen."""
+    """Import modules of `PACKAGES` in the checking form from now on. Raises `RuntimeError` if some are imported
+    already: their iterations would not be checked."""
     early = [name for name in sys.modules if name.partition(".")[0] == "broker"]
     if early:
         raise RuntimeError(f"{early[0]} is imported already: install this before")
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def in_seeded_order(found: T, where: str) -> T:
-    """The same, for iterating. Raises `NondeterminismError` for a set whose order differs from process to process."""
+    """Returns `found`. Raises `NondeterminismError` for a set whose order differs from process to process."""
     if type(found) in (set, frozenset) and len(found) > 1 and not all(map(_is_seeded, found)):  # type: ignore[arg-type,call-overload]
         raise NondeterminismError(f"{where} iterates over a set, in an order that no seed decides: sort it")
     return found
@@ -56,14 +56,14 @@ def _is_seeded(element: object) -> bool:
 
 
 def checked_code(source: str | bytes, path: str, optimize: int = -1) -> CodeType:
-    """A module's code in that form. It is executed with `in_seeded_order` under the name `CHECK`."""
+    """A module's code in the checking form. It needs `in_seeded_order` under the name `CHECK`."""
     tree = _Loops(path).visit(ast.parse(source, path))
     code: CodeType = compile(tree, path, "exec", dont_inherit=True, optimize=optimize)
     return code
 
 
 class _Loops(ast.NodeTransformer):
-    """Has whatever iterates in order look at what it iterates over."""
+    """Adds a check to everything that iterates in order."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -89,7 +89,7 @@ class _Loops(ast.NodeTransformer):
         return node
 
     def visit_Set(self, node: ast.Set) -> ast.AST:
-        for element in node.elts:  # what is unpacked into a set may come in any order
+        for element in node.elts:  # an iterable that is unpacked into a set may have any order
             self.generic_visit(element)
         return node
 
@@ -119,7 +119,7 @@ class _Loops(ast.NodeTransformer):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module in that form, from its source alone."""
+    """Loads a module in the checking form, from its source only."""
 
     def get_code(self, fullname: str) -> CodeType:
         del fullname  # one loader, one module
