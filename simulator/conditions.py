@@ -1,4 +1,4 @@
-"""How the simulated network and disks behave when nothing is wrong. Times in seconds, sizes in bytes."""
+"""Parameters of the simulated network and disks without faults. Times in seconds, sizes in bytes."""
 
 from __future__ import annotations
 

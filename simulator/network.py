@@ -1,16 +1,16 @@
-"""A network of machines whose connections behave as TCP does: in order, with windows, stalling where packets are cut.
+"""A network of machines whose connections behave like TCP: ordered, with windows, stalling where packets are dropped.
 
 - A cut (one direction of a pair) drops packets silently. What was sent stalls and flows after the cut heals, when the
   sender next retransmits; connecting takes as long as the kernel keeps trying.
-- A direction that rejects answers each packet with a reset to whoever sent it: connecting is refused as if nobody
-  listened there, and a connection ends at the side that sends or acknowledges over it.
-- A process that dies has its connections reset. A machine that loses power says nothing at all; whoever still sends to
-  it gets a reset once it is back, and whoever only waits never learns.
-- A direction may have a bandwidth: what all its connections send then leaves one after the other.
+- A direction that rejects answers each packet with a reset to its sender: connecting is refused as without a listener,
+  and a connection ends at the side that sends or acknowledges in that direction.
+- A process that dies has its connections reset. A machine that loses power sends nothing; a peer that still sends to it
+  gets a reset once it is back, and a peer that only waits is never notified.
+- A direction may have a bandwidth, shared by its connections: their data leaves in sequence.
 - Latency comes from the seed, per packet, but bytes never overtake each other within a connection.
-- What a machine sends may be disturbed (`Disturbance`). A connection makes up for it as TCP does: what is lost is sent
-  again after pauses that double, what comes twice is taken once, and what was overtaken is waited for.
-- A machine that is silent (stalled or frozen) neither sends nor takes in: to the others it is as if it were cut off.
+- A machine's outgoing packets may be disturbed (`Disturbance`). A connection compensates as TCP does: lost data is sent
+  again after pauses that double, duplicates are discarded, and overtaken data is awaited.
+- A silent machine (stalled or frozen) neither sends nor receives: to the others it seems cut off.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SimulatedServer(asyncio.AbstractServer):
         self._network.close_server(self)
 
     async def wait_closed(self) -> None:
-        """Closing takes no time."""
+        """Return at once: closing takes no time."""
 
     def is_serving(self) -> bool:
         return self._network.listens(self)
@@ -59,7 +59,7 @@ class SimulatedServer(asyncio.AbstractServer):
         return self._network.loop
 
     async def start_serving(self) -> None:
-        """A server serves from the beginning."""
+        """Do nothing: a server serves from its creation on."""
 
     async def serve_forever(self) -> None:
         await self._network.loop.create_future()
@@ -79,7 +79,7 @@ class SimulatedNetwork:
         conditions: Conditions | None = None,
         observe: Callable[[bytes], None] | None = None,
     ) -> None:
-        """`observe` gets a line for everything that arrives anywhere, in order."""
+        """`observe` gets a line for every arrival, in order."""
         self.loop = loop
         self.conditions = conditions or Conditions()
         self.observe = observe or (lambda _: None)
@@ -87,7 +87,7 @@ class SimulatedNetwork:
         self._rng = rng
         self._servers: dict[tuple[str, int], SimulatedServer] = {}
         self._open: dict[int, SimulatedTransport] = {}
-        self._cut: set[tuple[str, str]] = set()  # asked for membership only: its order must not matter
+        self._cut: set[tuple[str, str]] = set()  # for membership tests only: its order must not matter
         self._rejecting: set[tuple[str, str]] = set()
         self._bandwidth: dict[tuple[str, str], float] = {}
         self._busy_until: dict[tuple[str, str], float] = {}
@@ -111,20 +111,20 @@ class SimulatedNetwork:
 
     @property
     def cuts(self) -> list[tuple[str, str]]:
-        """The pairs (source, target) between which nothing passes now, dropped or rejected."""
+        """The pairs (source, target) whose packets are dropped or rejected now."""
         return sorted(self._cut | self._rejecting)
 
     def counts(self, source: str, target: str) -> tuple[int, int]:
-        """Packets from one address to another: all, and those that were dropped since the pair was cut, if it is."""
+        """Packets from one address to another: all, and those dropped since the pair was cut, if it is."""
         return self._seen[source, target], self._dropped[source, target]
 
     def reject(self, source: str, target: str) -> None:
-        """Answer every packet from address `source` to address `target` with a reset, as a firewall may."""
+        """Answer every packet from address `source` to address `target` with a reset, as a firewall can."""
         self._rejecting.add((source, target))
         self._dropped[source, target] = 0
 
     def partition(self, group: list[str], others: list[str], *, reject: bool = False) -> None:
-        """Cut every pair between two groups, both ways."""
+        """Cut every pair between two groups, in both directions."""
         sever = self.reject if reject else self.cut
         for one in group:
             for other in others:
@@ -132,18 +132,18 @@ class SimulatedNetwork:
                 sever(other, one)
 
     def limit(self, source: str, target: str, bytes_per_s: float | None) -> None:
-        """Give a direction a bandwidth for all its connections together; None: as much as anybody sends."""
+        """Give a direction a bandwidth for all its connections together; None: unlimited."""
         if bytes_per_s is None:
             self._bandwidth.pop((source, target), None)
         else:
             self._bandwidth[source, target] = bytes_per_s
 
     def is_limited(self, source: str, target: str) -> bool:
-        """Whether a direction was given a bandwidth."""
+        """Whether a direction has a bandwidth limit."""
         return (source, target) in self._bandwidth
 
     def disturb(self, source: str, disturbance: Disturbance | None) -> None:
-        """Disturb what a machine sends to all others, from here on; None: no longer."""
+        """Disturb a machine's packets to all others from now on; None: stop."""
         if disturbance is None:
             self._outlets.pop(source, None)
         elif source in self._outlets:
@@ -152,20 +152,20 @@ class SimulatedNetwork:
             self._outlets[source] = Outlet(self._rng, disturbance)
 
     def outlet(self, source: str) -> Outlet | None:
-        """The device of a machine whose packets are disturbed."""
+        """The device of a machine whose packets are disturbed, or None."""
         return self._outlets.get(source)
 
     def silence(self, address: str) -> None:
-        """Nothing comes from a machine and nothing is taken in there, until `awaken`; its connections stay."""
+        """Let a machine neither send nor receive until `awaken`; its connections stay open."""
         self._silent.add(address)
 
     def awaken(self, address: str) -> None:
-        """The machine goes on: what was sent to it meanwhile, and what it had sent, is sent again."""
+        """End the silence of a machine: packets to and from it that were not delivered are sent again."""
         self._silent.discard(address)
         self._retransmit_at(address)
 
     def reset(self, address: str) -> int:
-        """Reset every connection of a machine with others, at both ends; how many there were."""
+        """Reset every connection of a machine with others, at both ends; returns how many."""
         broken = [each for each in self._open.values() if each.address == address and each.peer != address]
         for transport in broken:
             transport.reset()
@@ -173,7 +173,7 @@ class SimulatedNetwork:
         return len(broken)
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Mend one cut, or all. Stalled connections go on when their senders retransmit; a few are reset."""
+        """Heal one cut, or all. Stalled connections continue when their senders retransmit; a few are reset."""
         if source is not None and target is not None:
             self._cut.discard((source, target))
             self._rejecting.discard((source, target))
@@ -192,7 +192,7 @@ class SimulatedNetwork:
                     self._retransmit(pipe, since)
 
     def process_died(self, host: HostContext) -> None:
-        """The kernel closes what a process had open: listeners vanish, peers get a reset or an end in order."""
+        """Close what a process had open, as the kernel does: listeners vanish, peers get a reset or an orderly end."""
         self._forget_servers(host)
         for transport in self._of(host):
             in_order = self.conditions.deaths_end_in_order and not transport.has_unread
@@ -203,7 +203,7 @@ class SimulatedNetwork:
                 self.send_reset(transport.address, transport.pipe_out)
 
     def power_lost(self, host: HostContext | None, address: str) -> None:
-        """Nothing more comes from a machine, and nothing answers there, until `power_restored`."""
+        """Until `power_restored` a machine sends nothing, and nothing answers at its address."""
         self._off.add(address)
         if host is not None:
             self._forget_servers(host)
@@ -212,7 +212,7 @@ class SimulatedNetwork:
                 transport.pipe_out.drop()
 
     def power_restored(self, address: str) -> None:
-        """The machine answers again; senders that still retransmit to its old connections are reset."""
+        """The machine answers again; senders that still retransmit to its old connections get a reset."""
         self._off.discard(address)
         self._retransmit_at(address)
 
@@ -223,7 +223,7 @@ class SimulatedNetwork:
                 self._retransmit(pipe, self._stalled.pop(pipe))
 
     def passes(self, source: str, target: str) -> bool:
-        """Whether packets get through now."""
+        """Whether packets pass now."""
         return (
             (source, target) not in self._cut
             and source not in self._off
@@ -233,12 +233,12 @@ class SimulatedNetwork:
         )
 
     def rejects(self, source: str, target: str) -> bool:
-        """Whether a packet that is sent now is answered with a reset on its way."""
+        """Whether a packet sent now is answered with a reset in transit."""
         rejecting = (source, target) in self._rejecting and (source, target) not in self._cut
         return rejecting and source not in self._off and source not in self._silent
 
     def count(self, source: str, target: str) -> None:
-        """A packet is on its way now: a datagram, or one of a connection."""
+        """Count a packet that is sent now: a datagram, or one of a connection."""
         if source not in self._off and source not in self._silent:
             self._seen[source, target] += 1
             pair = (source, target)
@@ -285,12 +285,12 @@ class SimulatedNetwork:
         return await self._establish(factory, current, local, server, (host, port))
 
     def _answers(self, source: str, target: str) -> bool:
-        """Whether a packet that is sent now, and its answer, both get through."""
+        """Whether a packet sent now, and its answer, both pass."""
         passes = self.passes(source, target) and self.passes(target, source)
         return passes and not self._loses(source, target) and not self._loses(target, source)
 
     async def round_trip(self, source: str, target: str, timeout_s: float) -> float | None:
-        """How many seconds a packet and its answer take, sent again as connecting does; None: no answer in time."""
+        """The seconds that a packet and its answer take, with retries as in connecting; None: no answer in time."""
         started = self.loop.now
         while True:
             await self._pause(self.latency(source, target))
@@ -308,7 +308,7 @@ class SimulatedNetwork:
         await asyncio.sleep(max(0.0, seconds))
 
     def burst(self, source: str, target: str, count: int) -> list[tuple[float, int]]:
-        """Send so many datagrams at once; of each that arrives when (seconds from now) and its number, by time."""
+        """Send `count` datagrams at once; for each that arrives (seconds from now, its number), by time."""
         arrived: list[tuple[float, int]] = []
         for number in range(count):
             self.count(source, target)
@@ -330,7 +330,7 @@ class SimulatedNetwork:
         server: SimulatedServer,
         remote: tuple[str, int],
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Both ends of a connection; the server's end comes to life at once, ours after the way back."""
+        """Both ends of a connection; the server's end is created at once, ours after the return trip."""
         client = SimulatedTransport(self, current, local, remote)
         accepted = SimulatedTransport(self, server.host, remote, local)
         there, back = Pipe(self, client, accepted), Pipe(self, accepted, client)
@@ -351,7 +351,7 @@ class SimulatedNetwork:
         return client, protocol
 
     def is_open(self, address: str, port: int) -> bool:
-        """Whether a process listens there."""
+        """Whether a process listens at this address and port."""
         return (address, port) in self._servers
 
     # --- for servers, transports and pipes
@@ -367,11 +367,11 @@ class SimulatedNetwork:
         self._open.pop(transport.number, None)
 
     def at(self, when: float, call: Callable[..., None], *args: object) -> None:
-        """Schedule something that the network does, whoever set it off: a packet outlives its sender."""
+        """Schedule an action of the network, independent of the current host: a packet outlives its sender."""
         self.loop.call_at(when, call, *args, context=self._context)
 
     def latency(self, source: str, target: str) -> float:
-        """How long one packet takes."""
+        """The transit time of one packet."""
         if source == target:
             return LOOPBACK_LATENCY_S
         conditions = self.conditions
@@ -381,17 +381,17 @@ class SimulatedNetwork:
         return latency if outlet is None else latency + outlet.lateness()
 
     def delivery(self, source: str, target: str) -> float:
-        """How long a packet of a connection takes, sent again until one is not lost."""
+        """The transit time of a connection's packet, including retransmissions of lost ones."""
         latency, pause = self.latency(source, target), self.conditions.retransmission_s
         while self._loses(source, target):
             latency, pause = latency + pause, min(2 * pause, self.conditions.retransmission_max_s)
         outlet = self._outlets.get(source)
         if outlet is not None and source != target:
-            outlet.copies()  # the second of two is known by its number, and not taken
+            outlet.copies()  # the receiver discards the second copy by its sequence number
         return latency
 
     def sent(self, source: str, target: str, size: int) -> float:
-        """When the last of so many bytes has left, if they are sent now."""
+        """When the last of `size` bytes has left, if they are sent now."""
         now, pair = self.loop.now, (source, target)
         bandwidth = self._bandwidth.get(pair)
         if bandwidth is None:
@@ -400,17 +400,17 @@ class SimulatedNetwork:
         return self._busy_until[pair]
 
     def piece_of(self, size: int) -> int:
-        """How much of what has arrived is received at once."""
+        """How many of `size` arrived bytes are received in one piece."""
         if size > 1 and self._rng.random() < self.conditions.split_probability:
             return self._rng.randrange(1, size)
         return size
 
     def stall(self, pipe: Pipe) -> None:
-        """Nothing gets through: the sender will retransmit for a long time."""
+        """A packet did not pass: the sender will retransmit for a long time."""
         self._stalled.setdefault(pipe, self.loop.now)
 
     def send_reset(self, source: str, pipe: Pipe) -> None:
-        """Tell the receiver of a pipe that its connection is gone. A reset that is dropped is not sent again."""
+        """Notify the receiver of a pipe that its connection is gone. A dropped reset is not sent again."""
         delay = self.latency(source, pipe.target.address)
         self.at(self.loop.now + delay, self._reset_arrives, source, pipe.target)
 
@@ -423,7 +423,7 @@ class SimulatedNetwork:
         self.at(self._next_retransmission(since) + delay, pipe.arrive)
 
     def _next_retransmission(self, since: float, first: float | None = None) -> float:
-        """When a sender that has heard nothing since `since` sends again; its pauses double."""
+        """When a sender without an acknowledgement since `since` sends again; its pauses double."""
         pause = self.conditions.retransmission_s if first is None else first
         at = since + pause
         while at <= self.loop.now:

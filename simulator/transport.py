@@ -1,4 +1,4 @@
-"""The two ends of a simulated connection and the way of the bytes between them."""
+"""The two ends of a simulated connection, and the pipes that carry bytes between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.loop import VirtualLoop
 Buffer = bytes | bytearray | memoryview
 HIGH_WATER = 64 * 1024
 READ_SIZE = 256 * 1024
-END = b""  # what the peer sees when the other end has closed: no bytes, ever again
+END = b""  # received when the other end has closed: no more bytes
 
 
 class SimulatedListener(Protocol):

@@ -1,8 +1,8 @@
-"""Oracles: what must hold after every step of a simulated run, looked up in the brokers' own state and on their disks.
+"""Oracles: invariants that are checked after every step of a simulated run, in the brokers' state and on their disks.
 
-A step is a moment of virtual time: what one timer or one arrival sets off, down to the last callback. What a broker
-sends at a moment arrives at a later one, so nobody sees what no oracle has seen. Only brokers whose code has run are
-looked at, and of them only what differs from the last look.
+A step is a moment of virtual time: everything that one timer or one arrival causes, down to the last callback. What a
+broker sends at one moment arrives at a later one, so no broker sees anything that the oracles have not checked before.
+Only brokers whose code has run are checked, and only what has changed since their last check.
 """
 
 from simulator.oracles.findings import ORACLES, OracleFinding, OracleFindings

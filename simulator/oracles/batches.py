@@ -1,8 +1,8 @@
-"""Record batches as the oracles read them: a parser of their own, so that no broker judges its own reading.
+"""The oracles' own parser of record batches, so that the broker's parser is not checked by itself.
 
 The layout is that of the record batch of Apache Kafka, magic 2 (kafka.apache.org, "Message Format"; KIP-98). Offsets
-and sequences are those of the batch's first record. The CRC-32C covers what follows it, so neither the base offset nor
-the leader epoch. The records of a compressed batch are opened by the codecs of the libraries that all rooms share.
+and sequences are those of the batch's first record. The CRC-32C covers everything after it, so not the base offset and
+the leader epoch. Shared codec libraries decompress the records.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _CHECKED_FROM: Final = 21
 _MAGIC: Final = 2
 _CODEC, _CONTROL = 0x07, 0x20
 VOTERS_TYPE: Final = 6
-"""Of the control record that names the quorum's voters (KIP-853, `KRAFT_VOTERS`)."""
+"""The type of the control record with the quorum's voters (KIP-853, `KRAFT_VOTERS`)."""
 MAX_SEQUENCE: Final = (1 << 31) - 1
 """0 follows it (KIP-98)."""
 
 
 class DamagedBatchError(ValueError):
-    """Bytes that are no whole batch; the message says why."""
+    """Bytes that are not a whole batch; the message says why."""
 
 
 class BatchSequence(NamedTuple):
-    """What a batch says of its idempotent producer. `delta`: of its last record, counted from its first."""
+    """A batch's fields about its idempotent producer. `delta`: of its last record, relative to its first."""
 
     producer_id: int
     epoch: int
@@ -78,7 +78,7 @@ class Header(NamedTuple):
 
     @property
     def sequenced(self) -> BatchSequence | None:
-        """None for a batch of no idempotent producer."""
+        """None for a batch without an idempotent producer."""
         if self.producer_id < 0 or self.is_control:
             return None
         return BatchSequence(self.producer_id, self.producer_epoch, self.sequence, self.last_delta)
@@ -93,7 +93,7 @@ class ReadRecord(NamedTuple):
 
 
 def batches_in(content: bytes) -> Iterator[tuple[Header, bytes]]:
-    """The batches one behind the other, each with its bytes. Raises `DamagedBatchError` where no frame is."""
+    """The consecutive batches, each with its bytes. Raises `DamagedBatchError` at the first invalid frame."""
     position = 0
     while position < len(content):
         if len(content) - position < HEADER.size:
@@ -107,7 +107,7 @@ def batches_in(content: bytes) -> Iterator[tuple[Header, bytes]]:
 
 
 def flaw_of(header: Header, batch: bytes) -> str | None:
-    """What the bytes of a batch, none of whose records was removed, contradict; None for nothing."""
+    """The contradiction in the bytes of a batch with all its records; None without one."""
     if header.records < 1 or header.last_delta != header.records - 1:
         return f"it counts {header.records} records, and its last offset delta is {header.last_delta}"
     crc = crc32c(batch[_CHECKED_FROM:])
@@ -124,7 +124,7 @@ def records_in(header: Header, batch: bytes) -> Iterator[ReadRecord]:
         for _ in range(header.records):
             length, at = _varint(data, at)
             end = at + length
-            _, at = _varint(data, at + 1)  # behind the attributes, the timestamp
+            _, at = _varint(data, at + 1)  # after the attributes: the timestamp
             delta, at = _varint(data, at)
             key, at = _bytes(data, at)
             value, at = _bytes(data, at)
@@ -137,7 +137,7 @@ def records_in(header: Header, batch: bytes) -> Iterator[ReadRecord]:
 
 
 def voters_in(header: Header, batch: bytes) -> tuple[int, ...] | None:
-    """The ids of the voters that a control batch names; None where it names none."""
+    """The ids of the voters that a control batch names; None if it names none."""
     if not header.is_control:
         return None
     for record in records_in(header, batch):
@@ -147,7 +147,7 @@ def voters_in(header: Header, batch: bytes) -> tuple[int, ...] | None:
 
 
 def _voters(value: bytes) -> Iterator[int]:
-    """Of a VotersRecord: version, and of each voter its id, its directory, its endpoints and the versions it knows."""
+    """Parses a VotersRecord: version, and for each voter its id, directory, endpoints and supported versions."""
     count, at = _unsigned(value, 2)
     for _ in range(count - 1):
         yield int.from_bytes(value[at : at + 4], "big", signed=True)
@@ -161,7 +161,7 @@ def _voters(value: bytes) -> Iterator[int]:
 
 
 def _tags(value: bytes, at: int) -> int:
-    """Behind the tagged fields."""
+    """The position after the tagged fields."""
     count, at = _unsigned(value, at)
     for _ in range(count):
         _, at = _unsigned(value, at)
@@ -176,7 +176,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, and the position behind it."""
+    """A zigzag number, and the position after it."""
     value, at = _unsigned(data, at)
     return (value >> 1) ^ -(value & 1), at
 

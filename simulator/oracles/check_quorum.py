@@ -1,8 +1,8 @@
-"""The oracle of check quorum: a leader of the quorum that a majority of the voters has left gives up in time.
+"""The oracle of check quorum: a leader of the quorum without a majority of the voters resigns in time.
 
-Such a leader commits nothing, and follows again once it hears of its successor: nothing that happens shows that it led
-on. Whether it would is a matter of its timer alone, and of what puts that off: whose fetches count, and how many. (A
-timer that rings and that nobody heeds is seen without an oracle: it rings again at once, for ever.)
+Such a leader commits nothing, and becomes a follower once it learns of its successor, so no event shows that it led too
+long. Whether it would do so depends only on its timer, and on what postpones it: whose fetches count, and how many. (A
+timer that fires and is ignored needs no oracle: it fires again at once, for ever.)
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ROUNDING_S = 0.001
 
 @dataclass
 class FetchTimer:
-    """A leader's timer as it was seen last."""
+    """A leader's timer at the last check."""
 
     role: Leader
     rings_at: float | None
 
 
 class CheckQuorumRules:
-    """The leaders of one metadata log, of which `rules` are."""
+    """Checks the leaders of one metadata log; `rules`: that log's."""
 
     def __init__(self, rules: LogRules) -> None:
         self._rules = rules
         self._seen: dict[str, FetchTimer] = {}
 
     def look(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
-        """Look at a leader whose code has run. `voters`: how many there are."""
+        """Check a leader whose code has run. `voters`: the number of voters."""
         seen, rings_at = self._seen.get(machine.name), role.check_quorum_at
         if seen is not None and seen.role is role and seen.rings_at == rings_at:
             return
@@ -55,7 +55,7 @@ class CheckQuorumRules:
                 self._report(machine, role, f"when its time is up: it looks at the clock at {rings_first}")
 
     def _began(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
-        """Have a copy of it hear, again and again, from too few voters, and from many who have no vote."""
+        """Let a copy of the leader receive repeated fetches, from too few voters and from many non-voters."""
         self._rules.checked(LEADS_ON)
         majority, others = voters // 2 + 1, list(role.voters)
         if role.check_quorum_at is None:
@@ -63,7 +63,7 @@ class CheckQuorumRules:
             return
         few, twin = others[: majority - 2], deepcopy(role)
         twin.heard_from.clear()
-        # Some have a voter's id: that of one whose disk was replaced.
+        # Some have a voter's id, like a voter whose disk was replaced.
         strangers = [twin.observer(replica) for replica in (*others, *range(-voters, 0))]
         asked = (
             (f"for the fetches of {few} alone, of {voters} voters", [twin.voters[voter] for voter in few]),

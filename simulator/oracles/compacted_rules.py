@@ -1,7 +1,7 @@
-"""The oracles of a compacted topic, of which each replica removes records of its own: what must be left of the log.
+"""The oracle of compacted topics, where each replica removes records independently: which records must remain.
 
-What is known of such a log is what leaders have committed of it, as it was when they did: of each record its epoch and
-key, and of each key the latest record.
+The reference is what leaders have committed of such a log, as it was then: each record's epoch and key, and for each
+key the latest record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Seen = tuple[Any, ...]
 
 
 class WrittenRecord(NamedTuple):
-    """A record, and what it is. `key` None: it is none of this log's, and goes with the first pass."""
+    """A record's properties. `key` None: it is not a client's record, and the first pass removes it."""
 
     epoch: int
     key: bytes | None
@@ -29,7 +29,7 @@ class WrittenRecord(NamedTuple):
 
 @dataclass
 class CommittedKeys:
-    """What leaders have committed of a log. `latest`: of each key the offset of its last record."""
+    """What leaders have committed of a log. `latest`: for each key the offset of its last record."""
 
     end: int = 0
     records: dict[int, WrittenRecord] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class CommittedKeys:
         self.end = max(self.end, end)
 
     def forget(self, end: int) -> None:
-        """What is committed may have become another: an unclean election has lost some of it."""
+        """Discard what is known from `end` on: an unclean election may have lost it."""
         self.records.clear()
         self.latest.clear()
         self.end = end
@@ -59,7 +59,7 @@ class CompactedRules:
         self._seen: dict[tuple[str, bytes, int], Seen] = {}
 
     def look(self, machine: MachineView, partition: Partition) -> None:
-        """Look at a replica whose broker's code has run."""
+        """Check a replica whose broker's code has run."""
         log, role = partition.log, partition.role
         mark = role.high_watermark if isinstance(role, PartitionLeader) else -1
         key = (machine.name, partition.topic_id, partition.index)
@@ -86,7 +86,7 @@ class CompactedRules:
         self._latest(name, where, partition, committed, records)
 
     def _epochs(self, name: str, where: str, partition: Partition) -> None:
-        """Whoever reads the log anew finds each epoch where it began: the batch that began it is there (K101-11)."""
+        """A reader of the whole log finds each epoch where it started: the batch that started it is there (K101-11)."""
         log, firsts = partition.log, dict[int, int]()
         for segment in log.segments:
             for header, _ in batches_in(segment.file.read(0, segment.size)):
@@ -107,7 +107,7 @@ class CompactedRules:
     def _same(
         self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
-        """What was compacted was committed: what is left of it is what was written there."""
+        """Compacted records were committed: the remaining ones equal what was written there."""
         self._findings.checks[LOGS_DIFFER] += len(records)
         for offset, record in records.items():
             if offset >= partition.log.cleaned_to:
@@ -124,7 +124,7 @@ class CompactedRules:
     def _latest(
         self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
-        """Compaction removes what a later record of its key replaces, and tombstones once they are old."""
+        """Compaction removes only records that a later one of their key replaces, and old tombstones."""
         log = partition.log
         self._findings.checks[PREFIX_CHANGED] += len(committed.latest)
         for offset in committed.latest.values():

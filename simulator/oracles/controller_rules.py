@@ -1,4 +1,4 @@
-"""The oracles of the controller: whom it elects and whom it takes into an ISR, state by state of the metadata."""
+"""The oracles of the controller: elections and ISR changes, from one state of the metadata to the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[bytes, int]
 
 
 class ControllerRules:
-    """What was decided of all partitions so far, and what their leaders had asked for."""
+    """The states of all partitions so far, and the ISRs that their leaders have requested."""
 
     def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
@@ -21,11 +21,11 @@ class ControllerRules:
         self._asked: dict[Key, dict[IsrProposal, None]] = {}
 
     def asked(self, key: Key, proposal: IsrProposal) -> None:
-        """A leader asks for this ISR."""
+        """Record that a leader requests this ISR."""
         self._asked.setdefault(key, {})[proposal] = None
 
     def look(self, image: MetadataImage) -> list[tuple[TopicImage, int, PartitionImage]]:
-        """Look at the newest metadata that anybody has; the partitions that are not as they were."""
+        """Check the newest metadata of all brokers; returns the partitions that have changed."""
         changed = []
         for topic, index, state in image.partitions():
             before = self._known.get((topic.id, index))
@@ -42,8 +42,8 @@ class ControllerRules:
     def _joined(
         self, image: MetadataImage, topic: TopicImage, index: int, before: PartitionImage | None, state: PartitionImage
     ) -> Iterator[str]:
-        """Whoever joins an ISR was asked for by the leader on top of this very state, and is the process that it
-        meant (H13, H15); nobody in it is unavailable (H14)."""
+        """A broker that joins an ISR was requested by the leader on top of this exact state, and is the requested
+        process (H13, H15); every member is available (H14)."""
         absent = [member for member in state.isr if not is_reachable(image, member)]
         if absent:
             yield f"the ISR is {list(state.isr)}, and {absent} cannot be reached"
@@ -81,7 +81,7 @@ def is_reachable(image: MetadataImage, broker_id: int) -> bool:
 
 
 def _standing(state: PartitionImage) -> Iterator[str]:
-    """What holds of every state."""
+    """Invariants of every state."""
     if state.leader != NO_LEADER and state.leader not in state.isr:
         yield f"broker {state.leader} leads epoch {state.leader_epoch}, and is not in the ISR {list(state.isr)}"
     if state.recovering and len(state.isr) > 1:
@@ -91,8 +91,8 @@ def _standing(state: PartitionImage) -> Iterator[str]:
 
 
 def _elected(before: PartitionImage, state: PartitionImage) -> Iterator[str]:
-    """What holds from one state to the next: who was not eligible has to recover (K704-1), and nobody leads without
-    the recovery that was begun and has not ended (K704-9)."""
+    """Invariants of a transition: an ineligible leader must recover (K704-1), and no broker leads without the recovery
+    that was started and has not ended (K704-9)."""
     new = state.leader_epoch != before.leader_epoch and state.leader != NO_LEADER
     eligible = (*before.isr, *before.elr)
     alone = len(state.isr) == 1 and not state.elr

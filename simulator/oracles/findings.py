@@ -1,4 +1,4 @@
-"""What the oracles of a run have compared, and what they found."""
+"""The oracles' counts of comparisons in a run, and their findings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ ORACLES: Final = (
 
 @dataclass
 class OracleFinding:
-    """The first time that an oracle failed for a log, `at` so many virtual seconds, and how often it has since."""
+    """An oracle's first failure for a log, its time `at` in virtual seconds, and the number of failures."""
 
     oracle: str
     topic: str
@@ -99,8 +99,8 @@ class OracleFinding:
 
 
 class OracleFindings:
-    """What was compared, by oracle, and what of that of the metadata log; and what was found. `time` gives the virtual
-    seconds."""
+    """The number of comparisons by oracle, and of those about the metadata log; and the findings. `time` returns the
+    virtual seconds."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self.checks = dict.fromkeys(ORACLES, 0)
@@ -113,13 +113,13 @@ class OracleFindings:
         return tuple(self._found.values())
 
     def compared(self, oracle: str, topic: str, count: int = 1) -> None:
-        """An oracle has compared something of a log, so often."""
+        """Count `count` comparisons of an oracle for a log."""
         self.checks[oracle] += count
         if topic == METADATA_TOPIC:
             self.of_quorum[oracle] += count
 
     def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: Mapping[str, Any]) -> None:
-        """An oracle failed. The first time of a log is kept, the others are counted."""
+        """Report a failure of an oracle. The first one for each log is kept, the others are counted."""
         known = self._found.get((oracle, topic, partition))
         if known is not None:
             known.count += 1

@@ -1,4 +1,4 @@
-"""The oracles between a leader and its followers: what it counts of them, whom it asks for, and how they begin."""
+"""The oracles between a leader and its followers: counted ends, requested ISRs, and where followers start."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Counts = tuple[tuple[int, int], ...]
 
 
 def counts(role: PartitionLeader) -> Counts:
-    """What a leader counts of its followers: their ends, and the epochs of their processes."""
+    """The ends of its followers that a leader counts, and the epochs of their processes."""
     followers = (role.follower(replica) for replica in role.replicas if replica != role.node_id)
     return tuple((follower.log_end_offset, follower.broker_epoch) for follower in followers)
 
 
 def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, others: Iterable[ObservedReplica]) -> None:
-    """What a leader counts came in a fetch of its own epoch (H3), of a log that is its own up to there (H6).
+    """A counted end came in a fetch of the leader's epoch (H3), from a log that equals the leader's up to there (H6).
 
-    Of a follower that has gone on to a newer epoch, or is another process by now, nothing can be said.
+    A follower that has moved to a newer epoch, or was replaced by another process, cannot be compared.
     """
     for other in others:
         node_id = other.machine.node_id
@@ -53,7 +53,7 @@ def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, oth
 
 
 def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
-    """Who fetches has what was deleted behind it, and that was committed (H9)."""
+    """A follower's log must start no later than its high watermark: deleted records were committed (H9)."""
     if follower.alive is None:
         return
     mark, start = follower.alive.high_watermark, follower.alive.log.log_start_offset
@@ -66,7 +66,7 @@ def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
 def matched(
     rules: LogRules, follower: ObservedReplica, role: PartitionFollower, others: Iterable[ObservedReplica]
 ) -> None:
-    """A follower that begins to fetch has nothing that its leader has not (H1, K101-7)."""
+    """A follower that starts to fetch has no record that its leader lacks (H1, K101-7)."""
     for other in others:
         theirs = None if other.alive is None else other.alive.role
         if other.machine.node_id != role.leader_id or not isinstance(theirs, PartitionLeader) or other.alive is None:
@@ -91,10 +91,10 @@ def proposed(
     proposal: IsrProposal,
     others: Iterable[ObservedReplica],
 ) -> None:
-    """Whoever is to join an ISR has all that is committed, and all that may be: the leader's log as it was when its
-    epoch began (H5)."""
+    """A broker proposed for an ISR has everything that is or may be committed: the leader's log as it was when its
+    epoch started (H5)."""
     others = list(others)
-    # What a later leader has committed is not in the log of one that was deposed, whose asking the controller refuses.
+    # A deposed leader's log may lack what a later leader has committed; the controller refuses its proposal.
     deposed = any(other.epoch > role.leader_epoch for other in others)
     for other in others:
         node_id = other.machine.node_id
@@ -118,8 +118,8 @@ def proposed(
 
 
 def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
-    """The leader's last batch below `end`, if the other has not got it. Where logs have that in common they have
-    everything in front of it, which is another oracle's."""
+    """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
+    oracle checks that."""
     if other.alive is None or end <= other.alive.log.log_start_offset:
         return None
     rules.follow(other.machine, other.copy, other.alive.log)

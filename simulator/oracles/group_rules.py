@@ -1,11 +1,12 @@
-"""The oracles of consumer groups: what a coordinator would take of a member whose generation is over, and what it would
-show of offsets.
+"""The oracles of consumer groups: a coordinator rejects commits of past generations, and shows exactly the committed
+offsets.
 
-A commit of an earlier generation that comes late overwrites one of a later, and what is recorded of a group explains
-it: who commits less than another did has committed last. So a coordinator is asked, on each generation that a log has.
+A late commit of an earlier generation overwrites a later one, but a group's history looks valid: the member that
+commits the lower offset seems to be the last one. So the coordinator is asked about each generation in its log.
 
-An offset that is shown before it is committed, or is not shown though it is, costs a group something only when a member
-asks just then, or when the coordinator is replaced. So what each would show is held against its log at every step.
+An offset that is shown before it is committed, or is not shown though it is, harms a group only if a member asks just
+then, or when the coordinator is replaced. So the offsets that each coordinator would show are compared with its log at
+every step.
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, OracleFinding
 from simulator.oracles.machine_view import MachineView
 
 Offsets = dict[tuple[str, int], int]
-"""Of a group, by topic and partition."""
+"""A group's offsets, by topic and partition."""
 Shown = tuple[LedPartition, int, int]
-"""A coordinator, its high watermark and where its log ends."""
+"""A coordinator, its high watermark and the end of its log."""
 
 
 class GroupRules:
-    """All groups of a cluster."""
+    """Checks all groups of a cluster."""
 
     def __init__(self, findings: OracleFindings) -> None:
         self._findings = findings
         self._read: dict[int, int] = {}
-        """By partition, up to where records have been looked at."""
+        """By partition, the offset up to which records have been checked."""
         self._committed: dict[int, dict[str, Offsets]] = {}
-        """By partition and group, the offsets that those records come to."""
+        """By partition and group, the offsets that result from those records."""
         self._shown: dict[tuple[str, int], Shown] = {}
-        """By machine and partition, what was the case when its coordinator was asked last."""
+        """By machine and partition, the state in which its coordinator was asked last."""
 
     def look(self, machine: MachineView, partition: Partition) -> None:
-        """Look at a partition of the log of groups where it is led: what was committed there since the last look."""
+        """Check a led partition of the groups' log: what was committed there since the last check."""
         role, begin = partition.role, self._read.get(partition.index, 0)
         if not isinstance(role, PartitionLeader):
             return
@@ -72,9 +73,9 @@ class GroupRules:
         self._show(machine, partition, role)
 
     def _show(self, machine: MachineView, partition: Partition, role: PartitionLeader) -> None:
-        """A coordinator that has loaded its log shows the offsets that are committed in it, and no others (CG-3, CG-4).
+        """A coordinator that has loaded its log shows exactly the offsets that are committed in it (CG-3, CG-4).
 
-        One whose high watermark lags behind, as that of one that was deposed does, need not know of all.
+        One with an old high watermark, such as a deposed one, need not know all of them.
         """
         led = None if machine.node is None else machine.node.groups.led(partition.index)
         if led is None or not led.loaded or led.role is not role:
@@ -120,7 +121,7 @@ class GroupRules:
 
 
 def _take(committed: dict[str, Offsets], record: ReadRecord) -> None:
-    """What a record changes in the offsets of groups."""
+    """Apply a record's changes to the offsets of groups."""
     match read_record(record.key or b"", record.value):
         case (OffsetCommitKey() as its, OffsetCommitValue() as said):
             committed.setdefault(its.group, {})[its.topic, its.partition] = said.offset
@@ -129,14 +130,14 @@ def _take(committed: dict[str, Offsets], record: ReadRecord) -> None:
 
 
 def _shown_by(shard: Shard, group: str) -> Offsets:
-    """What a coordinator answers to who asks for all offsets of a group."""
+    """A coordinator's answer to a request for all offsets of a group."""
     answer = shard.fetch(OffsetFetchRequestGroup(group, topics=None))
     return {(topic.name, it.partition_index): it.committed_offset for topic in answer.topics for it in topic.partitions}
 
 
 def _records(log: PartitionLog, begin: int, end: int) -> Iterator[ReadRecord]:
-    """What a log has from one offset on, in front of another. Not read by the log itself, which would take it for
-    verified: here no bit is turned over."""
+    """The records of a log between two offsets. The log itself does not read them, because it would mark them as
+    verified; during this read no bit is flipped."""
     begin = max(begin, log.log_start_offset)
     for segment in log.segments:
         if segment.next_offset <= begin:

@@ -1,8 +1,8 @@
-"""Which machines no fault touches, and since when: of these a bound on time can be demanded while others suffer.
+"""Tracks the machines that no fault touches, and since when: liveness bounds apply to them while others have faults.
 
-A machine is well while its process runs, nothing suspends it, its disk and its clocks are as they should be, and
-nothing is done to its packets. Two machines are connected while packets pass in both directions. Each look finds what
-has changed; the cluster reports a fault that begins and ends between two looks.
+A machine is well while its process runs, nothing suspends it, and its disk, its clocks and its packets have no fault.
+Two machines are connected while packets pass in both directions. Each check finds what has changed; the cluster reports
+a fault that starts and ends between two checks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class MachineStates(Protocol):
-    """What happens to the machines of a cluster, by their names."""
+    """The states of a cluster's machines, by their names."""
 
     def is_up(self, name: str) -> bool:
         """Whether a process runs there and executes."""
@@ -24,18 +24,18 @@ class MachineStates(Protocol):
         ...
 
     def connects(self, one: str, other: str) -> bool:
-        """Whether packets pass between two machines, in both directions and unlimited."""
+        """Whether packets pass between two machines, in both directions and without a limit."""
         ...
 
 
 class Durations:
-    """For how long something has been the case without interruption. Seconds."""
+    """How long values have been unchanged. Seconds."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, tuple[Hashable, float]] = {}
 
     def held(self, key: Hashable, value: Hashable, now: float) -> float:
-        """For how long the value of `key` has been this one; None is no value."""
+        """How long `key` has had this value; None counts as no value."""
         if value is None:
             self._since.pop(key, None)
             return 0.0
@@ -58,11 +58,11 @@ class Health:
         self._connected_s: dict[frozenset[str], float] = {}
 
     def touched(self, name: str) -> None:
-        """Something was done to a machine at this moment."""
+        """Record that a machine was changed at this moment."""
         self._touched[name] += 1
 
     def look(self, now: float) -> None:
-        """See what is well now."""
+        """Record the machines that are well now."""
         for name in self._names:
             well = self._touched[name] if self._around.is_well(name) else None
             self._well_s[name] = self._timers.held(name, well, now)
@@ -71,21 +71,21 @@ class Health:
             self._connected_s[key] = self._timers.held(key, self._around.connects(*pair) or None, now)
 
     def away(self, name: str) -> bool:
-        """Whether a machine can be reached by no other one that is up."""
+        """Whether no other machine that is up can reach a machine."""
         if not self._around.is_up(name):
             return True
         others = [other for other in self._names if other != name and self._around.is_up(other)]
         return bool(others) and not any(self._around.connects(name, other) for other in others)
 
     def well(self, seconds: float) -> Sequence[str]:
-        """The machines that have been well for so long. Where two of them were not connected for as long: none."""
+        """The machines that have been well for `seconds`; empty if two of them were not connected for as long."""
         found = [name for name in self._names if self._well_s.get(name, 0.0) >= seconds]
         if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(found, 2)):
             return found
         return self._largest(found, seconds)
 
     def _largest(self, found: Sequence[str], seconds: float) -> Sequence[str]:
-        """The largest set of machines that were all connected for so long."""
+        """The largest set of machines that were all connected for `seconds`."""
         for size in range(len(found) - 1, 1, -1):
             for some in combinations(found, size):
                 if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(some, 2)):

@@ -1,7 +1,8 @@
-"""The oracles of what brokers would answer: rules that stand behind another one, which keeps the case from them.
+"""The oracles of hypothetical requests: requests that no client of the run sends, because another rule prevents them.
 
-What such a rule forbids is not asked for by a broker that keeps the other, so nothing that happens shows it broken. Its
-decision is pure, though: at states that a run comes to, brokers are asked what they would decide. Nothing is changed.
+A broker that keeps one rule never sends the request that the second rule forbids, so no event shows a violation of the
+second. Its decision is a pure function, though: in states that a run reaches, brokers are asked what they would decide.
+The questions change nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import ObservedReplica
 
 MATCHED = -1
-"""Where a log ends that need not be compared with its leader's."""
+"""The end of a log that need not be compared with its leader's."""
 
 WITH_EPOCHS = 3
-"""The version of AlterPartition in which each member of an ISR has its broker epoch."""
+"""The version of AlterPartition that has the broker epoch of each ISR member."""
 
 
 class Asked(NamedTuple):
-    """What a broker could ask of the controller for a partition, and what stands against it; empty for nothing."""
+    """A possible request to the controller for a partition, and why it must be refused; empty if it need not be."""
 
     sender: int
     isr: tuple[tuple[int, int], ...]
@@ -53,10 +54,10 @@ def would_grant(
     index: int,
     state: PartitionImage,
 ) -> None:
-    """No controller grants an ISR on top of another state (H13) or to another broker than the leader, with a member
-    that cannot be reached (H14) or is another process (H15), or beside a leader that recovers (K704-4).
+    """No controller grants an ISR on top of another state (H13), to another broker than the leader, with an unreachable
+    member (H14) or another process (H15), or beside a leader that recovers (K704-4).
 
-    It is asked only where it grants the leader what it has: then nothing else stands against the others.
+    The questions are asked only if it grants the leader its current ISR: then nothing else prevents the others.
     """
     if state.leader == NO_LEADER or not _granted(rules, image, topic, index, _as_it_is(image, state)):
         return
@@ -78,8 +79,8 @@ def _as_it_is(image: MetadataImage, state: PartitionImage) -> Asked:
 
 
 def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
-    """Each differs in one thing from what would be granted, and asks for the end of a recovery where another joins but
-    for that."""
+    """Each request differs in one thing from one that would be granted, and ends a recovery where another broker joins
+    only then."""
     fine = _as_it_is(image, state)
     if state.partition_epoch > 0:
         yield fine._replace(partition_epoch=state.partition_epoch - 1, why_not="the state has changed since")
@@ -91,7 +92,7 @@ def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
         if not is_reachable(image, other):
             yield fine._replace(isr=(*rest, (other, epoch)), recovering=False, why_not=f"{other} cannot be reached")
             continue
-        if epoch > 0:  # below that an epoch is not known, and not compared
+        if epoch > 0:  # epochs below are unknown, and not compared
             earlier = f"{other} is another process than the one of epoch {epoch - 1}"
             yield fine._replace(isr=(*rest, (other, epoch - 1)), recovering=False, why_not=earlier)
         if state.recovering:
@@ -99,7 +100,7 @@ def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
 
 
 def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: int, asked: Asked) -> bool:
-    """Whether the controller would decide so."""
+    """Whether the controller would grant it."""
     data = PartitionData(
         partition_index=index,
         leader_epoch=asked.leader_epoch,
@@ -117,8 +118,8 @@ def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: 
 def would_count(
     rules: LogRules, reader: PartitionReader, leader: ObservedReplica, others: Iterable[ObservedReplica]
 ) -> None:
-    """No leader counts the fetch of another epoch (H3), of a log that parts from its own (H6), as that of a deposed
-    leader does that fetches before it has found out where, or of a process that another one has followed (H15)."""
+    """No leader counts a fetch of another epoch (H3), of a log that diverges from its own (H6), such as a deposed
+    leader's before it has found the divergence, or of a process that another one has replaced (H15)."""
     partition = leader.alive
     if partition is None or not isinstance(partition.role, PartitionLeader):
         return
@@ -136,7 +137,7 @@ def would_count(
         shared = FetchPosition(partition.topic, partition.index, end, 0, role.leader_epoch, epoch)
         limits = FetchLimits(node_id)
         if reader.shown_by(limits, shared) is not partition:
-            return  # nobody's fetch would be counted now
+            return  # no fetch would be counted now
         leader.supposed[node_id] = now
         _of_another_epoch(rules, reader, leader, limits, replace(shared, current_leader_epoch=role.leader_epoch - 1))
         if before is None or (before[0], before[2]) != (now[0], now[2]):
@@ -146,7 +147,7 @@ def would_count(
 
 
 def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedReplica) -> None:
-    """No leader answers what names another epoch (H3), and one that recovers answers nobody (K704-5)."""
+    """No leader answers a request that names another epoch (H3), and one that recovers answers none (K704-5)."""
     partition = leader.alive
     if partition is None or not isinstance(partition.role, PartitionLeader):
         return
@@ -154,13 +155,13 @@ def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedRepli
     if leader.asked == (role, role.recovering):
         return
     if not role.recovering and not _answered(reader, partition, role, role.leader_epoch):
-        return  # nobody would be answered now
+        return  # no request would be answered now
     leader.asked = (role, role.recovering)
     mine = role.leader_epoch
     if role.recovering:
         oracle, does, epochs = IN_RECOVERY, "recovers", [UNDEFINED, mine]
     else:
-        # Who names no epoch is answered in any.
+        # A request without an epoch is answered in any.
         oracle, does, epochs = WOULD_ANSWER, "leads", [it for it in (mine - 1, mine + 1) if it != UNDEFINED]
     for epoch in epochs:
         rules.checked(oracle)
@@ -171,7 +172,7 @@ def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedRepli
 
 
 def _answered(reader: PartitionReader, partition: Partition, role: PartitionLeader, epoch: int) -> list[str]:
-    """The requests of which a leader would answer one that names this epoch."""
+    """The kinds of request that a leader would answer though they name this epoch."""
     position = FetchPosition(partition.topic, partition.index, partition.log.log_start_offset, 0, epoch)
     follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
     asked = {
@@ -184,7 +185,7 @@ def _answered(reader: PartitionReader, partition: Partition, role: PartitionLead
 
 
 def _matched(follower: Partition, leader: PartitionLeader) -> bool:
-    """Whether the follower has found out what it shares with this leader."""
+    """Whether the follower has found the common prefix with this leader."""
     role = follower.role
     if not isinstance(role, PartitionFollower) or role.phase is not Phase.FETCHING:
         return False
@@ -206,10 +207,10 @@ def _of_another_epoch(
 def _of_another_process(
     rules: LogRules, leader: ObservedReplica, role: PartitionLeader, name: str, node_id: int, end: int
 ) -> None:
-    """Counting is no question: a copy of the leader's state is what counts here."""
+    """Counting has no pure form: a copy of the leader's state counts here."""
     twin, known = deepcopy(role), role.follower(node_id)
     if known.broker_epoch <= 0:
-        return  # below that an epoch is not known
+        return  # lower epochs are unknown
     rules.checked(WOULD_COUNT)
     twin.follower_fetched(
         node_id, broker_epoch=known.broker_epoch - 1, fetch_offset=end, leader_end=end, now=known.last_fetch

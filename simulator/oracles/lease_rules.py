@@ -1,8 +1,7 @@
-"""The oracles of leases (H31): nobody leads while one that led before may answer, and without a lease nobody answers.
+"""The oracles of leases (H31): leases are exclusive, and a leader without a lease answers no reads.
 
-A new leader that commits beside an old one's lease is seen by what it commits; but whoever had asked the old one in the
-moments before would have been told what is out of date, too. And of a leader that is cut off, as one is whose lease
-ends, hardly anybody asks anything.
+A new leader that commits during an old one's lease is detected by its commit, but reads from the old one just before
+would have been stale, too. And a leader that is cut off, whose lease ends, gets hardly any requests.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class LeaseRules:
         self._machines = machines
         self._findings = findings
         self._elected: dict[Key, tuple[int, int]] = {}
-        """By partition the last leader that anybody's metadata name, and its epoch."""
+        """By partition the last leader in any broker's metadata, and its epoch."""
         self._asked: dict[tuple[str, Key], PartitionLeader] = {}
         """By machine and partition the leader that was asked last while it had no lease."""
 
     def elect(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
-        """The newest metadata have a partition in another state: whoever they name may answer from here on."""
+        """The newest metadata have a partition in another state: its leader may answer from now on."""
         key = (topic.id, index)
         if state.leader == NO_LEADER or self._elected.get(key) == (state.leader, state.leader_epoch):
             return
@@ -47,14 +46,14 @@ class LeaseRules:
                 self.look(machine, [partition])
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
-        """Look at the partitions of a broker: it may have got, or lost, its lease meanwhile."""
+        """Check the partitions of a broker: it may have got, or lost, its lease."""
         if machine.node is None:
             return
         leased: bool | None = None
         for partition in partitions:
             role = partition.role
             if not isinstance(role, PartitionLeader) or role.recovering:
-                continue  # it answers nobody
+                continue  # it answers no reads
             key = (partition.topic_id, partition.index)
             leased = machine.holds_lease if leased is None else leased
             if leased:
@@ -66,7 +65,7 @@ class LeaseRules:
     def _shared(
         self, machine: MachineView, partition: Partition, role: PartitionLeader, leader: int, epoch: int
     ) -> None:
-        """Whoever is replaced may not answer reads any more."""
+        """A replaced leader must not answer reads any more."""
         if epoch <= role.leader_epoch or leader == machine.node_id or machine.excused(LEASE_SHARED):
             return
         self._findings.compared(LEASE_SHARED, partition.topic)
@@ -80,7 +79,8 @@ class LeaseRules:
     def _would_answer(
         self, machine: MachineView, replicas: ReplicaManager, partition: Partition, role: PartitionLeader
     ) -> None:
-        """Whoever may be replaced answers no consumer. Nothing is read: what is asked for is behind what is shown."""
+        """A leader that may be replaced answers no consumer. The question reads no record: it is about the log's
+        end."""
         topic, index, offset = partition.topic, partition.index, role.high_watermark
         position = FetchPosition(topic, index, offset, 0, role.leader_epoch)
         fetched = machine.run(lambda: replicas.fetch_now(FetchLimits(), [position])) or []

@@ -1,9 +1,9 @@
-"""The oracles of liveness while faults last: what no fault touches goes on.
+"""The oracles of liveness during faults: what no fault touches makes progress.
 
-Where a majority of the voters was well and connected for longer than the bound, the quorum has a leader; and where
-enough in-sync replicas of a partition were among these, it has a leader that commits what it appends, and no machine
-that nobody can reach stays in its ISR. A run in which the cluster recovers only once everything is healed shows
-nothing else of that: what is acknowledged in the end is all that its clients see.
+If a majority of the voters was well and connected for longer than the bound, the quorum has a leader. If enough in-sync
+replicas of a partition were among them, the partition has a leader that commits what it appends, and no unreachable
+machine stays in its ISR. A run in which the cluster recovers only after the final heal does not show any of this to its
+clients: they see only what is acknowledged in the end.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import least_in_sync
 
 EVERY_S = 0.2
-"""How often machines are looked at, in virtual seconds."""
+"""The time between checks of the machines, in virtual seconds."""
 ROUNDS = 2
-"""The bound: so many times what it takes to find out that a broker, a replica and a leader of the quorum are gone."""
+"""The bound, as a multiple of the time that detecting a lost broker, replica and quorum leader takes."""
 
 
 class LivenessRules:
-    """One cluster. `machines` by node id."""
+    """Checks one cluster. `machines` by node id."""
 
     def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings, around: MachineStates) -> None:
         self._machines = machines
@@ -36,14 +36,14 @@ class LivenessRules:
         self._timers = Durations()
         self._next_s = 0.0
         self._other_disk: set[int] = set()
-        """Voters whose disk was replaced: their votes count for nothing until the log names the new disk (KIP-853)."""
+        """Voters whose disk was replaced: their votes do not count until the log names the new disk (KIP-853)."""
 
     def touched(self, name: str) -> None:
-        """Something was done to a machine at this moment."""
+        """Record that a machine was changed at this moment."""
         self._health.touched(name)
 
     def look(self) -> None:
-        """Look at all machines, if it is time."""
+        """Check all machines, if it is time."""
         now = self._findings.now()
         if now < self._next_s:
             return
@@ -70,11 +70,11 @@ class LivenessRules:
 
     @property
     def bound_s(self) -> float:
-        """Within which what is well must go on."""
+        """The bound for progress of what is well."""
         return ROUNDS * max(machine.settings.patience_s for machine in self._machines.values())
 
     def _controlled(self, ids: set[int], majority: bool, bound: float, now: float) -> None:
-        """A majority that is well has a leader of the quorum."""
+        """A quorum with a majority that is well has a leader."""
         leads = any(
             each.running and each.node is not None and each.node.quorum.is_leader for each in self._machines.values()
         )
@@ -91,7 +91,7 @@ class LivenessRules:
     def _led(
         self, topic: TopicImage, index: int, state: PartitionImage, enough: bool, bound: float, now: float
     ) -> None:
-        """A partition with enough in-sync replicas that are well has a leader, which leads."""
+        """A partition with enough in-sync replicas that are well has a leader that leads."""
         machine = self._machines.get(state.leader)
         leads = machine is not None and self._role(machine, topic, index, state) is not None
         held = self._timers.held(("led", topic.id, index), None if leads else True, now)
@@ -105,7 +105,7 @@ class LivenessRules:
     def _commits(
         self, topic: TopicImage, index: int, state: PartitionImage, judged: bool, bound: float, now: float
     ) -> None:
-        """A leader that is well commits what it has, where enough in-sync replicas are well, too."""
+        """A leader that is well commits its records if enough in-sync replicas are well, too."""
         machine = self._machines.get(state.leader)
         role = None if machine is None else self._role(machine, topic, index, state)
         waiting = None
@@ -125,7 +125,7 @@ class LivenessRules:
     def _shrinks(
         self, topic: TopicImage, index: int, state: PartitionImage, judged: bool, bound: float, now: float
     ) -> None:
-        """Nobody who cannot be reached stays in an ISR of which another member is well."""
+        """An unreachable broker does not stay in an ISR that has another member that is well."""
         for member in state.replicas:
             machine = self._machines.get(member)
             away = machine is not None and self._health.away(machine.name)

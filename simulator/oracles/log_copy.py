@@ -1,4 +1,4 @@
-"""What a replica's log holds, batch by batch, with little work; also of a machine without power."""
+"""A cheap copy of a replica's log, batch by batch, which also exists for a machine without power."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIX = ".log"
 
 
 class CopiedBatch(NamedTuple):
-    """A batch as all replicas have it. `crc` covers its content but not offset and epoch."""
+    """A batch, identical on all replicas. `crc` covers its content but not offset and epoch."""
 
     base: int
     next: int
@@ -26,15 +26,15 @@ class CopiedBatch(NamedTuple):
 
 
 class BatchEnd(NamedTuple):
-    """Where a batch ends: the base offset of its segment, and the position in that segment's file."""
+    """The end of a batch: the base offset of its segment, and the position in that segment's file."""
 
     segment: int
     end: int
 
 
 class CopiedLog:
-    """The batches of a log, oldest first. `path`: of its directory on its machine's disk. `flaws`: what batches that
-    were added last contradict, in words; `voters`: by control batch the voters that it names."""
+    """The batches of a log, oldest first. `path`: of its directory on its machine's disk. `flaws`: contradictions in
+    the last added batches, in words; `voters`: by control batch the voters that it names."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -44,8 +44,8 @@ class CopiedLog:
         self._places: list[BatchEnd] = []
         self._sequenced: list[
             BatchSequence | None
-        ] = []  # what each batch says of its idempotent producer, if it has one
-        self._whole = 0  # so many batches, of segments that grow no more, are durable: no sync takes that back
+        ] = []  # each batch's fields about its idempotent producer, if it has one
+        self._whole = 0  # this many batches, in closed segments, are durable: no later sync changes that
 
     def copied(self) -> CopiedLog:
         """The batches as they are now."""
@@ -55,17 +55,17 @@ class CopiedLog:
 
     @property
     def end(self) -> int:
-        """Behind the last batch; 0 without one."""
+        """The offset after the last batch; 0 without one."""
         return self.batches[-1].next if self.batches else 0
 
     @property
     def start(self) -> int:
-        """Where the first batch begins; 0 without one."""
+        """The offset of the first batch; 0 without one."""
         return self.batches[0].base if self.batches else 0
 
     def follow(self, log: PartitionLog) -> tuple[list[CopiedBatch], list[CopiedBatch]]:
-        """Bring this up to date: what was cut off at the end, and what was added there. What went at the start, or with
-        the whole log when it begins anew behind its end, is told as neither."""
+        """Update the copy; returns the batches cut off at the end, and those added there. Batches removed at the start,
+        or with the whole log when it restarts beyond its end, are in neither list."""
         batches, end = self.batches, log.log_end_offset
         self.flaws.clear()
         removed: list[CopiedBatch] = []
@@ -102,23 +102,23 @@ class CopiedLog:
         return bool(self.batches) and batch.next <= self.start
 
     def end_before(self, epoch: int) -> int:
-        """Where the batches of older epochs end."""
+        """The offset at which the batches of older epochs end."""
         return next((batch.next for batch in reversed(self.batches) if batch.epoch < epoch), self.start)
 
     def between(self, start: int, end: int) -> list[CopiedBatch]:
-        """The batches that begin at `start` or behind it and end at `end` or before it."""
+        """The batches that lie between the offsets `start` and `end`."""
         first = bisect_left(self.batches, (start,))
         return self.batches[first : bisect_left(self.batches, (end,))]
 
     def sequenced(self) -> Iterator[tuple[CopiedBatch, BatchSequence]]:
-        """The batches of idempotent producers, oldest first, with what each says of its own."""
+        """The batches of idempotent producers, oldest first, with their producer fields."""
         for batch, said in zip(self.batches, self._sequenced, strict=True):
             if said is not None:
                 yield batch, said
 
     def sequenced_since(self, first: int) -> Iterator[tuple[CopiedBatch, BatchSequence, BatchSequence | None]]:
-        """The batches of idempotent producers from the one at index `first` on, with what each says of its producer and
-        what the producer's batch before it said; None: there is none."""
+        """The batches of idempotent producers from the one at index `first` on, with their producer fields and those of
+        the producer's previous batch, None without one."""
         for at in range(first, len(self.batches)):
             said = self._sequenced[at]
             if said is not None:
@@ -127,8 +127,8 @@ class CopiedLog:
                 yield self.batches[at], said, before
 
     def durable_end(self, disk: SimulatedDisk) -> int:
-        """Up to which offset the log would be there after a power cut, whatever the kernel does: as far as all in front
-        is durable. Segments that were removed at its start are no part of it, also where nobody has followed that."""
+        """The offset up to which the log certainly survives a power cut: everything before it is durable. Segments that
+        were removed at its start do not count, even if the copy still has them."""
         places, first = self._places, 0
         while first < len(places) and not disk.exists(self._file_of(places[first].segment)):
             first = self._behind(first)
@@ -144,14 +144,14 @@ class CopiedLog:
         return self.end if at > first else self.start
 
     def _behind(self, at: int) -> int:
-        """The first batch behind the segment in which one is."""
+        """The index of the first batch after the segment of batch `at`."""
         return bisect_left(self._places, (self._places[at].segment + 1,), at)
 
     def _file_of(self, segment: int) -> str:
         return f"{self.path}/{segment:020d}{SUFFIX}"
 
     def read_from(self, disk: SimulatedDisk) -> None:
-        """Take over what the disk holds: intact batches from the first segment on, each behind the one before it."""
+        """Load the disk's content: intact, consecutive batches from the first segment on."""
         self.batches.clear()
         self._places.clear()
         self._sequenced.clear()
@@ -167,8 +167,8 @@ class CopiedLog:
             end = max(base, self.end)
 
     def _read(self, content: bytes, segment: int, position: int, *, check: bool) -> bool:
-        """Add the batches of a part of a segment that begins at `position`; whether all of them are whole. With `check`
-        one that is not is added, and noted, where its frame can be read at all; else it ends the log."""
+        """Add the batches of the part of a segment from `position` on; returns whether all of them are whole. With
+        `check` a flawed batch with a readable frame is added and noted; else it ends the log."""
         try:
             for header, batch in batches_in(content):
                 flaw = flaw_of(header, batch)

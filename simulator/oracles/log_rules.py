@@ -1,4 +1,4 @@
-"""The rules for all replicas of one log, of a partition or of the metadata: what matches, and what is committed."""
+"""The rules for all replicas of one log, a partition's or the metadata log: log matching, and what is committed."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ HEADER_LINES = 2
 
 
 class Committed:
-    """What leaders have committed of a log. `lost_in`: the epoch of the last election that has cut it, as an unclean
-    one is allowed to; -1: there was none. Of what replicas take for committed in older epochs nothing can be said."""
+    """What leaders have committed of a log. `lost_in`: the epoch of the last election that truncated it, as an unclean
+    one may; -1 without one. What replicas consider committed in older epochs cannot be checked."""
 
     def __init__(self) -> None:
         self.batches: list[CopiedBatch] = []
         self.end = 0
         self.start = 0
         self.lost_in = -1
-        self._by: list[tuple[int, int]] = []  # from which offset on leaders of which epoch have committed
+        self._by: list[tuple[int, int]] = []  # (offset, epoch of the leaders that have committed from it on)
 
     def add(self, batches: Sequence[CopiedBatch], end: int, epoch: int) -> None:
-        """A leader of this epoch has committed these, up to `end`."""
+        """A leader of this epoch has committed these batches, up to `end`."""
         if batches and (not self._by or self._by[-1][1] != epoch):
             self._by.append((self.end, epoch))
         self.batches += batches
         self.end = end
 
     def end_in(self, epoch: int) -> int:
-        """Where that ends which leaders of epochs up to this one have committed: what a leader of it has to have, also
-        one that has not heard of those behind it."""
+        """The end of what leaders of epochs up to this one have committed. A leader of this epoch must have it, even
+        one that does not know of later epochs."""
         return next((start for start, by in self._by if by > epoch), self.end)
 
     def holds(self, batch: CopiedBatch) -> bool:
@@ -53,12 +53,12 @@ class Committed:
         return at < len(self.batches) and self.batches[at] == batch
 
     def last_below(self, offset: int) -> CopiedBatch | None:
-        """The committed batch that ends at `offset`; None where none does."""
+        """The committed batch that ends at `offset`; None without one."""
         at = bisect_left(self.batches, (offset,))
         return self.batches[at - 1] if at and self.batches[at - 1].next == offset else None
 
     def cut(self, end: int, epoch: int) -> None:
-        """What is committed ends there from this leader epoch on."""
+        """From this leader epoch on, the committed part ends at `end`."""
         while self.batches and self.batches[-1].next > end:
             self.batches.pop()
         self._by = [entry for entry in self._by if entry[0] < end]
@@ -90,7 +90,7 @@ class LogRules:
     # --- a log changes
 
     def follow(self, machine: MachineView, copy: CopiedLog, log: PartitionLog) -> None:
-        """A replica's log has changed, or is looked at for the first time."""
+        """A replica's log has changed, or is checked for the first time."""
         name = machine.name
         with machine.disk.as_written():
             removed, added = copy.follow(log)
@@ -98,7 +98,7 @@ class LogRules:
             self._cut(machine, copy, log, removed)
         if added:
             self._whole(machine, copy, len(added))
-            front = len(copy.batches) - len(added)  # what was there before may be gone: a log that began anew
+            front = len(copy.batches) - len(added)  # earlier batches may be gone: a log that restarted
             before = copy.batches[front - 1] if front else None
             self._match(name, before, added)
             if not machine.excused(EPOCHS_DIFFER, copy.path):
@@ -107,7 +107,7 @@ class LogRules:
                 look_at_sequences(self._findings, self.topic, self.index, name, copy, len(added))
 
     def _whole(self, machine: MachineView, copy: CopiedLog, count: int) -> None:
-        """No log holds a batch that contradicts itself (K101-1): whoever lets one in, or takes a torn one for whole."""
+        """No log holds a batch that contradicts itself (K101-1), whether it was accepted or torn."""
         self._findings.compared(NOT_VALID, self.topic, count)
         if copy.flaws and not machine.excused(NOT_VALID, copy.path):
             batch, flaw = copy.flaws[0]
@@ -117,8 +117,9 @@ class LogRules:
             self.report(NOT_VALID, sentence, {"node": machine.name, **batch.to_json()})
 
     def _match(self, name: str, before: CopiedBatch | None, added: Sequence[CopiedBatch]) -> None:
-        """Two logs that have a batch of one offset and epoch are the same up to there: so have they the one before. Not
-        so in front of where one begins: what a follower has there its leader cannot tell from what it has removed."""
+        """Two logs that have a batch of one offset and epoch are the same up to there, so both have the one before.
+        This does not apply before a log's start: a leader cannot compare a follower's records there with removed
+        ones."""
         self._findings.compared(LOGS_DIFFER, self.topic, len(added))
         for batch in added:
             known = self._known.setdefault((batch.base, batch.epoch), (batch, name))
@@ -151,7 +152,7 @@ class LogRules:
                 return
 
     def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
-        """What is committed stays, in every log that has it."""
+        """Committed records stay in every log that has them."""
         self.checked(PREFIX_CHANGED)
         start = max(self.committed.start, log.log_start_offset)
         for batch in reversed(removed):
@@ -171,9 +172,9 @@ class LogRules:
         before: CopiedBatch | None,
         added: Sequence[CopiedBatch],
     ) -> None:
-        """Each batch is of the epoch that the cache has there, and the file has had that before the log (K101-8).
+        """Each batch has the epoch that the cache has for it, and the epoch file had it before the log (K101-8).
 
-        What lies below the log's start is no part of it, though its segment may still hold it."""
+        Records below the log's start do not belong to it, though its segment may still hold them."""
         self._findings.compared(EPOCHS_DIFFER, self.topic, len(added))
         epoch = -1 if before is None else before.epoch
         for batch in added:
@@ -192,7 +193,7 @@ class LogRules:
                 return
 
     def no_epoch_past_end(self, name: str, log: PartitionLog, why: str) -> None:
-        """No epoch begins where no record is (H8, K101-12). `why`: what has just been done."""
+        """No epoch starts beyond the log's end (H8, K101-12). `why`: the operation just before."""
         self.checked(EPOCHS_DIFFER)
         entries, end = log.epochs.entries, log.log_end_offset
         if entries and entries[-1].start_offset >= end:
@@ -201,7 +202,7 @@ class LogRules:
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": start, "end": end})
 
     def start_moved(self, name: str, copy: CopiedLog, log: PartitionLog) -> None:
-        """The log's start has moved: the epoch that it lies in is still known (K101-11, H27)."""
+        """The log's start has moved: the epoch that contains it is still known (K101-11, H27)."""
         self.committed.start = max(self.committed.start, log.log_start_offset)
         live = copy.between(log.log_start_offset, log.log_end_offset)
         if not live:
@@ -216,8 +217,8 @@ class LogRules:
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **live[0].to_json()})
 
     def began_anew(self, name: str, end: int, copy: CopiedLog, log: PartitionLog) -> None:
-        """Behind its own `end` a log begins only where another one does: what lies between was committed, and removed
-        there. Own retention ends within the log."""
+        """A log restarts beyond its own `end` only where another log starts: the records in between were committed, and
+        removed there. Its own retention stays within the log."""
         start = log.log_start_offset
         if start <= end or (copy.batches and copy.start < start):
             return
@@ -226,10 +227,11 @@ class LogRules:
             sentence = f"{name}, whose log ended at {end}, begins anew at {start}, and no log has begun there or later"
             self.report(INCOMPLETE, sentence, {"node": name, "end": end, "start": start})
 
-    # --- leaders and what they commit
+    # --- leaders and their commits
 
     def leads(self, name: str, life: int, epoch: int) -> None:
-        """A process leads an epoch, or a disk says so (`life` 0: whichever process). Nobody else ever does."""
+        """A process leads an epoch, or a disk says so (`life` 0: an unknown process). No other process may ever lead
+        it."""
         self.checked(TWO_LEADERS)
         who, its_life = self._leaders.setdefault(epoch, (name, life))
         if life and not its_life:
@@ -239,8 +241,8 @@ class LogRules:
             self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": who, "epoch": epoch})
 
     def missing_in(self, copy: CopiedLog, start: int, epoch: int | None = None) -> CopiedBatch | None:
-        """The first committed batch behind `start` that a log lacks. `epoch`: of what leaders of epochs up to that one
-        have committed."""
+        """The first committed batch after `start` that a log lacks. `epoch`: limits it to what leaders of epochs up to
+        that one have committed."""
         batches = self.committed.batches
         end = self.committed.end if epoch is None else self.committed.end_in(epoch)
         mine = copy.between(start, end)
@@ -250,7 +252,7 @@ class LogRules:
         return next((batch for batch in theirs if batch.next > start and not copy.holds(batch)), None)
 
     def complete(self, name: str, copy: CopiedLog, start: int, epoch: int, how: str) -> bool:
-        """Whether a leader has all that was committed before its epoch, and in it; a finding if not."""
+        """Whether a leader has all that was committed before its epoch and in it; reports a finding if not."""
         self.checked(INCOMPLETE)
         missing = self.missing_in(copy, start, epoch)
         if missing is None:
@@ -263,12 +265,12 @@ class LogRules:
         return False
 
     def commit(self, copy: CopiedLog, high_watermark: int, epoch: int) -> None:
-        """A leader of this epoch has committed everything below `high_watermark`, as it is in its log."""
+        """A leader of this epoch has committed everything below `high_watermark`, with its own log's content."""
         self.committed.add(copy.between(self.committed.end, high_watermark), high_watermark, epoch)
 
 
 def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | None:
-    """The entries of an epoch file as a power cut would leave it; None without a file, empty for a torn one."""
+    """The entries of an epoch file after a power cut; None without a file, empty for a torn one."""
     content = disk.durable(f"{path}/{EPOCH_FILE}")
     if content is None:
         return None
@@ -280,7 +282,7 @@ def durable_epochs(disk: SimulatedDisk, path: str) -> list[tuple[int, int]] | No
 
 
 def written_start(disk: SimulatedDisk, path: str, topic: str, index: int) -> int:
-    """Where a file of log starts says that a log begins, or is about to; what recovery finds says nothing of that."""
+    """The start offset of a log in the checkpoint file of log starts, which may not be applied yet."""
     if not disk.exists(path):
         return 0
     file = disk.open(path)

@@ -1,4 +1,4 @@
-"""A machine as the oracles see it: its disk, which stays, and the broker that lives on it for now."""
+"""The oracles' view of a machine: its permanent disk, and the broker that runs on it now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The oracles of the partitions: what leaders and followers have, count and commit, against what is really there."""
+"""The oracles of the partitions: compares the state of leaders and followers with the logs and disks of all
+replicas."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ STARTS_FILE = "log-start-offset-checkpoint"
 
 
 class PartitionRules:
-    """All partitions of a cluster. `machines` by broker id."""
+    """Checks all partitions of a cluster. `machines` by broker id."""
 
     def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._machines = machines
@@ -54,16 +55,16 @@ class PartitionRules:
         self._of: dict[str, dict[Partition, ObservedReplica]] = {}
         self._known_offset = -1
         self._unasked: dict[Key, None] = {}
-        """The partitions of whose state no controller has been asked, or none yet with all that goes with it."""
+        """The partitions whose current state no controller was asked about, or not with all the necessary metadata."""
         self._asked_at = -1
         self._compacted: dict[Key, None] = {}
-        """The partitions of whose logs replicas may have removed records of their own: they have other rules."""
+        """The partitions whose replicas may have compacted their logs: they have other rules."""
         self._compacted_rules = CompactedRules(findings)
         self._groups = GroupRules(findings)
         self._leases = LeaseRules(machines, findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
-        """Look at the partitions of a broker whose code has run."""
+        """Check the partitions of a broker whose code has run."""
         partitions = tuple(partitions)
         known = self._of.setdefault(machine.name, {})
         for partition in partitions:
@@ -74,7 +75,7 @@ class PartitionRules:
             if compacts or key in self._compacted:
                 self._compacted_rules.look(machine, partition)
             if compacts and len(partition.log.segments) > 1:
-                self._compacted[key] = None  # what grows is left alone: there is something to compact from now on
+                self._compacted[key] = None  # from now on there is something to compact, and the log has other rules
             if key in self._compacted:
                 if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:
                     self._controller.asked(key, partition.role.pending)
@@ -99,26 +100,26 @@ class PartitionRules:
             self._ask(controller.rules, machine.image)
 
     def power_lost(self, machine: MachineView) -> None:
-        """A machine's page cache is gone: what its disk holds is what its replicas are now."""
+        """A machine's page cache is lost: its replicas now have what its disk holds."""
         self.process_ended(machine)
         for replica in self._replicas_on(machine):
             replica.copy.read_from(machine.disk)
 
     def process_ended(self, machine: MachineView) -> None:
-        """The next process may have no such partitions: those whose logs it finds damaged are offline."""
+        """The next process may lack these partitions: those with damaged logs are offline."""
         self._of.pop(machine.name, None)
         for replica in self._replicas_on(machine):
             replica.partition = None
 
     def disk_damaging(self, machine: MachineView) -> None:
-        """A machine's disk is about to be damaged: what its logs hold now is what leaders have counted."""
+        """A machine's disk is about to be damaged: leaders have counted what its logs hold now."""
         for replica in self._replicas_on(machine):
             if replica.copy.path not in machine.held:
                 durable_end = replica.copy.durable_end(machine.disk)
                 machine.held[replica.copy.path] = LogBeforeDamage(replica.copy.copied(), durable_end)
 
     def settle(self, machine: MachineView) -> None:
-        """A damaged machine is excused until a process that has begun since is the one that all others know."""
+        """A damaged machine is excused until a process started since then is registered with all others."""
         if machine.registered_in >= 0 and machine.registered_in == self._epoch_of(machine.node_id):
             machine.registered()
         if Damage.ELAPSED_TIME in machine.suffered and machine.node is not None:
@@ -134,7 +135,7 @@ class PartitionRules:
         rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.log_start_offset
-        # An earlier process may have written down where the log begins, and not have come to begin it there.
+        # An earlier process may have written the log's new start and ended before it moved the start.
         written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
         rules.committed.start = max(rules.committed.start, min(replica.start, written))
         replica.epoch = -1 if before is None else before.epoch
@@ -161,7 +162,7 @@ class PartitionRules:
             rules.start_moved(replica.name, replica.copy, log)
         led = before[0] if before else None
         if isinstance(led, PartitionLeader) and led is not role:
-            # It may have committed more, and given up, since the last look.
+            # It may have committed more, and resigned, since the last check.
             self._committed(rules, replica, partition, led)
         if role is not None and led is not role:
             self._new_role(rules, replica, partition, role)
@@ -181,7 +182,7 @@ class PartitionRules:
         role: PartitionLeader,
         before: tuple[Any, ...],
     ) -> None:
-        """What a leader asks for, counts and answers, beside what it commits."""
+        """Checks what a leader requests, counts and answers, in addition to what it commits."""
         self._isr(rules, replica, partition, role)
         if before and before[0] is role:
             self._recovers(rules, replica, role, before, partition.log.log_end_offset)
@@ -216,7 +217,7 @@ class PartitionRules:
             rules.committed.cut(missing.base, epoch)
 
     def _most_complete(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
-        """Nobody was certain to have all that is committed: whoever leads has as much of it as any that was asked."""
+        """Without an eligible replica, the leader has at least as much of the committed log as any replica asked."""
         state = replica.machine.image.partition(partition.topic, partition.index)
         missing = rules.missing_in(replica.copy, partition.log.log_start_offset, epoch)
         if state is None or state.leader_epoch != epoch or missing is None:
@@ -234,11 +235,11 @@ class PartitionRules:
                 return
 
     def _high_watermark(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
-        """`epoch`: that the replica was in at the last look; its mark may have risen in that one still."""
+        """`epoch`: the replica's at the last check; its high watermark may still have risen in that epoch."""
         mark, before = partition.high_watermark, replica.high_watermark
         name, end = replica.name, partition.log.log_end_offset
         replica.high_watermark = mark
-        if mark > end and (mark > before or not partition.lock.locked()):  # else it may be being cut: its mark is next
+        if mark > end and (mark > before or not partition.lock.locked()):  # else a truncation is in progress
             rules.checked(BAD_MARK)
             sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "end": end})
@@ -268,7 +269,7 @@ class PartitionRules:
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "committed": committed.end})
 
     def _as_committed(self, rules: LogRules, replica: ObservedReplica, start: int, mark: int) -> None:
-        """What a replica takes for committed, a leader too, is what leaders have committed there before."""
+        """What a replica considers committed, a leader's view included, equals what leaders have committed before."""
         for batch in replica.copy.between(start, mark):
             if batch.base >= rules.committed.start and not rules.committed.holds(batch):
                 sentence = (
@@ -278,20 +279,20 @@ class PartitionRules:
                 rules.report(BAD_MARK, sentence, {"node": replica.name, "high_watermark": mark, **batch.to_json()})
                 return
 
-    # --- what a leader commits
+    # --- a leader's commits
 
     def _committed(
         self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader
     ) -> None:
         mark, name = role.high_watermark, replica.name
         if mark <= rules.committed.end or role.leader_epoch < rules.committed.lost_in:
-            return  # what a leader commits that an unclean election has deposed is lost with the rest
+            return  # commits of a leader that an unclean election has deposed are lost with the rest
         rules.commit(replica.copy, mark, role.leader_epoch)
         settings = (machine.settings for machine in self._machines.values())
         least = least_in_sync(
             settings, replica.machine.set_for(partition.topic), len(self._replicas_of(partition, role))
         )
-        if len(role.isr) < least:  # who joins is in sync once the controller says so
+        if len(role.isr) < least:  # a joining broker is in sync only once the controller says so
             sentence = f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {least}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "isr": list(role.isr)})
         for other in self._others(partition, replica):
@@ -314,7 +315,7 @@ class PartitionRules:
         other: ObservedReplica,
         theirs: PartitionLeader,
     ) -> None:
-        """Whoever leads in an older epoch may not answer reads any more once a newer leader commits."""
+        """A leader of an older epoch must not answer reads any more once a newer leader commits."""
         rules.checked(LEASE_SHARED)
         if other.machine.holds_lease and not other.machine.excused(LEASE_SHARED):
             sentence = (
@@ -327,7 +328,7 @@ class PartitionRules:
     def _everywhere(
         self, rules: LogRules, replica: ObservedReplica, partition: Partition, state: PartitionImage, mark: int
     ) -> None:
-        """What is committed is in the logs of all that the controller may elect; on their disks where that is asked."""
+        """Committed records are in the logs of all replicas that the controller may elect; on disk where required."""
         replicas = self._replicas[partition.topic_id, partition.index]
         for member in state.isr:
             machine = self._machines.get(member)
@@ -360,7 +361,7 @@ class PartitionRules:
     def _recovers(
         self, rules: LogRules, replica: ObservedReplica, role: PartitionLeader, before: tuple[Any, ...], end: int
     ) -> None:
-        """A leader that recovers takes no record and commits none (K704-5)."""
+        """A leader that recovers appends no record and commits none (K704-5)."""
         rules.checked(IN_RECOVERY)
         if role.recovering and before[6] and (end, role.high_watermark) != (before[1], before[3]):
             sentence = (
@@ -372,8 +373,8 @@ class PartitionRules:
     # --- the in-sync set
 
     def _ask(self, rules: Controller, image: MetadataImage) -> None:
-        """Whoever controls is asked of what has changed, by the metadata that it has itself; of a leader that recovers
-        again and again, since who could join it may come later."""
+        """Asks the controller about changed partitions, with its own metadata; about a recovering leader again and
+        again, because brokers that could join may come later."""
         self._asked_at = image.offset
         unasked, self._unasked = self._unasked, {}
         for topic_id, index in unasked:
@@ -385,7 +386,7 @@ class PartitionRules:
                     self._unasked[topic_id, index] = None
 
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
-        """Whoever may be elected without a recovery has all that is committed (H5, H16)."""
+        """A broker that may be elected without a recovery has all that is committed (H5, H16)."""
         rules = self._rules.get((topic_id, index))
         if rules is None or state.recovering or (topic_id, index) in self._compacted:
             return
@@ -407,7 +408,7 @@ class PartitionRules:
                 rules.report(NOT_A_MEMBER, sentence, {"node": held.name, **missing.to_json()})
 
     def _isr_everywhere(self) -> None:
-        """Something was committed to the metadata: what leaders count may not be enough any more."""
+        """Metadata were committed: what leaders count may not be sufficient any more."""
         for replicas in self._replicas.values():
             for replica in replicas.values():
                 partition = replica.alive
@@ -416,7 +417,7 @@ class PartitionRules:
                     self._isr(rules, replica, partition, partition.role)
 
     def _isr(self, rules: LogRules, replica: ObservedReplica, partition: Partition, role: PartitionLeader) -> None:
-        """A leader counts everybody whom the controller may elect from the ISR (H13)."""
+        """A leader counts every broker that the controller may elect from the ISR (H13)."""
         state = self._newest_state(partition)
         if state is None or state.leader_epoch != role.leader_epoch:
             return
@@ -432,7 +433,7 @@ class PartitionRules:
     # --- others
 
     def _replicas_of(self, partition: Partition, role: PartitionLeader) -> Collection[int]:
-        """The brokers that have a replica, by the newest metadata; by the leader where those know no such partition."""
+        """The brokers with a replica, by the newest metadata; by the leader if those lack the partition."""
         state = self._newest_state(partition)
         return role.replicas if state is None else state.replicas
 
@@ -456,7 +457,7 @@ class PartitionRules:
 
 
 def _state_of(partition: Partition) -> tuple[Any, ...]:
-    """What of a replica the rules are about; the role comes first, the phase of a follower last."""
+    """The replica's state that the rules use; the role comes first, the phase of a follower last."""
     role, log = partition.role, partition.log
     if role is None:
         return (None, log.log_end_offset, log.log_start_offset, partition.high_watermark)

@@ -1,7 +1,7 @@
-"""The oracle of idempotent producers: what a log knows of them is what its batches say (K98-6, K98-7, K98-8).
+"""The oracle of idempotent producers: a log's producer state equals what its batches say (K98-6, K98-7, K98-8).
 
-Who knows less appends a batch again that is sent again; who knows more takes one for written that is not. Both show
-only once a producer sends again what it had sent to another leader, or before a restart, which most never do.
+A replica that knows too little appends a repeated batch again; one that knows too much reports a missing batch as
+written. Both show only when a producer repeats a batch after a change of leader or a restart, which most never do.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.sequence_rules import forgets
 
 REMEMBERED = 5
-"""Of a producer so many batches are known again: it has at most so many requests in flight (KIP-98; in Apache Kafka
-`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`)."""
+"""The number of batches that are remembered per producer, the most requests that it may have in flight (KIP-98; in
+Apache Kafka `ProducerStateEntry.NUM_BATCHES_TO_RETAIN`)."""
 
 
 class Last(NamedTuple):
-    """A batch as it is remembered of its producer."""
+    """A remembered batch of a producer."""
 
     sequence: int
     offset: int
@@ -30,24 +30,24 @@ class Last(NamedTuple):
 
 
 class KnownProducer(NamedTuple):
-    """A producer: its epoch and its last batches in that, oldest first."""
+    """A producer: its epoch and the last batches of that epoch, oldest first."""
 
     epoch: int
     batches: tuple[Last, ...]
 
 
 def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
-    """Look at a replica when its log was opened or cut, and when it takes another role: from there on it only adds what
-    it appends. `replica.copy` is what its log holds."""
+    """Check a replica when its log was opened or truncated, and when its role changes: otherwise it only adds what it
+    appends. `replica.copy` is the content of its log."""
     partition = replica.partition
     if partition is None:
         return
     log = partition.log
     now = (log, log.truncations, partition.role)
-    if now == replica.producers_of:  # first, for this is what nearly every look comes to
+    if now == replica.producers_of:  # first, because it is true for nearly every check
         return
     if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked():
-        return  # where the lock is held, the log may be being cut: the next look sees what is left
+        return  # with the lock held, a truncation may be in progress: the next check sees its result
     if forgets(replica.machine):
         return
     replica.producers_of = now
@@ -60,7 +60,7 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     }
     for producer_id in sorted(said.keys() | known.keys()):
         ours, theirs = known.get(producer_id), said.get(producer_id)
-        # What retention has removed is still known, but not what a log that began anew had before.
+        # Producers of records that retention removed are still known, but not those from before a restart of the log.
         gone = [last for last in ours.batches if last.offset < first] if ours is not None else []
         left = ours and KnownProducer(ours.epoch, ours.batches[len(gone) :])
         only_gone = theirs is None and left is not None and not left.batches
@@ -75,14 +75,14 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
 
 
 def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
-    """The log's start has moved, and the log ended at `end`: whether it was cut off whole, and has begun anew there."""
+    """The log's start has moved; `end`: the log's end then. Notes whether the whole log was removed and restarted."""
     _, cuts, _ = replica.producers_of or (log, log.truncations, None)
     if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
         replica.anew = log.log_start_offset
 
 
 def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:
-    """What the batches of a log say, by producer id."""
+    """The producer state that the batches of a log imply, by producer id."""
     epochs: dict[int, int] = {}
     batches: dict[int, deque[Last]] = {}
     for batch, said in copy.sequenced():

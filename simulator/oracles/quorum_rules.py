@@ -1,4 +1,4 @@
-"""The oracles of the metadata quorum: votes, leaders, and what a majority of the disks holds."""
+"""The oracles of the metadata quorum: votes, leaders, and what the disks of a majority hold."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STANDS = ("candidate", "leader")
 
 @dataclass
 class ObservedVoter:
-    """A member as it was seen last. `told`: the newest epoch that it has shown to others, in any life on this disk."""
+    """A member at the last check. `told`: the newest epoch that it has shown to others, in any process on this disk."""
 
     machine: MachineView
     copy: CopiedLog
@@ -51,7 +51,7 @@ class ObservedVoter:
 
 
 class QuorumRules:
-    """The metadata log and its quorum. `machines` by node id."""
+    """Checks the metadata log and its quorum. `machines` by node id."""
 
     def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings) -> None:
         self._rules = LogRules(METADATA_TOPIC, PARTITION, findings)
@@ -64,22 +64,22 @@ class QuorumRules:
         self._named: dict[CopiedBatch, tuple[int, ...]] = {}
         """The voters that records of any log have named."""
         self._given: dict[tuple[int, int], set[int]] = {}
-        """Who has voted for whom: by epoch and candidate."""
+        """The voters that voted, by epoch and candidate."""
 
     def look(self, machine: MachineView, quorum: QuorumRunner) -> None:
-        """Look at a member whose code has run."""
+        """Check a member whose code has run."""
         member = self._members[machine.node_id]
         try:
             role = quorum.role
-        except ProtocolError:  # it has not begun, or is over
+        except ProtocolError:  # it has not started, or has ended
             role = None
         log = machine.node.metadata_log if machine.node is not None else None
-        if log is None or not quorum.has_begun:  # before that the log may begin in front of its snapshot
+        if log is None or not quorum.has_begun:  # before that the log may start before its snapshot
             return
         if isinstance(role, Leader):
             self._check_quorum.look(machine, role, quorum.member.leading, len(self._voters_of(member)))
         mark = role.high_watermark if isinstance(role, Leader) else None
-        if mark is None and member.led:  # it may have committed more, and given up, since the last look
+        if mark is None and member.led:  # it may have committed more, and resigned, since the last check
             mark = quorum.high_watermark
         member.led = quorum.is_leader
         ends = (log, log.log_end_offset, log.log_start_offset)
@@ -105,7 +105,7 @@ class QuorumRules:
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
-        """A member shows a role or a vote to others at this very moment, tells what its disk had, or has a snapshot."""
+        """A member shows a role or a vote to others now, reports what its disk had, or has a snapshot."""
         what = event["event"]
         if what == "quorum_restored":
             self._restored(machine, event)
@@ -125,12 +125,12 @@ class QuorumRules:
                 self._elected(machine, int(str(event["epoch"])))
 
     def disk_damaging(self, machine: MachineView) -> None:
-        """A machine's disk is about to be damaged: what it holds now is what a leader has counted."""
+        """A machine's disk is about to be damaged: a leader has counted what it holds now."""
         copy = self._members[machine.node_id].copy
         machine.held.setdefault(copy.path, LogBeforeDamage(copy.copied(), copy.durable_end(machine.disk)))
 
     def power_lost(self, machine: MachineView) -> None:
-        """A machine's page cache is gone: what its disk holds is what this member has now."""
+        """A machine's page cache is lost: the member now has what its disk holds."""
         member = self._members[machine.node_id]
         member.seen = ()
         member.copy.read_from(machine.disk)
@@ -150,7 +150,7 @@ class QuorumRules:
             self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
 
     def _shown(self, machine: MachineView, epoch: int, chosen: int) -> None:
-        """Nobody sees an epoch or a vote that the disk does not hold for certain."""
+        """No member shows an epoch or a vote that its disk does not certainly hold."""
         member = self._members[machine.node_id]
         self._rules.checked(VOTE_FIRST)
         self._rules.checked(EPOCH_FELL)
@@ -169,8 +169,8 @@ class QuorumRules:
             self._rules.report(VOTE_FIRST, sentence, of, {"node": machine.name, "disk": on_disk})
 
     def _judged(self, voter: MachineView, epoch: int, candidate: int) -> None:
-        """A voter votes for whoever has at least what it has itself (K595-18); a candidate's log does not change, and
-        a leader's grows."""
+        """A voter votes only for a candidate whose log is at least as complete as its own (K595-18). A candidate's log
+        does not change, and a leader's grows."""
         stands = self._members[candidate].machine
         if not stands.running or stands.node is None or voter.node is None or stands.node.quorum.epoch != epoch:
             return
@@ -186,7 +186,7 @@ class QuorumRules:
             self._rules.report(VOTE_AGAINST, sentence, of, {"node": stands.name, "epoch": has[0], "end": has[1]})
 
     def _elected(self, leader: MachineView, epoch: int) -> None:
-        """Who leads was voted for by a majority, in this very epoch (K595-21); its own goes unsaid."""
+        """A leader was elected by a majority in this epoch (K595-21); its own vote is implicit."""
         if leader.node is None:
             return
         self._rules.checked(NO_VOTES)
@@ -201,17 +201,17 @@ class QuorumRules:
             self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(given)})
 
     def _voters_of(self, member: ObservedVoter) -> tuple[int, ...]:
-        """The voters by a member's log: those that its last record about them names (KIP-853), committed or not. What a
-        snapshot has replaced was in another member's log; without any record they are those of the configuration."""
+        """The voters in the last voters record of a member's log (KIP-853), committed or not. Another member's log has
+        the records that a snapshot has replaced; without any record they are the configured ones."""
         copy = member.copy
         self._named.update(copy.voters)
         named = [batch for batch in self._named if batch.next <= copy.end and copy.holds(batch)]
         return self._named[max(named)] if named else member.machine.settings.voters
 
-    # --- what is committed
+    # --- commits
 
     def _of_its_epoch(self, leader: ObservedVoter, mark: int, epoch: int) -> None:
-        """A leader's high watermark rises to records of its own epoch only, and takes older ones along (K595-36)."""
+        """A leader's high watermark rises to records of its own epoch only, and includes older ones (K595-36)."""
         self._rules.checked(OLD_EPOCH)
         last = next((batch for batch in reversed(leader.copy.batches) if batch.next <= mark), None)
         if last is not None and last.next == mark and last.epoch != epoch:

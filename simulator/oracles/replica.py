@@ -1,4 +1,4 @@
-"""A replica of a partition, as the oracles saw it last."""
+"""The state of a replica of a partition at the oracles' last check."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from simulator.oracles.machine_view import MachineView
 
 @dataclass
 class ObservedReplica:
-    """A replica of a partition as it was seen last. `partition`: that of the process that lives now, None where it has
-    none. `flushes`: it counts as in sync only for what is on its disk. `rose_in`: the leader epoch in which its high
-    watermark rose last, at the least. `counted`: of each follower where its log ends by what this one counts as a
-    leader, and in which epoch; `supposed`: of each, what it was like when this leader was asked what it would count;
-    `asked`: the role in which it was asked what it would answer, and whether it was recovering; `producers_of`: the
-    log, how often it had been cut, and the role, when its producers were looked at; `anew`: where its process has begun
-    the log anew, if it has."""
+    """A replica of a partition at the last check. `partition`: the live process's, None without one. `flushes`: it
+    counts as in sync only for what is on its disk. `rose_in`: the least possible leader epoch of the last rise of its
+    high watermark. `counted`: for each follower the end of its log that this leader counts, and the epoch; `supposed`:
+    for each follower its state when this leader was asked what it would count; `asked`: the role in which it was asked
+    what it would answer, and whether it was recovering; `producers_of`: the log, its number of truncations, and the
+    role, when its producers were checked; `anew`: where its process has restarted the log, if it has."""
 
     machine: MachineView
     copy: CopiedLog

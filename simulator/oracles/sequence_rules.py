@@ -1,11 +1,11 @@
-"""The oracle of producers' sequences: in every log the batches of a producer's epoch number its records without a gap.
+"""The oracle of producers' sequences: in every log, the batches of a producer epoch number its records without a gap.
 
-A leader that accepts a batch out of sequence makes the records before it impossible to write: every retry of them is
-refused. The clients' records show that as appends of unknown outcome only.
+A leader that accepts a batch out of sequence makes it impossible to write the records before it: every retry is
+refused. The clients' records show that only as appends of unknown outcome.
 
-Yardsticks: the batches themselves, and the rule that an epoch begins at 0 (K98-2, K98-10). Nothing is taken from what
-the broker knows of its producers. The oracle looks at a producer's first batch only where the log has every record from
-offset 0 on, and at nothing where producers may have been forgotten (K98-5).
+The reference is the batches themselves, and the rule that an epoch starts at 0 (K98-2, K98-10); the broker's producer
+state is not used. A producer's first batch is checked only if the log has every record from offset 0 on, and nothing is
+checked where producers may have been forgotten (K98-5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.oracles.settings import EXPIRATION
 
 
 def look_at_sequences(findings: OracleFindings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
-    """Look at the last `added` batches of a replica's log."""
+    """Check the last `added` batches of a replica's log."""
     for batch, said, before in copy.sequenced_since(len(copy.batches) - added):
         findings.compared(SEQUENCE_GAP, topic)
         expected = _expected(said, before, whole=not copy.start)
@@ -43,5 +43,5 @@ def _expected(said: BatchSequence, before: BatchSequence | None, *, whole: bool)
 
 
 def forgets(machine: MachineView) -> bool:
-    """Whether a producer may have been silent for so long that it was forgotten (K98-5)."""
+    """Whether a producer may have been silent for long enough to be forgotten (K98-5)."""
     return machine.node is None or machine.own_time >= machine.settings.seconds(EXPIRATION)

@@ -1,5 +1,5 @@
-"""What the campaign has set, as the oracles read it: from the configuration that each broker is given, and from what
-clients have set for topics. No value is taken from what a broker has made of it.
+"""The oracles' view of the settings: read from each broker's configuration file, and from what clients have set for
+topics. No value is read from the broker's own state.
 
 `DEFAULTS` are the documented ones (docs/by-hand.md, "Keys").
 """
@@ -29,7 +29,7 @@ OF_TOPICS: Final[Mapping[str, str]] = {
     FLUSH: "flush.messages",
     CLEANUP: "cleanup.policy",
 }
-"""By the broker's key the topic's, which goes before it."""
+"""By the broker's key, the topic's key that overrides it."""
 
 
 class OracleSettings:
@@ -47,13 +47,13 @@ class OracleSettings:
         return int(self.text(key, topic))
 
     def seconds(self, key: str) -> float:
-        """Of a key in milliseconds."""
+        """The value in seconds of a key in milliseconds."""
         return self.number(key) / 1000
 
     @property
     def patience_s(self) -> float:
-        """How long it takes at the longest until a broker, a replica and a leader of the quorum are given up, one after
-        the other, and a lease has ended."""
+        """The longest time until a broker, a replica and a leader of the quorum are given up, in sequence, and a lease
+        has ended."""
         return sum(map(self.seconds, (SESSION, LEASE, LAG, FETCH_TIMEOUT, ELECTION)))
 
     def flushes(self, topic: Mapping[str, str]) -> bool:
@@ -65,12 +65,12 @@ class OracleSettings:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The ids of the quorum's voters, as the cluster began with them; empty where none are named."""
+        """The ids of the configured voters of the quorum; empty if none are named."""
         named = next((self._properties[key] for key in VOTERS if key in self._properties), "")
         return tuple(sorted(int(part.split("@")[0]) for part in named.split(",") if part.strip()))
 
 
 def least_in_sync(settings: Iterable[OracleSettings], topic: Mapping[str, str], replicas: int) -> int:
-    """How many replicas an ISR must have for a leader to commit: the least that any broker's settings ask for, never
-    more than the partition has replicas (KIP-966; a topic with fewer replicas can be written)."""
+    """How many replicas an ISR must have for a leader to commit: the least value of all brokers' settings, at most the
+    number of the partition's replicas (KIP-966; a topic with fewer replicas can be written)."""
     return min(replicas, min((each.number(MIN_INSYNC, topic) for each in settings), default=1))

@@ -1,8 +1,8 @@
-"""The oracle of the snapshots of the metadata log: each holds what the records in front of its end come to.
+"""The oracle of the snapshots of the metadata log: each equals the result of the records before its end.
 
-Those that name the voters are records like any other: who has another set counts other votes. Who begins at a snapshot
-goes on as if there had been no other records. What it lacks is missing only later, and in nothing that a newer state is
-held against: each state is held against the one that the same node had before.
+This includes the records that name the voters: a member with another set of voters counts other votes. A member that
+starts from a snapshot continues as if there had been no other records. What the snapshot lacks has effects only later,
+and other oracles compare each state only with an earlier one of the same node.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from simulator.oracles.machine_view import MachineView
 
 
 class SnapshotState(NamedTuple):
-    """What an image says, but for what no snapshot holds: where brokers lost their places last, and which topics are
-    gone."""
+    """The content of an image, without what no snapshot holds: where brokers lost their places last, and the deleted
+    topics."""
 
     cluster: Mapping[Any, Any]
     brokers: Mapping[Any, Any]
@@ -38,7 +38,7 @@ class SnapshotState(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is not the same in two states, as text."""
+    """A difference between two states, as text."""
 
     what: str
     was: str
@@ -46,19 +46,19 @@ class Difference(NamedTuple):
 
 
 class SnapshotRules:
-    """All snapshots of one metadata log, of which `rules` are. What lies in front of an offset is known by the epoch
-    there, too: what is written anew behind a majority that was lost is in a later one."""
+    """Checks all snapshots of one metadata log; `rules`: that log's. Records before an offset are identified by its
+    epoch, too: records that were written again after the loss of a majority are in a later epoch."""
 
     def __init__(self, rules: LogRules) -> None:
         self._rules = rules
         self._known: dict[OffsetAndEpoch, tuple[SnapshotState, str]] = {}
         self._looked_at = -1
         self._kinds: set[tuple[object, ...]] = set()
-        """What there was in states of which a snapshot was supposed."""
+        """The kinds of content of states for which a hypothetical snapshot was checked."""
 
     def look(self, machine: MachineView, epoch: int) -> None:
-        """A member in this epoch has applied something. Few runs make a snapshot of each state that matters, so one is
-        supposed of each that has something of a new kind."""
+        """A member in this epoch has applied a record. Few runs make a snapshot of each relevant state, so a
+        hypothetical one is made of each state with content of a new kind."""
         image = machine.image
         if image.offset <= self._looked_at:
             return
@@ -78,13 +78,13 @@ class SnapshotRules:
         self._compare(machine, where, _state_of(image, None), _state_of(restored, None), f"would not be {made_of}")
 
     def heard(self, machine: MachineView, snapshot: OffsetAndEpoch) -> None:
-        """A member has made a snapshot, or begins at one, at this very moment: its state is the one there."""
+        """A member has made a snapshot, or starts from one, now: it equals the state at that offset."""
         if machine.node is None:
             return
         self._rules.checked(SNAPSHOT_DIFFERS)
         last = self._rules.committed.last_below(snapshot.offset)
         if last is not None and last.epoch != snapshot.epoch:
-            # By another epoch its node would cut off what it had told a leader that it has, and send it to others.
+            # With another epoch its node would truncate records that it has acknowledged, and send it to others.
             self._report(machine, snapshot, f"is behind a record of epoch {last.epoch}", last.to_json())
             return
         state = _state_of(machine.image, _voters_at(machine.node.quorum, snapshot.offset))
@@ -115,7 +115,7 @@ class SnapshotRules:
 
 
 def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
-    """What there is in a state: partitions, brokers and the rest, each by what a snapshot of it could lack."""
+    """The kinds of content of a state: partitions, brokers and the rest, by what a snapshot could lack."""
     for topic, _, it in image.partitions():
         of = (it.leader == NO_LEADER, it.recovering, *map(bool, (it.elr, it.last_known_elr, it.adding, it.removing)))
         yield ("partition", *of, *sorted(topic.configs))
@@ -126,7 +126,7 @@ def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
 
 
 def _voters_at(quorum: QuorumRunner, end: int) -> VoterSet | None:
-    """Who votes with what stands below an offset."""
+    """The voters according to the records below an offset."""
     return next((voters for offset, voters in reversed(quorum.member.voters.sets) if offset < end), None)
 
 
@@ -147,7 +147,7 @@ def _state_of(image: MetadataImage, voters: VoterSet | None) -> SnapshotState:
 
 
 def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> SnapshotState:
-    """What the file says. Raises `OSError`, `StartupError`, `ValueError` for one that is not there or is not whole."""
+    """The content of the file. Raises `OSError`, `StartupError`, `ValueError` for a missing or damaged one."""
     image = MetadataImage()
     with machine.disk.as_written():
         content = Snapshots(machine.disk, machine.path_of(METADATA_DIRECTORY)).load(snapshot)

@@ -1,4 +1,4 @@
-"""Looks at the brokers of a simulated run after every step."""
+"""Calls the oracles after every step of a simulated run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.oracles.settings import OracleSettings
 
 
 class Watch:
-    """The oracles of one cluster. The cluster says which processes begin and end; the loop, who has run."""
+    """The oracles of one cluster. The cluster reports starts and ends of processes; the loop, which hosts have run."""
 
     def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], around: MachineStates) -> None:
         self.findings = OracleFindings(loop.time)
@@ -39,18 +39,18 @@ class Watch:
         loop.at_rest = self._look
 
     def began(self, name: str, life: int, host: HostContext, node: BrokerNode, properties: Mapping[str, str]) -> None:
-        """A process has begun on a machine, with these properties."""
+        """A process has started on a machine, with these properties."""
         machine = self.machines[name]
         machine.settings = OracleSettings(properties)
         machine.node, machine.host, machine.life = node, host, life
         self._hosts[host] = machine
 
     def ending(self) -> None:
-        """A process is about to be ended, within a moment perhaps: what it has done is looked at before that."""
+        """A process is about to be ended, possibly within a moment: its actions so far are checked before that."""
         self._loop.look()
 
     def ended(self, name: str, *, power_lost: bool) -> None:
-        """No process runs on a machine any more, and with its power its page cache went."""
+        """No process runs on a machine any more; with the power its page cache was lost too."""
         machine = self.machines[name]
         machine.node = machine.host = None
         self._hosts = {host: its for host, its in self._hosts.items() if its is not machine}
@@ -61,31 +61,31 @@ class Watch:
             self._partitions.process_ended(machine)
 
     def touched(self, name: str) -> None:
-        """Something is done to a machine, or its process begins or ends."""
+        """A machine was changed, or its process starts or ends."""
         self._liveness.touched(name)
 
     def clocks_stop(self, name: str, own_time: float) -> None:
-        """A machine's clocks are about to stand still, at this time since its boot."""
+        """A machine's clocks are about to stop, at this time since its boot."""
         self.machines[name].clocks_stop(own_time)
 
     def _damaging(self, machine: MachineView, damage: Damage) -> None:
-        """A fault is about to damage a machine's disk: what it held until now is what others have counted."""
+        """A fault is about to damage a machine's disk: others have counted what it held until now."""
         machine.damaged(damage)
         self._partitions.disk_damaging(machine)
         self._quorum.disk_damaging(machine)
 
     def _damaged(self, machine: MachineView, _: Damage) -> None:
-        """Another disk is in the place of a machine's."""
+        """A machine's disk was replaced."""
         self._partitions.power_lost(machine)
         self._quorum.power_lost(machine)
 
     def heard(self, name: str, event: Mapping[str, Value]) -> None:
-        """A broker tells of something at this very moment."""
+        """A broker reports an event at this moment."""
         machine = self.machines[name]
         if str(event["event"]).startswith("quorum_"):
             self._quorum.heard(machine, event)
         elif event["event"] == "partition_role" and machine.node is not None:
-            # A role may be gone again by the end of the step, and what it has committed is committed.
+            # A role may have ended by the end of the step, but its commits remain.
             partition = machine.node.replicas.partition(str(event["topic"]), cast(int, event["partition"]))
             if partition is not None:
                 self._partitions.look(machine, [partition])
