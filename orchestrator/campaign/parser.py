@@ -505,8 +505,7 @@ def read_seeds(table: Table) -> Seeds:
 def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
-        # Type: ignore[misc].
-        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)
+        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)  # type: ignore[misc]
         if cell is None:
             continue
         if cell.name in {other.name for other in cells}:
