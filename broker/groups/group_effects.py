@@ -30,7 +30,7 @@ class AppendEffect:
 Effect = GroupReply | AppendEffect
 
 
-def told(error: ErrorCode) -> ErrorCode:
+def client_error(error: ErrorCode) -> ErrorCode:
     """The error that members get for a refused append: a group too large for the log is not the member's mistake."""
     return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.MESSAGE_TOO_LARGE else error
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.group import ConnectedClient, Group, GroupMember, GroupState, invitation_size
-from broker.groups.group_effects import Outbox, told
+from broker.groups.group_effects import Outbox, client_error
 from broker.groups.group_settings import GroupSettings
 from broker.groups.memory_quota import Holdings, MemoryKind, text_bytes
 from broker.groups.rebalance import Rebalance, joined, refused_join
@@ -231,7 +231,7 @@ class Membership:
                 self._sessions.close(group, member)
                 undo()
                 self._sessions.heard(later, group, member)
-            self._outbox.reply(ticket, refused_join(told(error), ""))
+            self._outbox.reply(ticket, refused_join(client_error(error), ""))
 
         self._outbox.append([group.as_record()], committed=answer, refused=give_up)
 

@@ -102,7 +102,7 @@ class Holdings:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.evict: Callable[[str, str], None] = _nobody
+        self.evict: Callable[[str, str], None] = _evict_nothing
         self._held = [0] * len(MemoryKind)
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ Newcomer = tuple[Holdings, str, str]
 """Its shard's holdings, its group, and the id of a member or an invitation."""
 
 
-def _nobody(_group: str, _member: str) -> None:
+def _evict_nothing(_group: str, _member: str) -> None:
     """Eviction before the shard serves requests: there is no newcomer."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.group import Group, GroupMember, GroupState
-from broker.groups.group_effects import Outbox, told
+from broker.groups.group_effects import Outbox, client_error
 from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.memory_quota import Holdings, MemoryKind
@@ -163,7 +163,7 @@ class Rebalance:
 
         def give_up(now: float, error: ErrorCode) -> None:
             if still_awaited():
-                self._dismiss_syncing(group, told(error))
+                self._dismiss_syncing(group, client_error(error))
                 self.begin(now, group)
 
         before = group.kind

@@ -363,7 +363,7 @@ class BrokerNode:
     def _leadership_changed(self, epoch: int | None) -> None:
         self.controller.leadership_changed(epoch)
         if epoch is not None:
-            self.watch.look_at_all()
+            self.watch.probe_all()
 
     async def _publish(self) -> None:
         """Bring the replicas up to the image. Metadata committed meanwhile is applied in the next iteration."""
@@ -378,7 +378,7 @@ class BrokerNode:
             self.groups.apply(self.image)
             self._published = reached
             if self.replicas.roles_taken != roles:
-                self.lifecycle.tell_soon()
+                self.lifecycle.heartbeat_soon()
             if 0 <= self.lifecycle.broker_epoch <= reached and not self._caught_up.is_set():
                 self._caught_up.set()
                 for each in self.overruled:

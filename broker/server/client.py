@@ -21,7 +21,7 @@ from broker.protocol.codec import DecodeError, decode
 from broker.protocol.schema import Message
 from broker.quorum.wire import METADATA_TOPIC_ID
 from broker.server.frames import FrameBuffer, FrameError, Unlimited
-from broker.server.peer_security import OPENLY, Approach, LoginError, Steps
+from broker.server.peer_security import PLAINTEXT, Approach, LoginError, Steps
 
 BACKOFF_MIN = 0.02  # seconds before the first reconnection attempt; doubles up to the maximum
 BACKOFF_MAX = 0.4
@@ -83,18 +83,18 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = 0.0
         self._reason = "the connection was closed"
-        self._believed_until: float | None = None
+        self._authenticated_until: float | None = None
         self._retired = False
 
     @property
-    def is_worn(self) -> bool:
+    def is_expiring(self) -> bool:
         """Whether the connection must be replaced because its authentication expires soon (KIP-368)."""
-        return self._believed_until is not None and self._loop.time() >= self._believed_until
+        return self._authenticated_until is not None and self._loop.time() >= self._authenticated_until
 
-    def believed_for(self, lifetime_ms: int) -> None:
+    def authenticated_for(self, lifetime_ms: int) -> None:
         """The peer has authenticated this broker for `lifetime_ms`; 0: as long as the connection lasts."""
         if lifetime_ms:
-            self._believed_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
+            self._authenticated_until = self._loop.time() + LIFETIME_USED * lifetime_ms / 1000
 
     def retire(self) -> None:
         """Send no further request; close once the pending ones are answered. A connection of heartbeats is reset
@@ -167,15 +167,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         if not answer.done():
             self._limits[correlation_id] = since, timeout
             if self._timer is None or since + timeout < self._timer.when():
-                self._look_at(since + timeout)
+                self._set_timer(since + timeout)
         return answer
 
-    def _look_at(self, when: float) -> None:
+    def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._check_limits)
 
-    def _look(self) -> None:
+    def _check_limits(self) -> None:
         """Fail the requests whose limit has passed, and set the timer for the next limit.
 
         All requests share one timer, which is not cancelled by answers: most arrive long before it fires."""
@@ -188,7 +188,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             elif not (answer := self._waiting[correlation_id]).done():
                 answer.set_exception(TimeoutError())
         if ahead:
-            self._look_at(min(ahead))
+            self._set_timer(min(ahead))
 
     def drop(self, reason: str) -> None:
         """Abort the connection at once. A pending request may or may not have been handled.
@@ -248,7 +248,7 @@ class Link:
     def ready(self) -> PeerConnection | None:
         """The open connection; None before it is open, or when it must be replaced."""
         connection = self._connection
-        return connection if connection is not None and connection.is_open and not connection.is_worn else None
+        return connection if connection is not None and connection.is_open and not connection.is_expiring else None
 
     async def connection(self) -> PeerConnection:
         """The open connection; opens one if necessary. Raises `ConnectionError`."""
@@ -306,7 +306,7 @@ class Link:
         if steps is None:
             return
         try:
-            connection.believed_for(await self._take(steps, connection))
+            connection.authenticated_for(await self._take(steps, connection))
         except BaseException as error:  # a time-out as well: only this method knows the connection so far
             connection.drop(str(error))
             raise
@@ -358,8 +358,8 @@ class PeerConnector:
         *,
         response_max_bytes: int,
         controllers: Mapping[int, Address] | None = None,
-        to_brokers: Approach = OPENLY,
-        to_controllers: Approach = OPENLY,
+        to_brokers: Approach = PLAINTEXT,
+        to_controllers: Approach = PLAINTEXT,
         before_heartbeats_end: Callable[[], None] = lambda: None,
     ) -> None:
         """`controllers` None: controller requests go to the brokers' addresses.

@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.address = "?"  # the peer's, without its port
         self.principal = ANONYMOUS
-        self.quiet_for = 0  # number of the listener's checks since bytes were received, or taken by the peer
+        self.silent_checks = 0  # number of the listener's checks since bytes were received, or taken by the peer
         self.ended_in_order = False  # the peer's kernel said that the peer closed it (FIN)
         self.shortcut: Shortcut | None = None
         self._host = host
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._input.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.quiet_for = 0
+        self.silent_checks = 0
         self._input.received(nbytes)
         self._process()
 
@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        self.quiet_for = 0  # the peer has taken bytes
+        self.silent_checks = 0  # the peer has taken bytes
         self._write_paused = False
         self._pump()
         self._continue_reading()

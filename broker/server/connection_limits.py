@@ -118,11 +118,11 @@ class Doorway(InFront):
     def wait_for_proof(self, connection: Connection) -> None:
         """Disconnect the peer if it sends no broker's request in time."""
 
-        def look() -> None:
+        def check() -> None:
             if self._admission.on_trial(connection):
                 connection.reject(self._reason)
 
-        asyncio.get_running_loop().call_later(PROOF_WITHIN_S, look)
+        asyncio.get_running_loop().call_later(PROOF_WITHIN_S, check)
 
 
 def _asks_as_broker(frame: memoryview) -> bool:

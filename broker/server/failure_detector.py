@@ -73,7 +73,7 @@ class DeathWatch:
         lost.add_done_callback(lambda _: self._lost(broker_id, connection))
         connection.cancel_when_lost(lost)
 
-    def look_at_all(self) -> None:
+    def probe_all(self) -> None:
         """Probe all brokers. A new controller calls this: brokers that died before have no connection that could
         close."""
         for broker in self._image().brokers.values():

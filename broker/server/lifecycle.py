@@ -87,7 +87,7 @@ class BrokerLifecycle:
             await self._register()
             await self._keep_registration()
 
-    def tell_soon(self) -> None:
+    def heartbeat_soon(self) -> None:
         """This broker has applied metadata that gave it another role, and the controller waits for the notification
         (`activation`, `handovers`): send the next heartbeat at once."""
         self._news.set()

@@ -22,7 +22,7 @@ from broker.trace import Tracer
 BUFFERS_MAX_BYTES = 512 << 20  # of all connections: more than one largest request, less than a small machine has
 KEPT_FOR_SMALL = 64 << 20  # a new buffer, and one grown once, for each of 2000 connections
 REJECTIONS_PER_SECOND = 20  # hostile peers must not fill the trace
-LOOKS_UNTIL_IDLE = 4  # checks per idle time: a connection is closed between this time and a quarter more
+IDLE_CHECKS = 4  # checks per idle time: a connection is closed between this time and a quarter more
 KEPT_FOR_FILES = 64  # descriptors: without one a log cannot open its next segment, and accepts no more records
 UNBOUNDED = (1 << 31) - 1
 
@@ -118,7 +118,7 @@ class Listener:
         self._descriptors = UNBOUNDED if descriptors is None else descriptors
         self._kept_for_files = min(KEPT_FOR_FILES, self._descriptors // 4)
         self._kept = self._kept_for_files + min(KEPT_FOR_BROKERS, self._descriptors // 4)
-        self._next_look: asyncio.TimerHandle | None = None
+        self._idle_check: asyncio.TimerHandle | None = None
         self._tracer = tracer
         self._connections: dict[Connection, None] = {}  # in the order in which they connected
         self._server: asyncio.Server | Arrivals | None = None
@@ -137,13 +137,13 @@ class Listener:
             if self._tls is None:
                 self._server = await loop.create_server(self._arriving, host, port, backlog=BACKLOG)
             else:
-                self._server = Arrivals(self._tls, self._arriving, self._no_descriptor_for, self._tell)
+                self._server = Arrivals(self._tls, self._arriving, self._no_descriptor_for, self._trace_rejection)
                 await self._server.listen(host, port)
         except OSError as error:
             raise StartupError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; free the port or change `listeners`"
             ) from error
-        self._look_again()
+        self._schedule_idle_check()
 
     async def stop(self) -> None:
         """Stop accepting, and close every connection after its queued data has been sent."""
@@ -163,8 +163,8 @@ class Listener:
             connection.shortcut = None
 
     def _accept_no_more(self) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -174,19 +174,19 @@ class Listener:
 
     # --- idle connections
 
-    def _look_again(self) -> None:
+    def _schedule_idle_check(self) -> None:
         if self._max_idle is not None:
             loop = asyncio.get_running_loop()
-            self._next_look = loop.call_later(self._max_idle / LOOKS_UNTIL_IDLE, self._end_idle)
+            self._idle_check = loop.call_later(self._max_idle / IDLE_CHECKS, self._end_idle)
 
     def _end_idle(self) -> None:
         """Close connections that were silent at the last checks, also in the middle of a request, or whose peer did not
         take its answers. A connection whose peer waits for an answer is not idle."""
         for connection in list(self._connections):
-            connection.quiet_for = 0 if connection.owes_an_answer else connection.quiet_for + 1
-            if connection.quiet_for > LOOKS_UNTIL_IDLE:
+            connection.silent_checks = 0 if connection.owes_an_answer else connection.silent_checks + 1
+            if connection.silent_checks > IDLE_CHECKS:
                 connection.end_idle()
-        self._look_again()
+        self._schedule_idle_check()
 
     # --- for connections
 
@@ -236,9 +236,9 @@ class Listener:
         self._admission.left(connection)
 
     def rejected(self, connection: Connection, reason: str) -> None:
-        self._tell(connection.peer, reason)
+        self._trace_rejection(connection.peer, reason)
 
-    def _tell(self, peer: str, reason: str) -> None:
+    def _trace_rejection(self, peer: str, reason: str) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._rejections_since >= 1.0:
             self._rejections_since = now

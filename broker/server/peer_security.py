@@ -35,7 +35,7 @@ class Approach:
     log_in: Callable[[], Steps | None] = lambda: None
 
 
-OPENLY = Approach()
+PLAINTEXT = Approach()
 
 
 def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:

@@ -88,14 +88,14 @@ class SaslGate(InFront):
         except DecodeError as error:
             raise Rejected(str(error)) from error
         if api.key is ApiKey.SASL_HANDSHAKE:
-            return self._shake_hands(connection, api, header, cast(SaslHandshakeRequest, request).mechanism)
+            return self._handshake(connection, api, header, cast(SaslHandshakeRequest, request).mechanism)
         return self._authenticate(connection, api, header, cast(SaslAuthenticateRequest, request).auth_bytes)
 
     def finish(self, shortcut: Shortcut) -> Outcome:  # noqa: ARG002 - the signature of ConnectionHost
         """Raises `Rejected`: the shortcut was made before this authentication started."""
         raise Rejected("requests like the last one before authentication")
 
-    def _shake_hands(self, connection: Connection, api: Api, header: RequestHeader, mechanism: str) -> Outcome:
+    def _handshake(self, connection: Connection, api: Api, header: RequestHeader, mechanism: str) -> Outcome:
         entry = self._entry
         response = SaslHandshakeResponse(ErrorCode.NONE, list(entry.mechanisms))
         reason = None

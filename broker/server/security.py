@@ -21,7 +21,7 @@ from broker.security.scram import MECHANISMS
 from broker.security.tls import HANDSHAKE_TIMEOUT_S, client_context, server_context
 from broker.server.authorization.acl_guard import AclGuard
 from broker.server.listener import Entrance
-from broker.server.peer_security import OPENLY, Approach, Steps, log_in
+from broker.server.peer_security import PLAINTEXT, Approach, Steps, log_in
 from broker.server.sasl_gate import ListenerAuthentication, SaslGate
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -74,7 +74,7 @@ class Security:
     def approach(self, protocol: SecurityProtocol) -> Approach:
         """How this broker connects to listeners of a protocol."""
         if not protocol.encrypts and not protocol.authenticates:
-            return OPENLY
+            return PLAINTEXT
         connecting: dict[str, Any] = {}
         if protocol.encrypts:
             connecting = {"ssl": self._client_tls, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S}

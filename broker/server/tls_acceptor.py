@@ -40,7 +40,7 @@ class Arrivals:
         self._refusal = refusal
         self._rejected = rejected
         self._accepting: list[asyncio.Task[None]] = []
-        self._shaking_hands: dict[asyncio.Task[None], socket.socket] = {}  # in the order in which they connected
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}  # in the order in which they connected
 
     async def listen(self, host: str, port: int) -> None:
         """Accept peers from now on. Raises `OSError` when an address cannot be used."""
@@ -62,7 +62,7 @@ class Arrivals:
             task.cancel()
         for listening in self.sockets:
             listening.close()
-        for sock in self._shaking_hands.values():
+        for sock in self._handshakes.values():
             _disconnect(sock)
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -81,13 +81,13 @@ class Arrivals:
             self._rejected(peer, reason)
             sock.close()
             return
-        if len(self._shaking_hands) >= MOST_HANDSHAKES:
-            _disconnect(self._shaking_hands.pop(next(iter(self._shaking_hands))))
-        task = asyncio.get_running_loop().create_task(self._shake_hands(sock, peer))
-        self._shaking_hands[task] = sock
-        task.add_done_callback(lambda done: self._shaking_hands.pop(done, None))
+        if len(self._handshakes) >= MOST_HANDSHAKES:
+            _disconnect(self._handshakes.pop(next(iter(self._handshakes))))
+        task = asyncio.get_running_loop().create_task(self._handshake(sock, peer))
+        self._handshakes[task] = sock
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
-    async def _shake_hands(self, sock: socket.socket, peer: str) -> None:
+    async def _handshake(self, sock: socket.socket, peer: str) -> None:
         """Perform the handshake, then serve the encrypted transport as a connection."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(

@@ -225,7 +225,7 @@ def _isr(cluster: SimulatedCluster) -> set[int]:
 def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = DeathWatch.look_at_all
+    begin = DeathWatch.probe_all
 
     async def fail() -> None:
         raise KeyError("planted")
@@ -235,7 +235,7 @@ def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
         begin(watch)
 
     kept: list[asyncio.Task[None]] = []
-    monkeypatch.setattr(DeathWatch, "look_at_all", begins_a_task)
+    monkeypatch.setattr(DeathWatch, "probe_all", begins_a_task)
 
     async def story() -> None:
         cluster.start()

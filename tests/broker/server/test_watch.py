@@ -143,11 +143,11 @@ def test_an_end_in_order_of_an_earlier_connection_proves_nothing() -> None:
 
 def test_a_new_controller_looks_at_everybody_else() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
-        it.watch.look_at_all()
+        it.watch.probe_all()
         await it.probes_done()
         assert it.dead == []
         server.close()
-        it.watch.look_at_all()
+        it.watch.probe_all()
         await it.said.wait()
         assert it.dead == [(2, 7)]
 
@@ -158,11 +158,11 @@ def test_others_than_the_controller_and_fenced_brokers_are_left_alone() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
         server.close()
         it.is_active = False
-        it.watch.look_at_all()
+        it.watch.probe_all()
         assert not it.watch._probes
         it.is_active = True
         it.register(1, fenced=True)
-        it.watch.look_at_all()
+        it.watch.probe_all()
         await it.probes_done()
         assert it.dead == []
 
