@@ -1,4 +1,4 @@
-"""Hatchling's hook: puts into each wheel and source archive what it was built from."""
+"""Hatchling's build hook: records in each wheel and source archive what it was built from."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# In a source archive, which has no git to ask.
+# For a source archive, which has no git repository.
 _COMMIT_FILE = "distribution/commit"
 
 
 class BuildRecord(BuildHookInterface):  # type: ignore[type-arg]
-    """A wheel gets `installed.json`, by which the rooms know that they are installed; a source archive its commit."""
+    """A wheel gets `installed.json`, which marks an installed package; a source archive gets its commit."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  the interface's
-        """Add the record to what is packed. A source archive of a tree without git gets none."""
+        """Add the record to the packed files. A source archive of a tree without git gets none."""
         self._scratch = tempfile.TemporaryDirectory(prefix="brownout-build-")
         record = Path(self._scratch.name) / "record"
         commit = _commit(Path(self.root))
@@ -30,17 +30,17 @@ class BuildRecord(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(record)] = _COMMIT_FILE
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        """Remove the scratch file, which has been packed."""
+        """Remove the temporary file, which has been packed."""
         self._scratch.cleanup()
 
 
 def _commit(root: Path) -> str | None:
-    """The commit (with `+changes` when tracked files differ from it); None when neither git nor an archive knows it."""
+    """The commit (with `+changes` when tracked files differ from it); None if neither git nor an archive has it."""
     kept = root / _COMMIT_FILE
     if kept.exists():
         return kept.read_text(encoding="ascii").strip()
     top = _git(root, "rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() != root.resolve():  # an unpacked archive inside of somebody's repository
+    if top is None or Path(top).resolve() != root.resolve():  # an unpacked archive inside another repository
         return None
     head = _git(root, "rev-parse", "--short=12", "HEAD")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")

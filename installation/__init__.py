@@ -1,1 +1,1 @@
-"""Where Brownout is on this machine, and how it is called there. Other rooms ask here; it imports none of them."""
+"""Where Brownout is installed on this machine, and how to call it. Other rooms use it; it imports none of them."""

@@ -1,4 +1,4 @@
-"""The command line as it is to be typed here: every message that tells a command to copy gets it from this module."""
+"""The Brownout command line for messages: every command that a user should copy is made by this module."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 _@%+=:,./-]")
 
 
 def command(*arguments: str) -> str:
-    """A command that works when it is pasted into a shell in the current directory: on one line, arguments quoted."""
+    """A command that works when pasted into a shell in the current directory: on one line, arguments quoted."""
     return joined([*_shortest_start(), *arguments])
 
 
 def command_anywhere(*arguments: str) -> str:
-    """The same by absolute path: works from any directory and whatever PATH is, such as behind `sudo`."""
+    """The same with an absolute path: works in any directory and with any PATH, such as behind `sudo`."""
     return joined([*_absolute_start(), *arguments])
 
 
 def joined(arguments: Iterable[str]) -> str:
-    """Arguments as a shell takes them, on one line whatever is in them."""
+    """Arguments quoted for a shell, on one line whatever they contain."""
     return " ".join(map(_quoted, arguments))
 
 
 def _quoted(argument: str) -> str:
     if argument.isprintable():
         return shlex.quote(argument)
-    # As bytes in the form that bash, zsh and POSIX shells of today know: what cannot be shown can be typed that way.
+    # Bytes in a form that bash, zsh and recent POSIX shells support, so that unprintable characters can be typed.
     text = "".join(_UNSAFE.sub(_octal, chr(byte)) for byte in os.fsencode(argument))
     return f"$'{text}'"
 
@@ -47,7 +47,7 @@ def _shortest_start() -> list[str]:
     if not is_installed():
         return [f"./{_NAME}"] if Path.cwd() == PROJECT_ROOT else _absolute_start()
     found = shutil.which(_NAME)
-    # pipx and uv link to the environment's own script; another installation's must not be named.
+    # pipx and uv link to the environment's own script; the script of another installation must not be named.
     ours = found is not None and Path(found).resolve() == _script().resolve()
     return [_NAME] if ours else _absolute_start()
 

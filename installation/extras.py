@@ -1,7 +1,7 @@
-"""The parts of Brownout that are installed only where they are wanted, as `pyproject.toml` declares them.
+"""The optional parts of Brownout (extras), as declared in `pyproject.toml`.
 
-A checkout has all of them. An installed package has those that were asked for: `pip install 'brownout[spark]'`. What an
-extra brings is imported late, after `is_there` or `missing` was asked.
+A checkout has all of them. An installed package has the requested ones: `pip install 'brownout[spark]'`. Modules of an
+extra are imported late, after a check with `is_there` or `missing`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "test": ("pytest", "xdist", "hypothesis", "hatchling"),
     "dev": ("mypy", "ruff"),
 }
-"""By which modules an extra is known to be there."""
+"""The modules that show that an extra is installed."""
 
 
 def missing(extra: str) -> list[str]:
-    """The modules of the extra that are not there."""
+    """The missing modules of the extra."""
     return [name for name in MODULES[extra] if importlib.util.find_spec(name) is None]
 
 
@@ -46,12 +46,12 @@ def how_to_install(extra: str) -> str:
 
 
 def what_is_missing(extra: str, purpose: str) -> str:
-    """A sentence for who asked for something that the extra brings; `purpose` begins it, such as `the engine spark`."""
+    """An error message: `purpose`, its first words such as `the engine spark`, needs the missing extra."""
     return f"{purpose} needs the extra [{extra}], which is not installed; install it: {how_to_install(extra)}"
 
 
 def _origin() -> str:
-    """Where this package was installed from, as pip takes it; empty where that was an index."""
+    """Where this package was installed from, in pip's notation; empty if that was an index."""
     try:
         recorded = metadata.distribution("brownout").read_text("direct_url.json")
     except metadata.PackageNotFoundError:

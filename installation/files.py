@@ -1,7 +1,7 @@
-"""Where the project's own files are, and where it keeps what it can make again.
+"""The project's files and directories for generated files.
 
-There are two forms: a checkout, which is also run from, and an installed package, whose wheel has the same rooms in
-`brownout/home/` together with a record of what it was built from. The package may lie where nobody can write.
+There are two forms: a checkout, which can be run directly, and an installed package, whose wheel has the same rooms in
+`brownout/home/` and a record of what it was built from. The package's directory may be read-only.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ _RECORD = "installed.json"
 
 
 def is_installed(project: Path = PROJECT_ROOT) -> bool:
-    """Whether this is an installed package and no checkout."""
+    """Whether this is an installed package, not a checkout."""
     return (project / _RECORD).exists()
 
 
 def build_record(project: Path = PROJECT_ROOT) -> dict[str, Any]:
-    """What the package was built from: `version`, and `commit`, which is None when it was built outside of git.
+    """What the package was built from: `version`, and `commit`, which is None if it was built outside of git.
 
     Raises `FileNotFoundError` in a checkout."""
-    import json  # small programs that only ask where things are start without it
+    import json  # late, so that small programs that only need paths start faster
 
     record: dict[str, Any] = json.loads((project / _RECORD).read_text(encoding="utf-8"))
     return record
 
 
 def cache_directory(project: Path = PROJECT_ROOT) -> Path:
-    """Where images, archives, logs and kept nodes are written: `.cache` of a checkout that this user may write, else
-    the own cache of the user."""
+    """The directory for images, archives, logs and kept nodes: `.cache` of a checkout that this user may write, else
+    the user's own cache."""
     kept = project / ".cache"
     if not is_installed(project) and os.access(kept if kept.exists() else project, os.W_OK):
         return kept
     given = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification of these variables has relative paths ignored.
+    # The XDG specification says that relative paths must be ignored.
     return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "brownout"
 
 
 def default_store() -> Path:
-    """Where runs are kept unless `--store` says otherwise: `store/` of the directory the command was started in."""
+    """The directory of runs without `--store`: `store/` of the current directory."""
     return Path.cwd() / "store"

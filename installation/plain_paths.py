@@ -1,9 +1,9 @@
-"""A second name for a directory, in which no program finds anything to parse.
+"""A second name for a directory, without any character that a program would parse.
 
-Users choose where a store lies. Programs that are given such a path split it: Spark at commas, a JVM's class path at
-colons, Java properties at backslashes and lines, a shell at all of these; not every one of them has an escape. On Linux
-an open directory has a name without any such character, `/proc/<process>/fd/<descriptor>`. It leads to the directory as
-long as this process has it open, for every process of the same user, and leaves nothing behind.
+Users choose the store's path. Programs that get such a path split it: Spark at commas, a JVM's class path at colons,
+Java properties at backslashes and line ends, a shell at all of these; not every program has an escape. On Linux an open
+directory has a name without such characters, `/proc/<process>/fd/<descriptor>`. It leads to the directory while this
+process has it open, for every process of the same user, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/.@+~-]+")
 
 
 class PlainPath:
-    """A directory under a plain name: `path`. It is the directory's own where that is plain, or where this machine has
-    no other. A directory that gets another name is made if it is not there."""
+    """A directory under a plain name: `path`. It is the directory's own path if that is plain, or if this machine has
+    no other name. A directory that gets another name is created if missing."""
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError` when the directory cannot be made or opened."""
@@ -30,7 +30,7 @@ class PlainPath:
             self.path = name if os.path.isdir(name) else self.path
 
     def close(self) -> None:
-        """Give the second name up. May be called twice."""
+        """Release the second name. Can be called twice."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,15 +1,16 @@
-"""Standard streams that are there, take every character, and outlive their reader.
+"""Makes the standard streams safe: they exist, accept every character, and survive the end of their reader.
 
-Three things of the environment must not decide how a command ends:
+Three properties of the environment must not affect how a command ends:
 
-- The locale. Files are UTF-8 wherever they are read or written, but Python takes names of files, arguments and the
-  output of a process in the locale's encoding, and Java and Ansible do the same or refuse. Under a locale of another
-  encoding the interpreter is replaced by one that uses UTF-8, as do all processes that it starts then. What is
-  printed stays in the encoding of the user's terminal; what that cannot show is written as an escape.
-- A closed stream (`>&-`). The next file that is opened would get its number, and what a child prints would go into it.
-  The null device takes the place of such a stream.
-- A reader that has gone (`| head -1`). A campaign goes on, and its exit code says what came of it; what is printed from
-  then on is discarded.
+- The locale. Files are UTF-8 wherever they are read or written, but Python uses the locale's encoding for file names,
+  arguments and the output of processes, and Java and Ansible do the same or fail. Under a locale with another encoding
+  the interpreter is replaced by one that uses UTF-8, as do all processes that it starts. Output stays in the encoding
+  of the user's terminal; characters that it cannot show are escaped.
+- A closed stream (`>&-`). The next opened file would get its descriptor, and a child's output would go into it. The
+null
+  device replaces such a stream.
+- A reader that has ended (`| head -1`). A campaign continues, and its exit code is its result; further output is
+  discarded.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _READER_HAS_GONE = (errno.EPIPE, errno.EIO)
 
 
 def prepare() -> None:
-    """Make the streams of this process safe; called once, first of all. Under a locale whose encoding is not UTF-8 this
-    process becomes another one with the same arguments and does not return."""
+    """Make the streams of this process safe; call it once, before anything else. Under a locale that is not UTF-8 this
+    process is replaced by one with the same arguments, and the function does not return."""
     _fill_gaps()
-    encoding = os.environ.get(_ENCODING)  # it stays for the process that takes our place in a sandbox
+    encoding = os.environ.get(_ENCODING)  # kept in the environment for the process that replaces this one in a sandbox
     if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
         _become_utf8()
     sys.stdout = _safe(1, sys.stdout, encoding)
@@ -42,7 +43,7 @@ def prepare() -> None:
 
 
 def discard() -> None:
-    """Print nothing more, and forget what was not written yet: for a stream that takes nothing, such as a full disk."""
+    """Discard further output and unwritten buffers: for a stream that accepts nothing, such as a full disk."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
@@ -53,7 +54,7 @@ def _fill_gaps() -> None:
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
             os.set_inheritable(opened, True)
 
 
@@ -64,7 +65,7 @@ def _become_utf8() -> None:
 
 
 def _command(executable: str, arguments: Sequence[str]) -> list[str]:
-    return [executable, "-X", "utf8", *arguments[1:]]  # also where options make Python ignore its environment
+    return [executable, "-X", "utf8", *arguments[1:]]  # also works if options make Python ignore its environment
 
 
 def _safe(number: int, stream: TextIO | None, encoding: str | None) -> TextIO:
@@ -80,7 +81,7 @@ def _safe(number: int, stream: TextIO | None, encoding: str | None) -> TextIO:
 
 
 class _Descriptor(io.RawIOBase):
-    """A descriptor that is written to until its reader has gone; then everything is discarded."""
+    """A descriptor that is written to until its reader has ended; then everything is discarded."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -100,11 +101,11 @@ class _Descriptor(io.RawIOBase):
         if not self._discards:
             try:
                 return os.write(self._number, data)
-            except BlockingIOError:  # another program has made a terminal that it shares with us non-blocking
+            except BlockingIOError:  # another program has made the shared terminal non-blocking
                 select.select([], [self._number], [])
                 return self.write(data)
             except OSError as error:
                 if self._number != 2 and error.errno not in _READER_HAS_GONE:
-                    raise  # what is wrong with standard error itself can be reported nowhere
+                    raise  # an error of standard error itself cannot be reported anywhere
                 self._discards = True
         return memoryview(data).nbytes

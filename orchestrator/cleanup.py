@@ -1,11 +1,11 @@
-"""Undoing what was made, without losing the reason for it.
+"""Runs cleanup steps without losing the reason for the cleanup.
 
-Every chain of cleanup steps runs through this module, so that the same holds everywhere:
-- each step is tried, whatever became of the ones before it;
-- the cause (what ended the work that is cleaned up after) stays what is raised. An error of a step becomes a note of
-  it (`add_note`). Without a cause the first error of a step is raised, with the others as notes;
-- Ctrl-C wins: an interrupt that comes while a step runs is raised once all steps are done, in place of an error. The
-  step that it met is run again, since it may have stopped halfway. Steps can therefore be run twice.
+Every chain of cleanup steps runs through this module, so that the same rules hold everywhere:
+- each step is tried, even if earlier steps failed;
+- the cause (the exception that made the cleanup necessary) is what is raised. An error of a step becomes a note of it
+  (`add_note`). Without a cause the first error of a step is raised, with the others as notes;
+- Ctrl-C wins: an interrupt during a step is raised once all steps are done, in place of an error. The interrupted step
+  is run again, since it may have stopped halfway. Steps can therefore run twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Shield = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def clean_up(*steps: Step, cause: BaseException | None = None) -> None:
-    """Run all steps. With a `cause`, only an interrupt is raised, and what fails becomes a note of the cause; else the
+    """Run all steps. With a `cause`, only an interrupt is raised, and failures become notes of the cause; otherwise the
     first failure is raised."""
     failures, interrupt = _run(steps)
     if interrupt is not None and not isinstance(cause, KeyboardInterrupt):
@@ -35,7 +35,7 @@ def clean_up(*steps: Step, cause: BaseException | None = None) -> None:
 
 @contextlib.contextmanager
 def always(*steps: Step, shield: Shield = contextlib.nullcontext) -> Iterator[None]:
-    """Run all steps behind the body, however that ends. They run within `shield`, if one is given."""
+    """Run all steps after the body, however it ends. They run within `shield`, if one is given."""
     try:
         yield
     except BaseException as cause:
@@ -46,7 +46,7 @@ def always(*steps: Step, shield: Shield = contextlib.nullcontext) -> Iterator[No
 
 @contextlib.contextmanager
 def on_failure(*steps: Step) -> Iterator[None]:
-    """Run all steps if the body raises anything, an interrupt included."""
+    """Run all steps if the body raises anything, including an interrupt."""
     try:
         yield
     except BaseException as cause:
@@ -55,7 +55,7 @@ def on_failure(*steps: Step) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """An error's message with its notes, for people."""
+    """An error's message with its notes, for the user."""
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
@@ -63,7 +63,7 @@ def _shielded(steps: tuple[Step, ...], shield: Shield, cause: BaseException | No
     try:
         with shield():
             clean_up(*steps, cause=cause)
-    except KeyboardInterrupt as interrupt:  # it came behind the shield
+    except KeyboardInterrupt as interrupt:  # raised at the end of the shield
         raise interrupt from cause
 
 

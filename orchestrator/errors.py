@@ -1,4 +1,4 @@
-"""What the orchestrator raises on purpose, and the exit code that each means to the shell."""
+"""The exceptions that the orchestrator raises deliberately, and their exit codes."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ EXIT_OF_VERDICT = {"pass": EXIT_PASS, "fail": EXIT_FAIL, "unknown": EXIT_UNKNOWN
 
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""By these signals people ask a command to stop."""
+"""The signals with which users stop a command."""
 
 
 class UsageError(InputError):
-    """The user's input cannot be acted on (exit 64); the message names file and key, or argument, and the remedy."""
+    """The user's input is invalid (exit 64); the message names file and key, or argument, and the remedy."""
 
 
 class RunError(ClusterError):
-    """A run cannot go on: a node that does not come up, a cluster that does not heal, a step past its deadline.
+    """A run cannot continue: a node does not start, a cluster does not heal, a step misses its deadline.
 
-    What was recorded stays; the run's verdict is unknown, with this message as the reason, or fail, should the record
-    already prove an anomaly.
+    The evidence is kept. The run's verdict is unknown, with this message as the reason, or fail, if the evidence
+    already proves an anomaly.
     """
 
 
 class OverdueError(RunError):
-    """What was awaited of the cluster did not come within its time, though everything that it stands on worked."""
+    """The cluster did not reach a state in time, although everything that it depends on worked."""
 
 
 class WorldError(RunError, HostError):
-    """A world, or the machine that it is made on, could not do what was asked; names the node and the cause."""
+    """A world, or the machine that it is made on, could not do what was requested; names the node and the cause."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user asked to stop; everything is healed and torn down on the way out.
+    """The user asked to stop; everything is healed and taken down before the process ends.
 
-    Not an `Exception`: a checker that is interrupted must not be taken for one that crashed.
+    Not an `Exception`: an interrupted checker must not be reported as a crashed one.
     """

@@ -1,1 +1,1 @@
-"""Brownout as an installed package. The rooms lie in `home/`, so that only this one name is taken in site-packages."""
+"""Brownout as an installed package. The rooms are in `home/`, so that site-packages gets only this one name."""

@@ -1,4 +1,4 @@
-"""`brownout` and `python -m brownout`: make the rooms importable, here and in the processes started from here."""
+"""`brownout` and `python -m brownout`: makes the rooms importable, in this process and in its children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HOME = str(Path(__file__).resolve().parent / "home")
 
 
 def main() -> NoReturn:
-    """Run the command line, and end with its exit code."""
+    """Run the command line and exit with its code."""
     if os.pathsep in _HOME:
         print(
             f"brownout: {_HOME} has a colon in its name, which PYTHONPATH cannot have; install elsewhere",

@@ -1,4 +1,4 @@
-"""`brownout_api` of an installed package, importable by that name: the room in `brownout/home` takes its place."""
+"""`brownout_api` of an installed package, under its importable name: the room in `brownout/home` replaces it."""
 
 import importlib.util
 import sys
@@ -8,8 +8,8 @@ _HOME = Path(__file__).resolve().parents[1] / "brownout" / "home"
 
 
 def _load_room() -> None:
-    """Import the room under this module's name. Its own imports are of other rooms, so these come first in the path,
-    as in a run."""
+    """Import the room under this module's name. Its own imports are of other rooms, so the rooms' path comes first, as
+    in a run."""
     if str(_HOME) not in sys.path:
         sys.path.insert(0, str(_HOME))
     spec = importlib.util.spec_from_file_location(__name__, _HOME / "brownout_api" / "__init__.py")

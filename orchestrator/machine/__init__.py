@@ -1,1 +1,1 @@
-"""What worlds share of the machine they are on: SSH, the sandbox, control groups, system calls, locks, playbooks."""
+"""Access to the machine that worlds share: SSH, sandbox, control groups, system calls, locks, playbooks."""

@@ -1,7 +1,7 @@
-"""Control groups: every process of a node is in one, so that all of them can be frozen or killed at once.
+"""Control groups: every process of a node is in one, so that all can be frozen or killed at once.
 
-Only version 2's core interface is used (`cgroup.kill`, `cgroup.freeze`, `cgroup.events`), which needs no controller: it
-is there on pure version 2 machines and, under `unified`, on hybrid ones. Standard library only.
+Uses only the core interface of version 2 (`cgroup.kill`, `cgroup.freeze`, `cgroup.events`), which needs no controller.
+It exists on pure version 2 machines and, under `unified`, on hybrid ones. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 PREFIX = "brownout-"
-# A group younger than this may be one that its maker is about to lock.
+# A younger group may be one that its maker is about to lock.
 _LEAST_AGE_S = 5.0
 _USUAL_MOUNTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
@@ -36,15 +36,15 @@ class Cgroup:
         (self.path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def freeze(self, frozen: bool) -> None:
-        """Ask for all processes to be frozen or thawed; returns before they are."""
+        """Request that all processes are frozen or thawed; returns before they are."""
         (self.path / "cgroup.freeze").write_text("1" if frozen else "0", encoding="utf-8")
 
     def populated(self) -> bool:
         return "populated 1" in (self.path / "cgroup.events").read_text(encoding="utf-8")
 
     def oom_kills(self) -> int:
-        """How many processes here and below (or, where only a group above counts them, there) the kernel has killed for
-        lack of memory; 0 where nobody counts."""
+        """How many processes in this group and below the kernel has killed for lack of memory. If only an ancestor
+        counts them, the ancestor's count; 0 if no group counts."""
         for path in (self.path, *self.path.parents):
             with contextlib.suppress(OSError, StopIteration, ValueError):
                 lines = (path / "memory.events").read_text(encoding="utf-8").splitlines()
@@ -52,7 +52,8 @@ class Cgroup:
         return 0
 
     def kill(self, timeout_s: float = 60.0) -> None:
-        """Kill every process here and below, frozen ones too, and wait until all are gone. Raises `TimeoutError`."""
+        """Kill every process in this group and below, also frozen ones, and wait until all are gone. Raises
+        `TimeoutError`."""
         with contextlib.suppress(FileNotFoundError):
             (self.path / "cgroup.kill").write_text("1", encoding="utf-8")
             self.wait_empty(timeout_s)
@@ -65,13 +66,14 @@ class Cgroup:
             time.sleep(0.0005)
 
     def remove(self, timeout_s: float = 60.0) -> None:
-        """Kill whoever is left and remove this group and all below it. No error when it does not exist."""
+        """Kill all remaining processes and remove this group and all below it. No error if it does not exist."""
         self.kill(timeout_s)
         for directory, _, _ in os.walk(self.path, topdown=False):
             _remove_directory(directory, timeout_s)
 
     def try_lock(self) -> int | None:
-        """Mark the group as in use for as long as the returned descriptor (or a copy of it) is open; None: it is."""
+        """Mark the group as used while the returned descriptor (or a copy of it) is open; None if it is used
+        already."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,7 +99,7 @@ def _remove_directory(directory: str, timeout_s: float) -> None:
 
 
 def find_root() -> Path | None:
-    """Where version 2 is mounted, on pure and hybrid machines; None where it is not."""
+    """The mount point of version 2, on pure and hybrid machines; None if it is not mounted."""
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
         found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
     found.sort(key=lambda path: path not in _USUAL_MOUNTS)
@@ -105,7 +107,7 @@ def find_root() -> Path | None:
 
 
 def sandbox_group(sandbox_id: str) -> Cgroup:
-    """The group of one sandbox. Raises `FileNotFoundError` where version 2 is not mounted."""
+    """The group of one sandbox. Raises `FileNotFoundError` if version 2 is not mounted."""
     root = find_root()
     if root is None:
         raise FileNotFoundError("cgroup version 2 is not mounted; see `brownout doctor`")
@@ -113,7 +115,7 @@ def sandbox_group(sandbox_id: str) -> Cgroup:
 
 
 def reap_leftovers() -> list[str]:
-    """Kill and remove the groups of sandboxes whose every process is gone; their names. Those in use are left alone."""
+    """Kill and remove the groups of sandboxes whose processes are all gone; returns their names. Used groups stay."""
     root = find_root()
     reaped = []
     for path in sorted(root.glob(f"{PREFIX}*")) if root is not None else []:

@@ -1,6 +1,6 @@
 """Network devices of the caller's network namespace. Standard library only.
 
-What one ioctl can do is done by ioctl, in microseconds; what needs netlink goes through one call of `ip -batch`.
+Operations with an ioctl use it and take microseconds; operations that need netlink share one call of `ip -batch`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def set_up(name: str) -> None:
 
 
 def set_down(name: str) -> None:
-    """From here on, nothing that the other end sends is seen by anybody."""
+    """From now on, packets from the other end are discarded."""
     _set_flag(name, False)
 
 
@@ -46,13 +46,13 @@ def add_to_bridge(bridge: str, name: str) -> None:
 
 
 def delete(name: str) -> None:
-    """Delete a device, and with a veth its other end. No error when it does not exist."""
+    """Delete a device; for a veth, also its other end. No error if it does not exist."""
     with contextlib.suppress(OSError):
         ip_batch([f"link del {name}"])
 
 
 def disable_ipv6() -> None:
-    """Keep neighbour discovery and its delays out of this namespace; a kernel without IPv6 needs nothing done."""
+    """Prevent neighbour discovery and its delays in this namespace. Does nothing on a kernel without IPv6."""
     for scope in ("all", "default"):
         with (
             contextlib.suppress(OSError),
@@ -62,7 +62,7 @@ def disable_ipv6() -> None:
 
 
 def ip_batch(commands: Sequence[str]) -> None:
-    """Run several `ip` commands in one process. Raises `OSError` with its words when one fails."""
+    """Run several `ip` commands in one process. Raises `OSError` with its error output when one fails."""
     script, said = os.memfd_create("commands"), os.memfd_create("output")
     try:
         os.write(script, "\n".join([*commands, ""]).encode())

@@ -1,4 +1,4 @@
-"""One run per directory."""
+"""A lock that admits one run per directory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from orchestrator.errors import WorldError
 
 
 class RunLock:
-    """A lock on a run's directory; the kernel lets go of it when the process ends, however it ends."""
+    """A lock on a run's directory; the kernel releases it when the process ends, for any reason."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor = -1
 
     def take(self) -> None:
-        """Make the directory if need be, and lock it. Raises `WorldError` when another run has it."""
+        """Create the directory if missing, and lock it. Raises `WorldError` when another run holds it."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -37,7 +37,7 @@ class RunLock:
         return self._descriptor >= 0
 
     def release(self) -> None:
-        """Let go; no error when it is not held."""
+        """Release; no error if it is not held."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

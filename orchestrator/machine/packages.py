@@ -1,4 +1,4 @@
-"""Programs of the machine that come in system packages: found, or installed by the script `system-packages`."""
+"""Finds programs of the machine, or installs their system packages with the script `system-packages`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from orchestrator.errors import UsageError
 from orchestrator.machine.programs import find_program
 
 SCRIPT = PROJECT_ROOT / "system-packages"
-# Named, because not every installer keeps the right to execute a file.
+# Called through bash, because not every installer keeps the executable bit.
 _RUN_SCRIPT = ("bash", str(SCRIPT))
-_ADVICE = "on other systems than Debian and its kin: what these packages hold, by the system's own package manager"
+_ADVICE = (
+    "on systems other than Debian and its derivatives: install the same software with the system's package manager"
+)
 
 
 def missing(programs: Mapping[str, str]) -> list[str]:
-    """The packages whose program is not there, each once. `programs`: a program's name, or a file's absolute path
-    where a package has no program of its own, to the Debian package that it comes in."""
+    """The distinct packages whose program is missing. `programs`: a program's name, or the absolute path of a file for
+    a package without a program, to its Debian package."""
     return list(dict.fromkeys(package for program, package in programs.items() if not _is_there(program)))
 
 
 def ensure(programs: Mapping[str, str], purpose: str) -> None:
-    """Install what is missing. Needs a network: call it before a sandbox is entered.
+    """Install missing packages. Needs a network: call it before a sandbox is entered.
 
-    Raises `UsageError`, with the command to run by hand, where this process may not or cannot install packages;
-    `purpose` begins its message, such as "building the nodes' image"."""
+    Raises `UsageError`, with the command to run by hand, if this process cannot install packages. `purpose` is the
+    start of its message, such as "building the nodes' image"."""
     packages = missing(programs)
     if not packages:
         return
@@ -40,13 +42,13 @@ def ensure(programs: Mapping[str, str], purpose: str) -> None:
         raise UsageError(f"{needs}, and could not be installed (see above, and {cache_directory()}/apt.log); {by_hand}")
     still = missing(programs)
     if still:
-        raise UsageError(f"{needs}; they were installed, but do not bring what was expected of {', '.join(still)}")
+        raise UsageError(f"{needs}; they were installed, but do not contain {', '.join(still)}")
 
 
 def install(packages: Sequence[str]) -> int:
-    """Install Debian packages; what is said goes where we say things. 0, 64 where that is not possible, or 70.
+    """Install Debian packages, with output on the terminal. Returns 0, 64 if this is not possible here, or 70.
 
-    On Ctrl-C it ends by itself, and is waited for. Raises `UsageError` when it cannot be run."""
+    On Ctrl-C it waits until apt-get has ended. Raises `UsageError` when the script cannot be run."""
     settings = {"BROWNOUT_CACHE": str(cache_directory()), "BROWNOUT_COMMAND": command_anywhere()}
     try:
         process = subprocess.Popen(
@@ -63,7 +65,7 @@ def install(packages: Sequence[str]) -> int:
 
 
 def missing_for_campaigns() -> list[str]:
-    """The Debian packages that campaigns in the namespace world need and that are not there; none without bash."""
+    """The missing Debian packages of those that campaigns in the namespaces world need; empty without bash."""
     try:
         done = subprocess.run(
             [*_RUN_SCRIPT, "missing"], capture_output=True, encoding="utf-8", errors="backslashreplace", check=True
@@ -74,10 +76,10 @@ def missing_for_campaigns() -> list[str]:
 
 
 def how_to_install(packages: Sequence[str]) -> str:
-    """What to do about missing packages on this machine, in a line."""
+    """One line: how to install missing packages on this machine."""
     if find_program("apt-get") is not None:
         return f"install them: {'' if os.geteuid() == 0 else 'sudo '}apt-get install {' '.join(packages)}"
-    return "install what they hold with this system's package manager"
+    return "install the same software with this system's package manager"
 
 
 def _is_there(program: str) -> bool:

@@ -1,4 +1,4 @@
-"""Cutting directions between nodes, where this machine bridges them: nftables that drop or reject, and count."""
+"""Cuts directions between nodes on this machine's bridge: nftables rules that drop or reject, and count."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Pair = tuple[str, str]
 
 
 class PairFilter:
-    """Drops what bridges forward from one node to another, by their addresses (by name of the node).
+    """Drops packets that bridges forward from one node to another, by their addresses (by node name).
 
-    What comes from this machine itself is not forwarded, so control connections are never cut. Many kernels cannot
-    reject in a bridge: what is to be rejected is taken up into this machine's own IP stack, whose filter answers.
+    Packets from this machine itself are not forwarded, so control connections are never cut. Many kernels cannot reject
+    on a bridge: packets to be rejected are diverted to this machine's own IP stack, whose filter rejects them.
     """
 
     def __init__(self, addresses: Mapping[str, str], bridge: str) -> None:
@@ -30,11 +30,12 @@ class PairFilter:
         self._names = {address: name for name, address in addresses.items()}
 
     def install(self) -> None:
-        """Make the tables, with nothing cut. The bridge is there. Raises `WorldError`."""
+        """Create the tables, with nothing cut. The bridge must exist. Raises `WorldError`."""
         (link,) = json.loads(_run(["ip", "-j", "link", "show", "dev", self._bridge]))
-        # Address resolution is not IPv4 and passes: cutting it would outlast the heal in the caches.
-        # Whatever is found in `cut` is counted there, and what is counted must have been dropped: only the rule that
-        # drops may look for it. (Who asks for what is not there finds nothing that could be counted.)
+        # ARP is not IPv4 and passes: cutting it would outlast the heal in the caches.
+        # A lookup in `cut` counts the packet, and a counted packet must have been dropped: so only the rule that drops
+        # may
+        # look it up. (A lookup that finds nothing counts nothing.)
         _nft(
             f"""table {_TABLE} {{
               set pairs {{ type ipv4_addr . ipv4_addr; counter; {self._all_pairs()} }}
@@ -62,7 +63,7 @@ class PairFilter:
         )
 
     def uninstall(self) -> None:
-        """Remove the tables; no error when they do not exist."""
+        """Remove the tables; no error if they do not exist."""
         for table in (_TABLE, _REJECTING):
             subprocess.run(["nft", "delete", "table", *table.split()], capture_output=True, check=False)
 
@@ -94,7 +95,7 @@ class PairFilter:
         return {pair for _, _, present in self._in_force() for pair in present}
 
     def _in_force(self) -> list[tuple[str, str, dict[Pair, int]]]:
-        """The sets of what is cut (table, name, elements with their packets)."""
+        """The sets in force, as (table, name, elements with their packet counts)."""
         bridge, rejecting = self._read(_TABLE), self._read(_REJECTING)
         return [
             (_TABLE, "cut", bridge["cut"]),
@@ -110,7 +111,7 @@ class PairFilter:
         return ", ".join(f"{self._addresses[a]} . {self._addresses[b]}" for a, b in sorted(pairs))
 
     def _read(self, table: str) -> dict[str, dict[Pair, int]]:
-        """The sets of a table with the packets that matched each element, 0 where they are not counted."""
+        """The sets of a table with the number of packets that matched each element, 0 if not counted."""
         listed = json.loads(_run(["nft", "-j", "list", "table", *table.split()]))
         found: dict[str, dict[Pair, int]] = {}
         for entry in listed["nftables"]:
@@ -126,7 +127,7 @@ class PairFilter:
 
 
 def _nft(script: str) -> None:
-    """One transaction: all of it or nothing."""
+    """One atomic transaction."""
     _run(["nft", "-f", "-"], script)
 
 
@@ -137,7 +138,7 @@ def _run(command: list[str], script: str | None = None) -> str:
         )
     except OSError as error:
         raise WorldError(
-            f"{command[0]} cannot be run: {error.strerror}; `brownout doctor` says what is missing"
+            f"{command[0]} cannot be run: {error.strerror}; `brownout doctor` lists what is missing"
         ) from error
     if done.returncode:
         raise WorldError(f"{' '.join(command)}: {done.stderr.strip()}")

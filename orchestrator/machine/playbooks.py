@@ -1,8 +1,8 @@
-"""Ansible's playbooks, run by ansible-runner: events become progress, failures name task, host and what was said.
+"""Runs Ansible playbooks through ansible-runner: events become progress, failures name task, host and output.
 
-Nothing of the user's own Ansible (configuration, collections, `~/.ansible`, environment) has a say. Connections go
-through mitogen, which keeps one Python on each host and sends it the tasks: under emulation that is a quarter of the
-time. `BROWNOUT_ANSIBLE_STRATEGY=linear` does without it.
+The user's own Ansible (configuration, collections, `~/.ansible`, environment) has no effect. Connections go through
+mitogen, which keeps one Python process on each host and sends it the tasks: under emulation that takes a quarter of the
+time. `BROWNOUT_ANSIBLE_STRATEGY=linear` runs without mitogen.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _MITOGEN, _LINEAR = "mitogen_linear", "linear"
 _CONNECT_TIMEOUT_S = 20
 _ALIVE_SILENCES = 3
 _ALIVE_INTERVAL_S = 10
-# How often ansible-runner looks whether it is to stop.
+# How often ansible-runner checks whether to stop.
 _LOOK_S = 0.2
 _LAST_LINES = 15
-# Tasks that only lead to others.
+# Tasks that only include others.
 _SILENT = (
     "include_role",
     "ansible.builtin.include_role",
     "validate_argument_spec",
     "ansible.builtin.validate_argument_spec",
 )
-# What a program needs of its user's environment to find programs, agents and a language.
+# The user's environment variables that ssh and Ansible need to find programs, agents and a language.
 _PASSED_ON = ("HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "SSH_AUTH_SOCK", "VIRTUAL_ENV")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A host and how it is reached. `variables` are its own, beside those of the whole play.
+    """A host and how to reach it. `variables` are its own, in addition to those of the play.
 
-    `known_hosts` holds its host key; None: the key seen first is kept in the play's directory and must be
-    the same ever after. With `become`, tasks run as root by `sudo -n`. `time_scale`: how many times slower it is than
-    an ordinary machine, which multiplies what is waited for it."""
+    `known_hosts` has its host key; None: the first key seen is stored in the play's directory and must stay the same.
+    With `become`, tasks run as root through `sudo -n`. `time_scale`: how many times slower it is than an ordinary
+    machine; it multiplies timeouts."""
 
     name: str
     address: str
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Played:
-    """What a playbook did: tasks that changed something and tasks that ended well, by host."""
+    """The result of a playbook: tasks that changed something and tasks that succeeded, by host."""
 
     changed: Mapping[str, int]
     ok: Mapping[str, int]
@@ -82,7 +82,7 @@ class Played:
 
 
 class PlaybookError(WorldError):
-    """A playbook did not end well. The message names task, hosts, what was said there, and what to do next."""
+    """A playbook failed. The message names the task, the hosts, their output, and the next step for the user."""
 
     def __init__(self, message: str, *, unreachable: Sequence[str] = (), failed: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -103,12 +103,12 @@ def play(
 ) -> Played:
     """Run `playbooks/<playbook>.yml` on all targets at the same time.
 
-    `directory` is the play's own; what Ansible printed and each event stay there, in `artifacts/<playbook>-<n>/`.
-    `variables` win over those of targets and inventory. With `inventory` (a file of the user's) hosts are reached as
-    that says, SSH configuration included, and targets give names and variables only.
+    `directory` is the play's own; Ansible's output and each event are kept in its `artifacts/<playbook>-<n>/`.
+    `variables` override those of targets and inventory. With `inventory` (a file of the user) hosts are reached as it
+    says, including the user's SSH configuration, and targets provide names and variables only.
 
-    Raises `PlaybookError`, and `UsageError` for a strategy that is not known. An interrupt ends Ansible and its
-    children before it goes on.
+    Raises `PlaybookError`, and `UsageError` for an unknown strategy. An interrupt ends Ansible and its children before
+    it is raised.
     """
     strategy = _strategy()
     directory.mkdir(parents=True, exist_ok=True)
@@ -118,8 +118,8 @@ def play(
     artifacts.mkdir(parents=True, mode=0o700)
     listener = _Listener(playbook, on_progress)
     begun = time.monotonic()
-    # Sockets have paths of 108 characters at most: they are not in the play's directory, which may be anywhere. In a
-    # sandbox they go with it, however it ends.
+    # Socket paths have at most 108 characters, so they are not in the play's directory, which can be anywhere. In a
+    # sandbox they are removed together with it.
     place = PRIVATE_ROOT if current_sandbox() else Path("/tmp")
     with tempfile.TemporaryDirectory(prefix="brownout-", dir=place) as short:
         scratch = Path(short)
@@ -191,7 +191,7 @@ def _connection(target: Target) -> dict[str, Any]:
 
 
 def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> Path:
-    """One file with the keys of all hosts. Those that nobody vouches for are asked once, and written down for later."""
+    """One file with the keys of all hosts. Unknown keys are queried once and stored."""
     ours = directory / "known_hosts"
     lines = ours.read_text(encoding="utf-8") if ours.exists() else ""
     known = {line.split()[0] for line in lines.splitlines() if line}
@@ -216,9 +216,9 @@ def _host_pattern(target: Target) -> str:
 
 
 def _first_key(target: Target, scratch: Path) -> str:
-    """A host's key as a line of known_hosts; empty when it does not answer, which Ansible then finds and tells.
+    """A host's key as a line of known_hosts; empty if it does not answer, which Ansible then reports.
 
-    Not by ssh-keyscan, which connects once for each kind of key: under emulation that takes seconds."""
+    Does not use ssh-keyscan, which connects once per type of key: under emulation that takes seconds."""
     written = scratch / f"key-of-{target.name}"
     patience_s = math.ceil(_CONNECT_TIMEOUT_S * target.time_scale)
     options = ("StrictHostKeyChecking=accept-new", "HashKnownHosts=no", "BatchMode=yes", "PubkeyAuthentication=no")
@@ -237,7 +237,7 @@ def _command(
 ) -> list[str]:
     command = [str(Path(sys.executable).with_name("ansible-playbook"))]
     if setpriv := shutil.which("setpriv"):
-        # Should this process be killed, Ansible is told to end too.
+        # If this process is killed, Ansible ends too.
         command = [setpriv, "--pdeathsig", "TERM", *command]
     if inventory is not None:
         command += ["-i", str(inventory.resolve())]
@@ -281,7 +281,8 @@ def _run(
     environment: dict[str, str],
     heard: Callable[[dict[str, Any]], bool],
 ) -> int:
-    """Run one command under ansible-runner, in a thread of its own, so that an interrupt finds this one waiting."""
+    """Run one command under ansible-runner in a separate thread, so that an interrupt reaches the waiting main
+    thread."""
     from ansible_runner.config.runner import RunnerConfig
     from ansible_runner.runner import Runner
 
@@ -299,7 +300,7 @@ def _run(
     config.prepare()
     config.command = command
     config.pexpect_timeout = _LOOK_S
-    # ansible-runner starts from the user's whole environment, and writes down what it used: neither is wanted.
+    # ansible-runner starts from the user's whole environment and records it: both are unwanted.
     own = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")
     config.env = {**{name: config.env[name] for name in own}, **environment}
     stop, done, problems = threading.Event(), threading.Event(), list[BaseException]()
@@ -328,8 +329,8 @@ def _run(
 
 
 def _kill_all(*directories: str) -> None:
-    """Kill every process of a play: Ansible's workers and its ssh have sessions of their own, where ansible-runner does
-    not look. They are known by the play's directories, which their commands name."""
+    """Kill every process of a play: Ansible's workers and its ssh have their own sessions, which ansible-runner does
+    not know. They are found by the play's directories, which their command lines contain."""
     marks = [directory.encode() for directory in directories]
     while left := [pid for pid, command in _commands() if any(mark in command for mark in marks)]:
         for pid in left:
@@ -339,14 +340,14 @@ def _kill_all(*directories: str) -> None:
 
 
 def _commands() -> Iterator[tuple[int, bytes]]:
-    """All processes with their commands; one that has ended and waits for its parent has none."""
+    """All processes with their command lines; empty for zombies."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             yield int(path.parent.name), path.read_bytes()
 
 
 def _end_kept_connections(scratch: Path) -> None:
-    """Tell the connections that ssh keeps for later (strategy `linear`) that there is no later."""
+    """End the persistent connections of ssh (strategy `linear`)."""
     for path in scratch.iterdir():
         if path.is_socket() and re.fullmatch(r"[0-9a-f]{10}", path.name):
             command = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={path}", "-O", "exit", "any"]
@@ -362,7 +363,7 @@ class _Failure:
 
 
 class _Listener:
-    """Hears Ansible's events: tells of each task as it ends, and remembers what went wrong."""
+    """Receives Ansible's events: reports each finished task and collects failures."""
 
     def __init__(self, playbook: str, on_progress: Callable[[str], None]) -> None:
         self.changed: dict[str, int] = {}
@@ -394,7 +395,7 @@ class _Listener:
         return True
 
     def finish(self) -> None:
-        """The end of a task: tell what it did where; not of tasks that had nothing to do anywhere."""
+        """The end of a task: report its outcomes by host; tasks without effect on any host are not reported."""
         if self._outcomes:
             parts = [f"{outcome} on {', '.join(sorted(hosts))}" for outcome, hosts in sorted(self._outcomes.items())]
             took = time.monotonic() - self._begun
@@ -402,8 +403,8 @@ class _Listener:
             self._outcomes = {}
 
     def error(self, artifacts: Path) -> PlaybookError:
-        """What the user is told; `artifacts` is where the rest can be read."""
-        more = f"Everything Ansible said: {artifacts / 'stdout'}"
+        """The error message for the user; `artifacts` has the complete output."""
+        more = f"Ansible's complete output: {artifacts / 'stdout'}"
         if not self.failures:
             return PlaybookError(f"the playbook {self._playbook} could not be run:\n{_last_words(artifacts)}\n{more}")
         paragraphs = []
@@ -415,7 +416,8 @@ class _Listener:
         failed = sorted(failure.host for failure in self.failures if not failure.unreachable)
         advice = "Check address, user and key, and that sshd runs there" if unreached and not failed else "Repair it"
         return PlaybookError(
-            f"{self._playbook}: " + "\n".join(paragraphs) + f"\n{advice}, then try again: what was done is not done "
+            f"{self._playbook}: " + "\n".join(paragraphs) + f"\n{advice}, then try again: finished tasks are not "
+            "repeated "
             f"twice. {more}",
             unreachable=unreached,
             failed=failed,
@@ -431,7 +433,7 @@ class _Listener:
 
 
 def _grouped(failures: Iterable[_Failure]) -> dict[tuple[str, bool, str], list[str]]:
-    """Hosts by what happened there: the same words are said once."""
+    """Hosts by failure, so that equal messages are printed once."""
     groups: dict[tuple[str, bool, str], list[str]] = {}
     for failure in failures:
         groups.setdefault((failure.task, failure.unreachable, failure.said), []).append(failure.host)
@@ -439,7 +441,7 @@ def _grouped(failures: Iterable[_Failure]) -> dict[tuple[str, bool, str], list[s
 
 
 def _said(result: Mapping[str, Any]) -> Iterator[str]:
-    """What a task's result says in words, each of them once, the last lines of each."""
+    """The distinct messages in a task's result, the last lines of each."""
     seen: set[str] = set()
     for part in (result, *(item for item in result.get("results", ()) if item.get("failed"))):
         for key in ("msg", "stderr", "module_stderr", "stdout", "module_stdout", "exception"):
@@ -453,7 +455,7 @@ def _last_words(artifacts: Path) -> str:
     try:
         lines = (artifacts / "stdout").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        return f"  nothing was said ({error.strerror})"
+        return f"  no output ({error.strerror})"
     return _indented("\n".join([line for line in lines if line.strip()][-_LAST_LINES:]))
 
 

@@ -1,4 +1,4 @@
-"""One thing that a world needs of the machine: whether it is there, and what to do where it is not."""
+"""One requirement of a world on the machine: whether it is met, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Requirement:
-    """One need; `remedy` is what to do where it is not `met`."""
+    """One requirement; `remedy`: what to do if it is not `met`."""
 
     name: str
     met: bool

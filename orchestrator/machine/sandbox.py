@@ -1,17 +1,18 @@
-"""The outer sandbox: a command in its own mount, network, process, host-name and IPC namespaces.
+"""The outer sandbox: runs a command in its own mount, network, process, host-name and IPC namespaces.
 
-Whatever the command makes in there - bridges, mounts, nodes - is the kernel's to remove when its last process ends, and
-this module sees to it that the last process ends. The processes, each with what ends it:
+Theory of operation. The kernel removes everything that the command makes inside - bridges, mounts, nodes - when its
+last process ends, and this module ensures that the last process ends. The processes, and what ends each:
 
-    outer parent      in the machine's namespaces, single-threaded; ends when PID 1 does. Its end is PID 1's end (the
-      |               parent-death signal), so is the end of whoever holds the other end of its leash.
-      +- janitor      removes the sandbox's control group when the other two are gone, however they went, and at the
-      |               beginning those that older sandboxes left behind.
+    outer parent      in the machine's namespaces, single-threaded; ends when PID 1 does. When it ends, PID 1 ends (the
+      |               parent-death signal). It ends PID 1 when the holder of its leash (the other end of a pipe) ends.
+      +- janitor      removes the sandbox's control group when the other two are gone, for any reason; at the start
+      |               also the groups that older sandboxes left behind.
       +- PID 1        of the process namespace: reaps, and ends when the command does; its end kills all below.
            +- command (and all nodes)
 
-So SIGKILL of any of them leaves nothing. Only an empty control group outlives the kernel's own clean-up: the janitor's
-job, or the next janitor's. Standard library only; started as a program by `enter_sandbox` and `spawn_in_sandbox`.
+So SIGKILL of any of them leaves nothing behind. Only an empty control group outlives the kernel's own cleanup: the
+janitor removes it, or the next janitor. Standard library only; `enter_sandbox` and `spawn_in_sandbox` start it as a
+program.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _MARK = PRIVATE_ROOT / "sandbox"
 _ID_VARIABLE = "BROWNOUT_SANDBOX"
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 _HELD_BACK = (signal.SIGINT, *_FORWARDED)
-"""What comes before there is somebody who passes it on waits, and is not lost: the command may be heard of by then."""
+"""Signals that are blocked until there is a child to forward them to, so that none is lost."""
 
 
 def current_sandbox() -> str | None:
     """The id of the sandbox that this process runs in; None outside of any."""
-    # The variable alone could be inherited by somebody outside; the mark is on the sandbox's own /run.
+    # The variable alone could be inherited by a process outside; the mark is in the sandbox's own /run.
     try:
         identifier = _MARK.read_text(encoding="ascii")
     except OSError:
@@ -50,8 +51,7 @@ def current_sandbox() -> str | None:
 def enter_sandbox(argv: Sequence[str]) -> NoReturn:
     """Become the outer parent of a new sandbox and run `argv` in it; the exit code is the command's.
 
-    The calling process is replaced (exec), so call it before anything is worth keeping. Raises `OSError` when Python
-    itself cannot be started.
+    Replaces the calling process (exec), so its state is lost. Raises `OSError` when Python itself cannot be started.
     """
     command = _outer_command(argv, leash=None)
     sys.stdout.flush()
@@ -60,21 +60,21 @@ def enter_sandbox(argv: Sequence[str]) -> NoReturn:
 
 
 class Sandbox:
-    """A sandbox started beside the calling process. It ends when the command does, on `kill`, and with the caller."""
+    """A sandbox started as a child of the calling process. It ends with the command, on `kill`, and with the caller."""
 
     def __init__(self, process: subprocess.Popen[Any], leash: int) -> None:
         self.process = process
         self._leash = leash
 
     def kill(self) -> None:
-        """End everything in the sandbox at once, and wait until it is gone."""
+        """Kill everything in the sandbox and wait until it is gone."""
         if self._leash >= 0:
             os.close(self._leash)
             self._leash = -1
         self.process.wait()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the command's end; its exit code. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the command's end; returns its exit code. Raises `subprocess.TimeoutExpired`."""
         code = self.process.wait(timeout_s)
         self.kill()
         return code
@@ -106,8 +106,10 @@ def main(arguments: list[str]) -> NoReturn:
         group = cgroups.sandbox_group(identifier).create()
         lock = group.try_lock()
     except OSError as error:
-        sys.exit(f"the sandbox's control group cannot be made: {error}; `brownout doctor` says what this machine lacks")
-    assert lock is not None, "a new group is nobody's"
+        sys.exit(
+            f"the sandbox's control group cannot be made: {error}; `brownout doctor` lists what this machine lacks"
+        )
+    assert lock is not None, "a new group is not locked"
     finished, alive = os.pipe()
     janitor = os.fork()
     if janitor == 0:
@@ -118,7 +120,7 @@ def main(arguments: list[str]) -> NoReturn:
     try:
         syscalls.unshare(syscalls.CLONE_NEWPID)
     except OSError as error:
-        sys.exit(f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
+        sys.exit(f"the sandbox cannot be made: {error}; `brownout doctor` lists what this machine lacks")
     parent_here, parent_there = os.pipe()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     first = os.fork()
@@ -133,7 +135,7 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int) -> NoReturn:
-    """Wait until every holder of the pipe is gone, then remove what the kernel does not."""
+    """Wait until every holder of the pipe is gone, then remove what the kernel does not remove."""
     os.setsid()
     os.close(close)
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -152,16 +154,17 @@ def _be_janitor(group: cgroups.Cgroup, finished: int, keep: set[int], close: int
 
 
 def _watch(first: int, leash: int, mask: set[int]) -> int:
-    """Wait for PID 1 to end, passing signals on and ending it when the leash is let go; the command's exit code.
+    """Wait for PID 1 to end; meanwhile forward signals, and end it when the leash is released. Returns the command's
+    exit code.
 
-    `mask`: what was blocked before anything was held back."""
-    # A terminal sends SIGINT to the command as well. What a process has sent may be for this one alone: it is passed on
-    # as SIGTERM, which the command takes for the same request where both reach it.
+    `mask`: the blocked signals before this module blocked more."""
+    # A terminal sends SIGINT to the command as well. A signal from a process may be for this process alone: it is
+    # forwarded as SIGTERM, which the command treats as the same request if both arrive.
     interrupts = syscalls.signal_descriptor(signal.SIGINT)
     _forward(first)
     signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGINT})
     ending = os.pidfd_open(first)
-    poll = select.poll()  # unlike select(), it takes descriptors of any number
+    poll = select.poll()  # unlike select(), not limited to small descriptors
     for descriptor in (ending, interrupts, *([leash] if leash >= 0 else [])):
         poll.register(descriptor, select.POLLIN)
     while True:
@@ -181,19 +184,19 @@ def _watch(first: int, leash: int, mask: set[int]) -> int:
 def _be_first(identifier: str, argv: list[str], parent: int, mask: set[int]) -> NoReturn:
     """PID 1: make the namespaces, start the command, reap until it ends.
 
-    To a PID 1 that does not handle a signal the kernel gives none of it: it is held back until this one does.
+    The kernel discards signals that a PID 1 does not handle: they are blocked until it does.
     """
     syscalls.die_with_parent(signal.SIGKILL)
     orphaned = select.poll()
     orphaned.register(parent, select.POLLIN)
     if orphaned.poll(0):
-        os._exit(1)  # the parent ended before the signal was asked for: its end of the pipe is closed
+        os._exit(1)  # the parent ended before the parent-death signal was requested: its end of the pipe is closed
     os.close(parent)
     try:
         _make_namespaces(identifier)
     except OSError as error:
-        _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` says what this machine lacks")
-    interrupted = signal.SIGINT in signal.sigpending()  # by a terminal, before there was a command for it to tell
+        _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` lists what this machine lacks")
+    interrupted = signal.SIGINT in signal.sigpending()  # from a terminal, before the command existed
     command = os.fork()
     if command == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -214,7 +217,7 @@ def _be_first(identifier: str, argv: list[str], parent: int, mask: set[int]) -> 
 
 
 def _forward(child: int) -> None:
-    """Pass signals on; those that are ignored (SIGHUP under `nohup`) are ignored by the child as well."""
+    """Forward signals to the child; those that are ignored (SIGHUP under `nohup`) are ignored by the child, too."""
     for number in _FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda received, _: os.kill(child, received))
@@ -239,6 +242,6 @@ def _make_namespaces(identifier: str) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """As a shell tells it: the code itself, or 128 and the signal's number."""
+    """In a shell's numbering: the exit code, or 128 plus the signal's number."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code

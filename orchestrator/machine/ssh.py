@@ -1,4 +1,4 @@
-"""A host reached by SSH: one fabric connection, kept, with Nagle's delay off.
+"""A host reached by SSH: one persistent fabric connection, with TCP_NODELAY.
 
 Without TCP_NODELAY each command costs 48 ms of delayed acknowledgement; with it, about 4 ms.
 """
@@ -21,9 +21,9 @@ from nemeses.mechanisms.shell import LEFT, brief
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
-# How long bytes may go unacknowledged before the kernel gives a connection up: a host without power says no word.
+# How long bytes may be unacknowledged before the kernel closes a connection: a host without power never answers.
 _USER_TIMEOUT_MS = 5_000
-# A second connection is tried again and again, also while its host is known to be off.
+# Retry interval of a second connection, also while its host is known to be off.
 _FOLLOW_CONNECT_TIMEOUT_S = 1.0
 _KEEPALIVE_S = 2
 _CHUNK = 1 << 16
@@ -33,11 +33,11 @@ Sink = Callable[[bytes], None]
 
 
 class Unit(Protocol):
-    """How a host starts its service and finds it again."""
+    """How a host starts its service and finds its process."""
 
     def start_script(self) -> str:
-        """Start it unless it runs, without waiting until it serves. What one that has ended left behind ends first:
-        it works on the same data."""
+        """Start it unless it runs; does not wait until it serves. First ends processes that an earlier service left
+        behind, since they use the same data."""
         ...
 
     def pid_script(self) -> str:
@@ -45,14 +45,14 @@ class Unit(Protocol):
         ...
 
     def exit_script(self, pid: int | None) -> str:
-        """Print how the process of this pid (None: the last one) ended, as shells have it (128 + the signal's number
-        for a signal); nothing where that is not known."""
+        """Print how the process of this pid (None: the last one) ended, in a shell's numbering (128 + the number of a
+        signal); nothing if that is unknown."""
         ...
 
 
 @dataclass(frozen=True)
 class ScriptUnit:
-    """A service in a session of its own, found by its pid. `pid_file` must not survive a boot."""
+    """A service in its own session, found by its pid. `pid_file` must not survive a boot."""
 
     command: tuple[str, ...]
     directory: str
@@ -61,15 +61,15 @@ class ScriptUnit:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start_script(self) -> str:
-        """The pid is written with the process's start time, which makes it unmistakable; without one where it ended
-        before that could be read."""
+        """The pid is written together with the process's start time, which identifies it uniquely; without the time if
+        the process ended before that could be read."""
         variables = " ".join(shlex.quote(f"{key}={value}") for key, value in self.environment.items())
         places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
         pid_file = shlex.quote(self.pid_file)
         made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
-        # Where a terminal stands between us and the host (sudo makes one), its end sends SIGHUP.
+        # A terminal between the orchestrator and the host (of sudo) sends SIGHUP when it closes.
         log = shlex.quote(self.log)
-        # How the process before ended is not how the service last started did, be it that this gets no further.
+        # The exit status of an earlier process must not be reported as the new service's, even if the start fails.
         before = shlex.quote(f"{self.pid_file}.before")
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
@@ -83,7 +83,7 @@ if [ -n "$last" ]; then
 fi
 trap '' HUP
 rm -f {pid_file} {before}
-( # its parent stays, to see how it ends
+( # its parent stays, to record how it ends
   env {variables} setsid {shlex.join(self.command)} </dev/null >>{log} 2>&1 &
   look $!
   echo "$! $start" > {pid_file}.new && mv {pid_file}.new {pid_file}
@@ -115,8 +115,8 @@ fi"""
 
 @dataclass(frozen=True)
 class SystemdUnit:
-    """A service that systemd starts, and whose other processes it ends when the first one has. `name` is a unit whose
-    first process becomes the service and writes its pid to `service.main`."""
+    """A service started by systemd, which also ends its remaining processes when the main process has ended. `name`: a
+    unit whose main process becomes the service and writes its pid to `service.main`."""
 
     name: str = "brownout-service.service"
     directory: str = "/run/brownout"
@@ -125,8 +125,8 @@ class SystemdUnit:
         return f"systemctl start {shlex.quote(self.name)}"
 
     def pid_script(self) -> str:
-        """From the service's control group: asking systemd costs ten times as much, and is left to when a group is
-        found without the service: that has not said yet who it is, or has gone and left others behind."""
+        """Reads the service's control group: asking systemd takes ten times as long. It is asked only if the group has
+        processes but not the recorded one: the service has not written its pid yet, or has left processes behind."""
         group = shlex.quote(f"system.slice/{self.name}/cgroup.procs")
         return f"""\
 pid=; main=; others=
@@ -142,7 +142,7 @@ fi
 echo $pid"""
 
     def exit_script(self, pid: int | None) -> str:
-        """The unit writes it down: systemd itself forgets one that has ended in order."""
+        """Written by the unit: systemd itself forgets a service that ended normally."""
         which = f"read -r pid < {self.directory}/service.main" if pid is None else f"pid={pid}"
         return f'{{ {which}; }} 2>/dev/null; cat {self.directory}/service.exit."$pid" 2>/dev/null'
 
@@ -150,12 +150,11 @@ echo $pid"""
 class SshHost:
     """One host of a world. Commands run one at a time; each may come from another thread.
 
-    `address` and `port`: where the other hosts reach its service; `ssh_address`: where we reach it, if that is another.
-    `condition` tells what keeps the host from being reached, where somebody can see that from outside: it ends the
-    messages of lost connections.
-    `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the key of a host
-    that `known_hosts` does not name is written there: for machines that lie in a network of our own. `become`: commands
-    run as root through sudo. `time_scale` multiplies every timeout.
+    `address` and `port`: of its service, as the other hosts reach it; `ssh_address`: for SSH, if that is another one.
+    `condition` returns a known reason why the host is unreachable, such as a power cut; messages about lost connections
+    end with it. `key_file`, `known_hosts`: None for the user's own keys, agent and known hosts. With `accept_new`, the
+    key of a host that is not in `known_hosts` is added: for machines in a private network. `become`: commands run as
+    root through sudo. `time_scale` multiplies every timeout.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class SshHost:
         return self._run(self._as_root(command), timeout_s, False)
 
     def run_as_user(self, command: str, given: str, *, timeout_s: float = 10.0) -> Result:
-        """Run a command as the user who logs in, `given` as its input. Raises as `run`."""
+        """Run a command as the login user, with `given` as its input. Raises as `run`."""
         return self._run(command, timeout_s, io.StringIO(given))
 
     def _run(self, command: str, timeout_s: float, given: io.StringIO | Literal[False]) -> Result:
@@ -216,12 +215,13 @@ class SshHost:
                     f"{self.name}: {brief(command)!r} did not end within {patience_s:g} s{self._condition()}"
                 ) from error
             except Exception as error:
-                # fabric, paramiko and sockets each have exceptions of their own; all mean that the end was not seen.
+                # fabric, paramiko and sockets each have their own exceptions; with each the end of the command was not
+                # observed.
                 self._drop()
                 raise HostError(
                     f"{self.name}: {brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
                 ) from error
-            if done.return_code < 0:  # paramiko's word for a channel that was closed without an exit status
+            if done.return_code < 0:  # paramiko's value for a channel that was closed without an exit status
                 self._drop()
                 raise HostError(
                     f"{self.name}: {brief(command)!r}: the connection ended before the command did{self._condition()}"
@@ -230,7 +230,7 @@ class SshHost:
 
     def service_pid(self) -> int | None:
         done = self.run(self._unit.pid_script())
-        if not done.ok:  # who could not look has not seen that no service runs
+        if not done.ok:  # a failed query does not show that no service runs
             raise HostError(f"{self.name}: its service cannot be looked for: {(done.stderr or done.stdout).strip()}")
         said = done.stdout.strip()
         return int(said) if said else None
@@ -245,7 +245,7 @@ class SshHost:
             raise HostError(f"{self.name}: the service could not be started: {(done.stderr or done.stdout).strip()}")
 
     def put(self, path: str, text: str) -> None:
-        """Write a small file; whoever reads it sees the old text or the new one. Raises `HostError`."""
+        """Write a small file atomically: readers see the old text or the new one. Raises `HostError`."""
         done = self.run(put_script(path, text))
         if not done.ok:
             raise HostError(f"{self.name}: {path} cannot be written: {done.stderr.strip()}")
@@ -263,7 +263,8 @@ class SshHost:
                     self._side = self._open(connect_timeout_s)
                     self._side.transport.set_keepalive(_KEEPALIVE_S)
                 channel = self._side.transport.open_session(timeout=_CONNECT_TIMEOUT_S * self._time_scale)
-                # Its input ends with the connection, and `tail --pid` and the like with the shell that waits for that.
+                # Its input ends with the connection, and `tail --pid` and similar commands with the shell that waits
+                # for that.
                 channel.exec_command(self._as_root(f"{{ {command}\n}} </dev/null & exec cat > /dev/null"))
             except HostUnreachableError:
                 raise
@@ -278,14 +279,14 @@ class SshHost:
             side.client.close()
 
     def connect(self) -> None:
-        """Connect now rather than at the first command. Raises `HostUnreachableError`."""
+        """Connect now, not at the first command. Raises `HostUnreachableError`."""
         with self._lock:
             self._connected()
 
     def disconnect(self) -> None:
-        """Give the connections up: the next command makes a new one. For hosts that are known to have gone.
+        """Drop the connections; the next command makes a new one. For hosts that are known to be gone.
 
-        Returns at once, even while another thread waits for the host: that thread's wait ends now."""
+        Returns immediately, also while another thread waits for the host: that thread's wait ends now."""
         self._stale = True
         for connection in (*tuple(self._opening), self._connection, self._side):
             if connection is not None:
@@ -295,7 +296,7 @@ class SshHost:
         return f"sudo -n sh -c {shlex.quote(command)}" if self._become else command
 
     def _connected(self) -> Any:
-        """The kept connection, or a new one where that is closed: before a command is sent, trying again is safe."""
+        """The persistent connection, or a new one if it is closed: before a command is sent, a retry is safe."""
         if self._connection is not None and self._connection.is_connected and not self._stale:
             return self._connection
         self._drop()
@@ -329,22 +330,22 @@ class SshHost:
         return connection
 
     def _new_connection(self, connect_timeout_s: float) -> Any:
-        # fabric and paramiko take a good part of a second to import: only those who connect pay for it.
+        # Importing fabric and paramiko takes a large part of a second, so it is done at the first connection.
         from fabric import Config, Connection
         from fabric.runners import Remote
         from paramiko import RejectPolicy
 
-        # It logs a traceback for each lost connection; losing them is our daily business, and told by exceptions.
+        # It logs a traceback for each lost connection. Lost connections are expected here and raised as exceptions.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
         class Attentive(Remote):  # type: ignore[misc]
-            """Looks for a command's end each millisecond; the default of ten is most of a short command's time."""
+            """Polls for a command's end every millisecond; the default of ten is most of a short command's time."""
 
             input_sleep = 0.001
 
             def kill(self) -> None:
-                """Called by a timer, in a thread of its own, whose error nobody would take but the terminal: that the
-                connection is lost by then is told to who waits for the command."""
+                """Called by a timer in a separate thread, where an exception would only be printed. The lost connection
+                is reported to the thread that waits for the command."""
                 with contextlib.suppress(Exception):
                     super().kill()
 
@@ -379,17 +380,17 @@ class SshHost:
 
 
 class FollowedOutput:
-    """A command that runs for long, and what it prints."""
+    """A long-running command and its output."""
 
     def __init__(self, name: str, channel: Any, sink: Sink) -> None:
         self._name = name
         self._channel = channel
         self._sink = sink
         self.unfinished = b""
-        """The beginning of a line whose end has not come yet."""
+        """The start of a line whose end has not arrived yet."""
 
     def wait(self) -> None:
-        """Hand line after line to the sink until the command ends, the connection is lost, or `close` is called."""
+        """Pass line after line to the sink until the command ends, the connection is lost, or `close` is called."""
         while True:
             try:
                 data = self._channel.recv(_CHUNK)
@@ -398,7 +399,7 @@ class FollowedOutput:
             if not data:
                 return
             *lines, rest = (self.unfinished + data).split(b"\n")
-            self.unfinished = b""  # now, for whoever adds it to what the sink has
+            self.unfinished = b""  # set before the sink gets the line, so that it is never counted twice
             for line in lines:
                 self._sink(line)
             self.unfinished = rest
@@ -409,7 +410,7 @@ class FollowedOutput:
 
 
 class _Accept:
-    """paramiko's policy for hosts that are new: remember them, one line each."""
+    """paramiko's policy for new hosts: store their keys, one line each."""
 
     _lock = threading.Lock()
 
@@ -422,7 +423,7 @@ class _Accept:
 
 
 def put_script(path: str, text: str) -> str:
-    """Write a file; whoever reads it sees the old text or the new one, also after a power cut."""
+    """Write a file atomically: readers see the old text or the new one, also after a power cut."""
     directory, draft, name = map(shlex.quote, (posixpath.dirname(path), f"{path}.new", path))
     steps = [f"mkdir -p {directory}", f"printf %s {shlex.quote(text)} > {draft}", f"sync {draft}"]
     return " && ".join([*steps, f"mv {draft} {name}", f"sync {directory}"])

@@ -1,6 +1,6 @@
-"""The Linux system calls that Python does not offer. Standard library only, so that what uses them starts fast.
+"""Linux system calls that Python does not offer. Standard library only, so that programs that use them start fast.
 
-Every function raises `OSError` with the kernel's error number and what was attempted.
+Every function raises `OSError` with the kernel's error number and the attempted operation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SYNC_FILE_RANGE_WAIT_WRITE_WAIT = 7
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CACHESTAT = 451  # the same number on every architecture; Linux 6.5
 
-# _IOR('X', 125, __u32): shut a filesystem down. ext4 and xfs understand it (f2fs and others too).
+# _IOR('X', 125, __u32): shut a filesystem down. ext4 and xfs support it (f2fs and others, too).
 _FS_IOC_SHUTDOWN = 0x8004587D
 SHUTDOWN_AFTER_LOG_FLUSH = 1
 SHUTDOWN_AT_ONCE = 2
@@ -51,14 +51,15 @@ def _check(result: int, what: str) -> int:
 
 
 def signal_descriptor(number: int) -> int:
-    """A descriptor that gives this signal from now on, instead of a handler: see `sent_by_a_process`."""
+    """A descriptor that reports this signal from now on, in place of a handler: see `sent_by_a_process`."""
     blocked = struct.pack("=Q120x", 1 << (number - 1))  # sigset_t
     signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     return _check(_libc.signalfd(ctypes.c_int(-1), blocked, ctypes.c_int(os.O_CLOEXEC)), "signalfd")
 
 
 def sent_by_a_process(descriptor: int) -> bool:
-    """Takes a signal from a descriptor; whether a process sent it, and not the kernel, as for a terminal's Ctrl-C."""
+    """Take a signal from a descriptor; returns whether a process sent it, not the kernel (as for a terminal's
+    Ctrl-C)."""
     _number, _error, code = struct.unpack_from("=Iii", os.read(descriptor, 128))
     return bool(code <= 0)
 
@@ -84,21 +85,21 @@ def mount(source: str, target: str, filesystem: str = "", flags: int = 0, option
 
 
 def mount_overlay(target: str, *, lower: str, upper: str, work: str) -> None:
-    """Show the tree `lower` at `target`; what is changed there goes into `upper`. The names may have any character."""
+    """Show the tree `lower` at `target`; changes are stored in `upper`. The names may contain any character."""
     places = {"lowerdir": lower, "upperdir": upper, "workdir": work}
     mount("overlay", target, "overlay", 0, ",".join(f"{key}={_escaped(path)}" for key, path in places.items()))
 
 
 def _escaped(path: str) -> str:
-    """A path as overlayfs reads it among its options."""
+    """A path as overlayfs expects it among its options."""
     return "".join(f"\\{character}" if character in "\\:," else character for character in path)
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> None:
-    """Show the tree at `source` at `target` too, without the mounts below it."""
+    """Show the tree at `source` at `target`, too, without the mounts below it."""
     mount(source, target, flags=MS_BIND)
     if read_only:
-        # The flags of a bind mount are ignored when it is made; they are set by remounting it.
+        # The flags of a bind mount are ignored when it is made; a remount sets them.
         mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
@@ -109,7 +110,7 @@ def unmount(target: str, flags: int = 0) -> None:
 def pivot_root(new_root: str) -> None:
     """Make `new_root`, a mount point, the root, and detach the old root from this mount namespace."""
     os.chdir(new_root)
-    # With "." twice, the old root is stacked on the new one, where it can be detached without a directory of its own.
+    # With "." twice, the old root is stacked on the new one, where it can be detached without a separate directory.
     _check(_libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), f"pivot_root {new_root}")
     unmount(".", MNT_DETACH)
     os.chdir("/")
@@ -121,23 +122,23 @@ def set_hostname(name: str) -> None:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Be sent a signal when the thread that forked this process ends. Survives exec."""
+    """Request this signal for the end of the thread that forked this process. Survives exec."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, as init would."""
+    """Become the parent of every descendant whose own parent ends, as init does."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def shut_filesystem_down(descriptor: int, how: int) -> None:
-    """Stop a filesystem where it is, as a power cut would: nothing more reaches the disk. `how`: `SHUTDOWN_...`."""
+    """Stop a filesystem immediately, like a power cut: nothing more reaches the disk. `how`: `SHUTDOWN_...`."""
     fcntl.ioctl(descriptor, _FS_IOC_SHUTDOWN, struct.pack("I", how))
 
 
 def sync_filesystem(path: str | os.PathLike[str]) -> None:
-    """Write back all of the filesystem that a file or directory is on, and of no other: `os.sync` is for the whole
-    machine, and saves what other runs on it have at stake."""
+    """Write back the filesystem of a file or directory only: `os.sync` would write back all filesystems of the machine,
+    including unsynced data of other runs that a power cut is about to discard."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.syncfs(ctypes.c_int(descriptor)), f"syncfs {path}")
@@ -146,7 +147,7 @@ def sync_filesystem(path: str | os.PathLike[str]) -> None:
 
 
 def dirty_pages(descriptor: int, offset: int, length: int) -> int:
-    """How many pages of a file's range are in memory only. ENOSYS on kernels before 6.5."""
+    """How many pages of a file's range are only in memory. ENOSYS on kernels before 6.5."""
     span = ctypes.create_string_buffer(struct.pack("QQ", offset, length))
     counts = ctypes.create_string_buffer(40)
     _check(_libc.syscall(_CACHESTAT, ctypes.c_uint(descriptor), span, counts, ctypes.c_uint(0)), "cachestat")

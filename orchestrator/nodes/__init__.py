@@ -1,1 +1,1 @@
-"""Nodes without a campaign: a process that holds them until they are taken down, and how commands find and ask it."""
+"""Nodes without a campaign: a daemon that keeps them until they are taken down, and how commands talk to it."""

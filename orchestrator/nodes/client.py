@@ -1,4 +1,4 @@
-"""What commands do about kept nodes: start their holder, ask it, enter its sandbox, end it."""
+"""The commands' side of kept nodes: starts their daemon, sends orders, enters its sandbox, ends it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from orchestrator.nodes.messages import (
 from orchestrator.nodes.rpc import Channel, UnknownMessageError
 from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
 
-# The longest silence of a holder that is at work; each word of progress begins it anew.
+# The longest silence of a daemon that is working; each progress message restarts the timeout.
 _PATIENCE_S = 300.0
 _LOOK_S = 30.0
 _POLL_S = 0.02
@@ -48,10 +48,10 @@ ResultT = TypeVar("ResultT", NodesUp, NodesStatus, ShellCommand)
 
 
 def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
-    """Start a holder and wait until its nodes are up; what it has to say about them.
+    """Start a daemon and wait until its nodes are up; returns their names and addresses.
 
-    Raises `UsageError` when nodes are up already, and `RunError` when these do not come up: then nothing is left of
-    them, and neither is when the caller is interrupted meanwhile.
+    Raises `UsageError` when nodes are up already, and `RunError` when these cannot be started. Then, and when the
+    caller is interrupted, nothing of them remains.
     """
     with registry.claimed() as lock:
         try:
@@ -63,11 +63,11 @@ def bring_up(registry: Registry, plan: NodesPlan, say: Say) -> NodesUp:
         try:
             result = _result(starter, say)
             if result is None:
-                raise RunError(f"the process that holds the nodes ended; its last words:\n{kept.last_words()}")
+                raise RunError(f"the process that holds the nodes ended; its last output:\n{kept.last_words()}")
             return _expect(result, NodesUp)
         except (KeyboardInterrupt, RunError, UsageError) as error:
             if isinstance(error, KeyboardInterrupt):
-                say("taking down what was made; once more Ctrl-C ends it at once")
+                say("taking down what was started; press Ctrl-C again to abort")
             clean_up(lambda: _abandon(kept, process, starter, say), cause=error)
             raise
         finally:
@@ -83,7 +83,7 @@ def _start_holder(kept: KeptNodes, lock: int) -> tuple[subprocess.Popen[bytes], 
             process = subprocess.Popen(
                 [sys.executable, "-m", "orchestrator.nodes.daemon", *arguments],
                 pass_fds=(lock, theirs.fileno()),
-                start_new_session=True,  # Ctrl-C is for the command; the terminal may close
+                start_new_session=True,  # Ctrl-C goes to the command only; the terminal may be closed
                 cwd=PROJECT_ROOT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), given]))},
                 stdin=subprocess.DEVNULL,
@@ -97,11 +97,11 @@ def _start_holder(kept: KeptNodes, lock: int) -> tuple[subprocess.Popen[bytes], 
 
 
 def _abandon(kept: KeptNodes, process: subprocess.Popen[bytes], starter: Channel[Answer], say: Say) -> None:
-    """Wait until the holder has taken everything down; interrupted in this, kill it, which ends everything too."""
+    """Wait until the daemon has taken everything down. An interrupt kills the daemon, which also ends everything."""
     try:
         starter.hang_up()
         with contextlib.suppress(RunError, UsageError):
-            if _result(starter, say) is not None:  # they were up just before we said that we do not want them
+            if _result(starter, say) is not None:  # they came up just before the order to end arrived
                 process.terminate()
         killed = process.wait() < 0
     except KeyboardInterrupt:
@@ -112,20 +112,20 @@ def _abandon(kept: KeptNodes, process: subprocess.Popen[bytes], starter: Channel
 
 
 def ask(kept: KeptNodes, order: Order, expected: type[ResultT], say: Say, patience_s: float = _PATIENCE_S) -> ResultT:
-    """Give the holder an order; its result. Raises `UsageError` and `RunError`."""
+    """Send the daemon an order and return its result. Raises `UsageError` and `RunError`."""
     with contextlib.closing(_reach(kept, patience_s)) as asked:
         return _ask(kept, asked, order, expected, say)
 
 
 def look(kept: KeptNodes) -> NodesStatus:
-    """The state of all nodes. Raises `RunError` when the holder does not answer."""
+    """The state of all nodes. Raises `RunError` when the daemon does not answer."""
     if not rpc.is_open(kept.directory):
         return NodesStatus("coming up")
     return ask(kept, Status(), NodesStatus, lambda _: None, _LOOK_S)
 
 
 def shell(kept: KeptNodes, node: str, command: Sequence[str]) -> list[str]:
-    """The command line that opens a shell on a node, or runs a command there, from where the caller is."""
+    """The command line, for the caller's environment, that opens a shell on a node or runs a command there."""
     with contextlib.closing(_reach(kept, _LOOK_S)) as asked:
         holder = asked.peer()
         entering = _ask(kept, asked, Shell(node, list(command)), ShellCommand, lambda _: None).command
@@ -138,9 +138,9 @@ def shell(kept: KeptNodes, node: str, command: Sequence[str]) -> list[str]:
 
 
 def take_down(registry: Registry, kept: KeptNodes, say: Say) -> None:
-    """Have everything taken down and wait until it is; a holder that does not answer is killed.
+    """Take everything down and wait until it is gone; a daemon that does not answer is killed.
 
-    Raises `RunError` when something may be left on machines that are not ours."""
+    Raises `RunError` when something may remain on machines of an inventory."""
     failure: RunError | None = None
     try:
         with contextlib.closing(_connect(kept, _PATIENCE_S)) as asked:
@@ -148,7 +148,7 @@ def take_down(registry: Registry, kept: KeptNodes, say: Say) -> None:
             _result(asked, say)
     except RunError as error:
         failure = error
-    except OSError:  # it is coming up and takes no orders yet, or is beyond taking any
+    except OSError:  # it is still starting and takes no orders yet, or is hung
         say("the process that holds the nodes does not answer; it is killed")
         _kill(kept)
     _wait_until_free(registry, kept, say)
@@ -157,26 +157,26 @@ def take_down(registry: Registry, kept: KeptNodes, say: Say) -> None:
 
 
 def _wait_until_free(registry: Registry, kept: KeptNodes, say: Say) -> None:
-    """The holder's last word is not the end of its sandbox: that comes a moment later. Raises `RunError`."""
+    """Wait for the end of the daemon's sandbox, which follows a moment after its last message. Raises `RunError`."""
     give_up = [time.monotonic() + _LOOK_S, time.monotonic() + 2 * _LOOK_S]
     while registry.holds(kept):
         if time.monotonic() > give_up[-1]:
             raise RunError(f"process {kept.pid}, which held the nodes, cannot be killed; see what it waits for")
         if time.monotonic() > give_up[0]:
-            say("what held the nodes does not end; it is killed")
+            say("the process that held the nodes does not end; it is killed")
             _kill(kept)
             give_up.pop(0)
         time.sleep(_POLL_S)
 
 
 def _kill(kept: KeptNodes) -> None:
-    """End the holder and its sandbox. Its lock is held, so its number is still its own."""
+    """Kill the daemon and its sandbox. It holds its lock, so its process id was not reused."""
     with contextlib.suppress(OSError, ValueError):
         os.kill(kept.pid, signal.SIGKILL)
 
 
 def _connect(kept: KeptNodes, patience_s: float) -> Channel[Answer]:
-    """Raises `UsageError` when the nodes are another user's, and `OSError` when nobody listens."""
+    """Raises `UsageError` when the nodes are another user's, and `OSError` when no daemon listens."""
     try:
         return rpc.connect(kept.directory, patience_s)
     except PermissionError as error:
@@ -188,8 +188,8 @@ def _reach(kept: KeptNodes, patience_s: float) -> Channel[Answer]:
         return _connect(kept, patience_s)
     except OSError as error:
         raise RunError(
-            f"the process that holds the nodes takes no orders ({error.strerror or error}): it is coming up, or going "
-            f"down; {command('nodes', 'status')} says which, {command('nodes', 'down')} ends it"
+            f"the process that holds the nodes takes no orders ({error.strerror or error}): it is starting or ending; "
+            f"{command('nodes', 'status')} shows which, {command('nodes', 'down')} ends it"
         ) from error
 
 
@@ -208,9 +208,9 @@ def _ask(kept: KeptNodes, asked: Channel[Answer], order: Order, expected: type[R
 
 
 def _result(asked: Channel[Answer], say: Say) -> Result | None:
-    """Hand progress on until the result comes; None when the other end goes without one.
+    """Report progress until the result arrives; None when the daemon closes the connection without one.
 
-    Raises `UsageError` and `RunError` where that is the answer, and `TimeoutError`."""
+    Raises `UsageError` and `RunError` for such results, and `TimeoutError`."""
     try:
         while (message := asked.receive()) is not None:
             match message:

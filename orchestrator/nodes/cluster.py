@@ -1,4 +1,4 @@
-"""The nodes themselves: one lab with one world in it, with our broker's default configuration."""
+"""The kept nodes themselves: one lab with one world, with the default configuration of Brownout's broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 @runtime_checkable
 class Provisioned(Protocol):
-    """A lab whose machines are set up by playbooks: these know how to start and stop what they have installed."""
+    """A lab whose machines are set up by playbooks, which can also start and stop the installed services."""
 
     def play(self, playbook: str, on_progress: Progress) -> object:
         """Run a playbook on all machines. Raises `WorldError`."""
@@ -52,48 +52,48 @@ class HeldNodes:
 
     @property
     def _there(self) -> World:
-        assert self._world is not None, "asked between up and down"
+        assert self._world is not None, "called between up and down only"
         return self._world
 
     def up(self, on_progress: Progress) -> None:
-        """Raises `WorldError`; `down` is to be called then, too."""
+        """Raises `WorldError`; call `down` in that case, too."""
         self._lab.open(on_progress)
         self._world = self._lab.world(self._spec)
         self._world.up(on_progress)
 
     def down(self, on_progress: Progress) -> None:
-        """May be called after a failed or interrupted `up`."""
+        """Can be called after a failed or interrupted `up`."""
         clean_up(*(() if self._world is None else (self._world.down,)), self._lab.close)
         on_progress("the nodes are down")
 
     def summary(self) -> NodesUp:
-        """Names, and where clients find the brokers once these run."""
+        """The nodes' names, and the addresses of the brokers when they run."""
         nodes = self._there.nodes
         return NodesUp([node.name for node in nodes], ",".join(f"{node.address}:{node.port}" for node in nodes))
 
     def status(self) -> NodesStatus:
-        """Each node as it is now, looked at all at the same time."""
+        """The current state of each node, queried concurrently."""
         nodes = self._there.nodes
         with ThreadPoolExecutor(len(nodes)) as pool:
             return NodesStatus("up", list(pool.map(self._look, nodes)), self.summary().bootstrap)
 
     def shell(self, name: str, command: Sequence[str]) -> list[str]:
-        """The command that enters a node, for who is in the same sandbox. Raises `UsageError` for an unknown one."""
+        """The command that enters a node from inside the sandbox. Raises `UsageError` for an unknown node."""
         known = [node.name for node in self._there.nodes]
         if name not in known:
             raise UsageError(f"there is no node {name!r}; the nodes are: {', '.join(known)}")
-        # One word is a script; several are one command, whose words arrive as they were given.
+        # One word is a script. Several words are one command, whose words are passed unchanged.
         script = command[0] if len(command) == 1 else shlex.join(command)
         return self._lab.shell(name, [script] if command else [])
 
     def start_services(self, on_progress: Progress) -> None:
-        """Start those that do not run, all at once, and wait until clients can use them. Raises `RunError`."""
+        """Start the services that do not run, concurrently, and wait until clients can use them. Raises `RunError`."""
         if isinstance(self._lab, Provisioned):
             self._lab.play("start", on_progress)
         else:
             self._there.start_services()
         nodes = self._there.nodes
-        on_progress("waiting for a controller with whom all brokers are registered")
+        on_progress("waiting for a controller that all brokers are registered with")
         members = self._deployed.members(nodes)
         everyone = frozenset(member.name for member in members)
         observer = observe(self._deployed.system, members, "", self._lab.time_scale)
@@ -106,7 +106,7 @@ class HeldNodes:
         on_progress(f"the controller is {view.controller}")
 
     def stop_services(self, on_progress: Progress) -> None:
-        """Shut down those that run, in order. Raises `WorldError`."""
+        """Stop the running services in an orderly way. Raises `WorldError`."""
         if isinstance(self._lab, Provisioned):
             self._lab.play("stop", on_progress)
         else:
@@ -123,12 +123,12 @@ class HeldNodes:
             pid = host.service_pid()
         except HostError as error:
             return seen("unreachable", reason=str(error))
-        # Where nodes are processes of this machine its boot id says nothing of them.
+        # If nodes are processes of this machine, its boot id is not theirs.
         return seen("up", boot_id=boot_id if boot_id != _own_boot_id() else None, service_pid=pid)
 
 
 def lab_spec(plan: NodesPlan, directory: Path) -> LabSpec:
-    """What the lab of a plan is made from."""
+    """The inputs of a plan's lab."""
     inventory = None if plan.inventory is None else Path(plan.inventory)
     return LabSpec(
         plan.node_count, plan.filesystem, directory, software=(_deployed(plan).software,), inventory=inventory

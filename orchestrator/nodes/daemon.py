@@ -1,8 +1,8 @@
-"""The process that holds nodes: brings them up, follows orders until it is asked to take them down, and does.
+"""The daemon that keeps nodes: starts them, follows orders until the order to take them down, and does that.
 
-A program, started by `client.bring_up` in a session of its own: `holder DIRECTORY LOCK STARTER`, the last two being
-inherited descriptors: the registry's lock, and the channel to the command that waits for the nodes to be up. Should
-that command end before they are, they are taken down again.
+A program, started by `client.bring_up` in its own session: `daemon DIRECTORY LOCK STARTER`. LOCK and STARTER are
+inherited descriptors: the registry's lock, and the channel to the command that waits for the nodes. If that command
+ends before the nodes are up, they are taken down.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from orchestrator.nodes.rpc import Channel, UnknownMessageError
 from orchestrator.nodes.state import KeptNodes, NodesPlan
 from orchestrator.running.interrupts import Interrupts
 
-# How long an order that is under way may delay the end.
+# The longest time for which a pending order delays the end.
 _ORDER_S = 60.0
 
 
 class Holder:
-    """Holds one set of nodes. `hold` once, from the main thread."""
+    """Holds one set of nodes. Call `hold` once, from the main thread."""
 
     def __init__(self, kept: KeptNodes, plan: NodesPlan, starter: Channel[Order], listener: socket.socket) -> None:
         self._kept = kept
@@ -64,9 +64,9 @@ class Holder:
         self._listeners: list[Channel[Order]] = [starter]
 
     def hold(self) -> None:
-        """Bring up, follow orders, take down. What goes wrong on the way up or down is told to who asked for it."""
+        """Start, follow orders, take down. Errors while starting or ending are reported to the command that asked."""
         interrupts = Interrupts(
-            on_first=lambda: self._say("taking the nodes down"), on_second=lambda: self._say("ending at once")
+            on_first=lambda: self._say("taking the nodes down"), on_second=lambda: self._say("aborting")
         )
         ending = always(self._take_down, shield=interrupts.shielded)
         with contextlib.suppress(Interrupted), interrupts.installed(), ending:
@@ -91,7 +91,7 @@ class Holder:
 
     def _take_down(self) -> None:
         self._ending.set()
-        self._busy.acquire(timeout=_ORDER_S)  # what is under way would only go wrong without its nodes
+        self._busy.acquire(timeout=_ORDER_S)  # a pending order would fail without its nodes
         clean_up(self._take_nodes_down, self._kept.remove)
 
     def _take_nodes_down(self) -> None:
@@ -104,13 +104,13 @@ class Holder:
                 each.tell(_failure(error))
 
     def _say(self, text: str) -> None:
-        """To the log, and to everybody who waits for the nodes to be up, or down."""
+        """To the log, and to every command that waits for the nodes to be up or down."""
         print(f"[{time.monotonic() - self._began_s:6.1f} s] {text}", flush=True)
         for each in list(self._listeners):
             each.tell(ProgressMessage(text))
 
     def _end(self) -> None:
-        """Have the main thread take the nodes down, wherever it is; asked again, it is not disturbed."""
+        """Make the main thread take the nodes down, wherever it is; further calls do nothing."""
         if not self._ending.is_set():
             self._ending.set()
             signal.pthread_kill(self._main_thread, signal.SIGTERM)
@@ -118,7 +118,7 @@ class Holder:
     # ---- orders, each in a thread of its own
 
     def _attend_starter(self) -> None:
-        """The command that started this one has gone, or wants to go: without nodes there is nothing to hold."""
+        """End when the command that started this process has ended or closes the connection before the nodes are up."""
         while self._starter.receive() is not None:
             pass
         if not self._up.is_set():
@@ -135,7 +135,7 @@ class Holder:
             if isinstance(order, Down):
                 self._listeners.append(asker)
                 self._end()
-                return  # the end of this process is what the asker waits for
+                return  # the command waits for the end of this process
             if order is not None:
                 asker.tell(self._answer(asker, order))
         except UnknownMessageError as error:
@@ -150,7 +150,7 @@ class Holder:
             return self._status()
         if self._nodes is None or self._ending.is_set() or not self._up.is_set():
             state = "taken down" if self._ending.is_set() else "brought up"
-            return RefusedMessage(f"the nodes are just being {state}; wait until they are, then try again")
+            return RefusedMessage(f"the nodes are {state}; wait until that is done, then try again")
         if isinstance(order, Shell):
             return ShellCommand(self._nodes.shell(order.node, order.command))
         return self._switch_services(self._nodes, asker, on=isinstance(order, StartMessage))
@@ -172,7 +172,7 @@ def _failure(error: Exception) -> Answer:
     if isinstance(error, RunError):
         return Failed(str(error))
     text = "".join(traceback.format_exception(error))
-    return Failed(f"{text}this is a bug of Brownout itself; the text above says where")
+    return Failed(f"{text}this is a bug of Brownout; the traceback above shows where")
 
 
 def _log_unexpected(error: Exception) -> None:
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         connection.tell(Failed(f"no socket can be made in {kept.directory}: {error.strerror}; move the project"))
         sys.exit(1)
     Holder(kept, plan, connection, listener).hold()
-    os._exit(0)  # threads that still attend to somebody are not waited for
+    os._exit(0)  # does not wait for threads that still serve connections
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What killed commands leave behind, found and removed: all that does not end with their processes by itself."""
+"""Finds and removes what killed commands leave behind: everything that does not end with their processes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orchestrator.campaign.store import LABS
 from orchestrator.machine import cgroups
 from orchestrator.nodes.state import Registry
 
-# A directory younger than this may be one whose maker is about to use it.
+# A younger directory may be one that its maker is about to use.
 _LEAST_AGE_S = 5.0
-# How long a process may be in the middle of an exec, on a machine that is busy with something else.
+# How long a process may be in the middle of an exec on a busy machine.
 _EXEC_S = 0.25
 _POLL_S = 0.002
 
 
 def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
-    """Remove everything that no living process needs any more; what it was, for people. What is in use stays."""
+    """Remove everything that no living process needs; returns descriptions for the user. Used files are kept."""
     removed = [f"control group {name}" for name in cgroups.reap_leftovers()]
     removed += [f"nodes whose holder was killed ({name})" for name in _kept_nodes()]
     for path in _unfinished_images(images_directory(project)):
@@ -34,7 +34,7 @@ def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
 
 
 def remove_labs(store: Path) -> list[str]:
-    """Remove the directories of killed runs' labs; the rest of `remove_leftovers` can wait. What they were."""
+    """Remove the directories of killed runs' labs, the urgent part of `remove_leftovers`; returns descriptions."""
     return _remove_unused(store / LABS)
 
 
@@ -56,7 +56,7 @@ def _directories(parent: Path) -> list[Path]:
 
 
 def _unfinished_images(directory: Path) -> list[Path]:
-    """Builds that were killed: those in the making while nobody builds."""
+    """Unfinished builds, when no build is running: they were killed."""
     unfinished = [path for path in _directories(directory) if path.name.startswith(UNFINISHED)]
     if not unfinished:
         return []
@@ -67,7 +67,7 @@ def _unfinished_images(directory: Path) -> list[Path]:
 
 
 def _in_use(directory: Path) -> bool:
-    """Whether a process has its lock, works in it, has one of its files open, or was started with a path in it."""
+    """Whether a process holds its lock, works in it, has a file in it open, or was started with a path in it."""
     if time.time() - directory.stat().st_mtime < _LEAST_AGE_S:
         return True
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -81,7 +81,7 @@ def _in_use(directory: Path) -> bool:
 
 
 def _mentions() -> Iterator[bytes]:
-    """Every path that a process of this machine has to do with, and every command line."""
+    """Every path that a process of this machine uses, and every command line."""
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
@@ -95,8 +95,8 @@ def _mentions() -> Iterator[bytes]:
 def _command_line(process: Path) -> bytes:
     """A process's arguments; empty for kernel threads and zombies, which have no program either. Raises `OSError`.
 
-    They are also empty in the middle of an exec, between the old program's arguments and the new one's. Whoever has a
-    program is therefore asked again before it is believed to have none."""
+    They are also empty in the middle of an exec, between the old program's arguments and the new one's. Therefore a
+    process that has a program is queried again before its arguments count as empty."""
     give_up = time.monotonic() + _EXEC_S
     while not (line := (process / "cmdline").read_bytes()):
         os.readlink(process / "exe")
@@ -109,5 +109,5 @@ def _command_line(process: Path) -> bytes:
 def _links(directory: Path) -> list[Path]:
     try:
         return list(directory.iterdir())
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # the process has ended, or is another user's
         return []

@@ -15,11 +15,11 @@ class _Order(msgspec.Struct, tag_field="order", tag=str.lower):
 
 
 class Status(_Order):
-    """Say how the nodes are, at any time: `NodesStatus`."""
+    """Return the state of the nodes, at any time: `NodesStatus`."""
 
 
 class Shell(_Order):
-    """Say how a node is entered: `ShellCommand`. Without words it is a shell that is wanted, with some a command."""
+    """Return how to enter a node: `ShellCommand`. Without words for a shell, with words for a command."""
 
     node: str
     command: list[str]
@@ -34,7 +34,7 @@ class StopMessage(_Order):
 
 
 class Down(_Order):
-    """Take everything down. There is no result: the end of the connection is."""
+    """Take everything down. There is no result: the connection is closed at the end."""
 
 
 Order = Status | Shell | StartMessage | StopMessage | Down
@@ -45,13 +45,13 @@ class _Answer(msgspec.Struct, tag_field="answer"):
 
 
 class ProgressMessage(_Answer, tag="progress"):
-    """What is being done."""
+    """The current activity."""
 
     text: str
 
 
 class RefusedMessage(_Answer, tag="refused"):
-    """The order cannot be followed; the remedy is the user's."""
+    """The order cannot be followed; the user can remedy that."""
 
     text: str
 
@@ -63,16 +63,16 @@ class Failed(_Answer, tag="failed"):
 
 
 class NodesUp(_Answer, tag="up"):
-    """The nodes' names, and where clients find their services once these run."""
+    """The nodes' names, and the addresses of their services when they run."""
 
     nodes: list[str]
     bootstrap: str
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """One node as it is now. `state` is "up", "off" or "unreachable"; only this last has a `reason`.
+    """The current state of one node. `state` is "up", "off" or "unreachable"; only the last has a `reason`.
 
-    `boot_id` is None where the node has none of its own, `service_pid` where no service runs."""
+    `boot_id` is None if the node has no boot id of its own, `service_pid` if no service runs."""
 
     name: str
     address: str
@@ -84,7 +84,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
 
 class NodesStatus(_Answer, tag="status"):
-    """All nodes. `state` is "coming up", "up" or "going down"; only those that are up are looked at."""
+    """All nodes. `state` is "coming up", "up" or "going down"; nodes are queried only when they are up."""
 
     state: str
     nodes: list[NodeStatus] = []
@@ -92,7 +92,7 @@ class NodesStatus(_Answer, tag="status"):
 
 
 class ShellCommand(_Answer, tag="shell"):
-    """The command line that enters a node, for who is in the same sandbox."""
+    """The command line that enters a node from inside the sandbox."""
 
     command: list[str]
 

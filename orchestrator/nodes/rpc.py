@@ -1,4 +1,4 @@
-"""How a command and the holder of nodes reach each other: a Unix socket, on which they exchange `messages`."""
+"""The connection between a command and the daemon of nodes: a Unix socket for `messages`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Received = TypeVar("Received", bound=Order | Answer)
 
 
 class UnknownMessageError(Exception):
-    """What arrived is no message: the other end is of another version."""
+    """An invalid message arrived: the other end is of another version."""
 
 
 class Channel(Generic[Received]):
-    """One end of a conversation. One thread may send while another one receives."""
+    """One end of a connection. One thread may send while another one receives."""
 
     def __init__(self, connection: socket.socket, decoder: msgspec.json.Decoder[Received]) -> None:
         self._socket = connection
@@ -32,16 +32,16 @@ class Channel(Generic[Received]):
         self._decoder: msgspec.json.Decoder[Received] = decoder
 
     def send(self, message: Order | Answer) -> None:
-        """Raises `OSError` when the other end has gone."""
+        """Raises `OSError` when the peer has closed the connection."""
         self._socket.sendall(msgspec.json.encode(message) + b"\n")
 
     def tell(self, message: Order | Answer) -> None:
-        """Send to somebody who may have gone: then nobody is told."""
+        """Send; a closed connection is ignored."""
         with contextlib.suppress(OSError):
             self.send(message)
 
     def receive(self) -> Received | None:
-        """The next message; None when the other end has said its last.
+        """The next message; None when the peer has closed its sending side.
 
         Raises `TimeoutError` and `UnknownMessageError`."""
         try:
@@ -56,12 +56,12 @@ class Channel(Generic[Received]):
             raise UnknownMessageError(str(error)) from error
 
     def peer(self) -> int:
-        """The process id of the other end, as this process counts: also of one in another process namespace."""
+        """The peer's process id in this process's namespace, also for a peer in another process namespace."""
         pid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         return pid
 
     def hang_up(self) -> None:
-        """Say that nothing more will be said; the other end may still talk."""
+        """Close the sending side; the peer can still send."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -71,17 +71,17 @@ class Channel(Generic[Received]):
 
 
 def of_holder(connection: socket.socket) -> Channel[Order]:
-    """The holder's end."""
+    """The daemon's end."""
     return Channel(connection, msgspec.json.Decoder(Order))
 
 
 def of_command(connection: socket.socket) -> Channel[Answer]:
-    """The end of who gives orders."""
+    """The command's end."""
     return Channel(connection, msgspec.json.Decoder(Answer))
 
 
 def listen(directory: Path) -> socket.socket:
-    """Take orders at a socket in this directory. Raises `OSError`."""
+    """Listen for orders at a socket in this directory. Raises `OSError`."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _address(directory) as address:
@@ -94,12 +94,12 @@ def listen(directory: Path) -> socket.socket:
 
 
 def is_open(directory: Path) -> bool:
-    """Whether anybody has begun to listen there."""
+    """Whether a daemon has started to listen there."""
     return (directory / _NAME).exists()
 
 
 def connect(directory: Path, patience_s: float) -> Channel[Answer]:
-    """Raises `OSError` when nobody listens there."""
+    """Raises `OSError` when no daemon listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(patience_s)
@@ -113,7 +113,8 @@ def connect(directory: Path, patience_s: float) -> Channel[Answer]:
 
 @contextlib.contextmanager
 def _address(directory: Path) -> Iterator[str]:
-    """The socket's path, by way of a descriptor: a socket's address holds 107 bytes, and projects may lie deeper."""
+    """The socket's path by way of a descriptor: a socket address holds only 107 bytes, and project paths may be
+    longer."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}/{_NAME}"

@@ -1,14 +1,14 @@
-"""Where kept nodes are recorded: `nodes/<id>/` in the cache, and a lock that their holder has while it lives.
+"""Records kept nodes: `nodes/<id>/` in the cache, and a lock that their daemon holds while it lives.
 
-<id>/plan.json   what was asked for, and since when
-<id>/pid         the process whose end is the end of all of it
-<id>/orders      the socket at which the holder takes orders
-<id>/log         what the holder said
+<id>/plan.json   the options of `nodes up`, and the start time
+<id>/pid         the process whose end ends all nodes
+<id>/orders      the socket for orders to the daemon
+<id>/log         the daemon's output
 <id>/run         the world's directory
-labs/<id>        the lab's; what it leaves there when nodes do not come up stays until others do
+labs/<id>        the lab's directory; after a failed start it is kept until the next start
 
-The kernel lets go of the lock when the last process of the holder's sandbox has ended, however it ended. So a directory
-under a free lock is a leftover, and nothing in it runs any more.
+The kernel releases the lock when the last process of the daemon's sandbox has ended, for any reason. So a directory
+without a held lock is a leftover, and nothing in it runs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ DEFAULT_ROOT = cache_directory() / "nodes"
 
 _LABS = "labs"
 
-# How long another command may have the lock: those that only look hold it for a moment, and `up` writes its plan.
+# How long another command may hold the lock: queries hold it briefly, and `up` writes its plan meanwhile.
 _MOMENT_S = 2.0
 _POLL_S = 0.01
 
 
 @dataclass(frozen=True)
 class NodesPlan:
-    """What `nodes up` was asked for. `world` is the chosen one, `since` UTC in ISO 8601."""
+    """The options of `nodes up`. `world` is the chosen one, `since` UTC in ISO 8601."""
 
     world: str
     reason: str
@@ -76,24 +76,24 @@ class KeptNodes:
         return self.directory / "log"
 
     def last_words(self, lines: int = 5) -> str:
-        """The end of the holder's log, or that there is none."""
+        """The end of the daemon's log."""
         try:
             said = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         except OSError:
             said = []
-        return "\n".join(said[-lines:]) or "it said nothing"
+        return "\n".join(said[-lines:]) or "it printed nothing"
 
     def remove(self, *, with_lab: bool = False) -> None:
-        """A lab clears away after itself; one that was killed has not."""
+        """Remove the directory. `with_lab`: also the lab's, which a killed lab has not removed."""
         if with_lab:
             shutil.rmtree(self.lab, ignore_errors=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Registry:
-    """The nodes that are kept for this project: at most one set at a time.
+    """The kept nodes of this project: at most one set at a time.
 
-    `removed` names the sets of killed holders that were found and removed."""
+    `removed` lists the sets of killed daemons that were found and removed."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.removed: list[str] = []
@@ -101,7 +101,7 @@ class Registry:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[int]:
-        """Hold the lock, which a holder may inherit by its descriptor. Raises `UsageError` when nodes are up."""
+        """Hold the lock, whose descriptor a daemon may inherit. Raises `UsageError` when nodes are up."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             descriptor = self._open()
@@ -118,21 +118,21 @@ class Registry:
             os.close(descriptor)
 
     def refuse_second(self) -> None:
-        """Raises `UsageError` when nodes are up: before anything is prepared for others."""
+        """Raise `UsageError` when nodes are up, before anything is prepared for new ones."""
         if (kept := self.find()) is not None:
             raise _up_already(kept)
 
     def create(self, plan: NodesPlan) -> KeptNodes:
-        """Record a new set of nodes; for who has the lock. Raises `OSError`."""
+        """Record a new set of nodes; the caller holds the lock. Raises `OSError`."""
         directory = self.root / os.urandom(3).hex()
         draft = directory.with_suffix(".new")
         draft.mkdir()
         (draft / "plan.json").write_text(json.dumps(asdict(plan), indent=1), encoding="utf-8")
-        draft.rename(directory)  # who finds the directory finds the plan in it
+        draft.rename(directory)  # atomic, so that a directory always has its plan
         return KeptNodes(directory)
 
     def find(self) -> KeptNodes | None:
-        """The nodes that are up or on their way there; None when there are none: then leftovers are gone, too."""
+        """The nodes that are up or starting; None otherwise, after leftovers were removed."""
         deadline = time.monotonic() + _MOMENT_S
         while True:
             if not self.held():
@@ -140,20 +140,20 @@ class Registry:
             if (kept := self._recorded()) is not None:
                 return kept
             if time.monotonic() > deadline:
-                raise UsageError("another `nodes` command is under way; wait for its end, then try again")
+                raise UsageError("another `nodes` command is under way; wait until it ends, then try again")
             time.sleep(_POLL_S)
 
     def clean(self) -> None:
-        """Remove everything of nodes that are not there any more, also what people might have looked into."""
+        """Remove everything of nodes that no longer exist, including logs that were kept for the user."""
         if not self.held():
             shutil.rmtree(self.root / _LABS, ignore_errors=True)
 
     def holds(self, kept: KeptNodes) -> bool:
-        """Whether anything of this set still lives."""
+        """Whether any process of this set lives."""
         return self.held() and self._recorded() in (None, kept)
 
     def held(self) -> bool:
-        """Whether anybody has the lock; leftovers are removed where nobody has."""
+        """Whether a process holds the lock; otherwise leftovers are removed."""
         try:
             descriptor = self._open()
         except FileNotFoundError:
@@ -163,7 +163,7 @@ class Registry:
                 f"{self.root} cannot be read: {error.strerror}; run this as the project's owner"
             ) from error
         try:
-            # Shared: commands that look at the same time are not in each other's way.
+            # Shared, so that concurrent queries do not block each other.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             self._remove_leftovers()
         except BlockingIOError:
@@ -189,11 +189,11 @@ class Registry:
             if kept is not None and kept.directory.exists():
                 raise _up_already(kept)
             if time.monotonic() > deadline:
-                raise UsageError("another `nodes` command is under way; wait for its end, then try again")
+                raise UsageError("another `nodes` command is under way; wait until it ends, then try again")
             time.sleep(_POLL_S)
 
     def _recorded(self) -> KeptNodes | None:
-        """The set whose holder has the lock: the only directory that has a plan."""
+        """The set whose daemon holds the lock: the only directory with a plan."""
         found = [path for path in self._directories() if not path.suffix and (path / "plan.json").exists()]
         return KeptNodes(found[0]) if found else None
 
@@ -203,7 +203,7 @@ class Registry:
     def _remove_leftovers(self) -> None:
         for path in self._directories():
             KeptNodes(path).remove(with_lab=True)
-            if not path.exists():  # another user's stay
+            if not path.exists():  # directories of other users are kept
                 self.removed.append(path.name)
 
 
