@@ -119,7 +119,7 @@ WRONG = {
     ),
     OWN + '[client]\nclient_class = "m:C"\ntimeout_s = 0': ("c.toml:6: [client] timeout_s: 0 is smaller than 0.01"),
     '[client]\nclient_class = "m:C"': (
-        'c.toml:2: [client] the workload "log" has clients of its own; leave [client] out'
+        'c.toml:2: [client] the workload "log" has built-in clients; leave [client] out'
     ),
     OWN + '[client]\nclient_class = "m:C"\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "consume"': (
         'c.toml:9: [nemesis.step] do: the clients of the workload "register" do not consume on command'
@@ -134,7 +134,7 @@ WRONG = {
         "the step out"
     ),
     '[[cell]]\nname = "a"\nclient = { options = { reads = "old" } }': (
-        'c.toml:4: [cell.client] the workload "log" has clients of its own; leave [client] out'
+        'c.toml:4: [cell.client] the workload "log" has built-in clients; leave [client] out'
     ),
     "[broker]\nmin.insync.replicas = 2": (
         "c.toml:3: [broker] min.insync.replicas: to TOML, dots make tables; put the key in quotes: "
@@ -169,7 +169,7 @@ WRONG = {
     ),
     '[nemesis]\nkind = "random"\nfaults = ["clock-freeze"]\n[checks]\nupper_bound = "strict"': (
         'c.toml:6: [checks] upper_bound: "strict" cannot be claimed with clock-freeze: a leader whose clock stands '
-        'still does not see its lease end, and goes on serving reads; set upper_bound = "session"'
+        'still does not see its lease end, and continues to serve reads; set upper_bound = "session"'
     ),
     "[workload]\nreplication_factor = 4": (
         "c.toml:3: [workload] replication_factor: 4 replicas need as many nodes, and [topology] has 3"
@@ -180,7 +180,7 @@ WRONG = {
     ),
     "[workload]\nduration_s = -1": "c.toml:3: [workload] duration_s: -1 is smaller than 0",
     "[workload]\nassignment = [[1, 1]]": "c.toml:3: [workload] assignment: [1, 1] names a node twice",
-    "[workload]\nassignment = [[4]]": "c.toml:3: [workload] assignment: 4 is no node; the nodes are 1 to 3",
+    "[workload]\nassignment = [[4]]": "c.toml:3: [workload] assignment: 4 is not a node; the nodes are 1 to 3",
     '[nemesis]\nkind = "random"\nfaults = ["kil"]': (
         "c.toml:4: [nemesis] faults: 'kil' is not known; did you mean 'kill'?"
     ),
@@ -219,10 +219,10 @@ WRONG = {
         "c.toml:4: [cell.expect] reason: 'too-few-change' is not known; did you mean 'too-few-changes'?"
     ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "pass", reason = "too-few-changes" }': (
-        "c.toml:4: [cell.expect] reason: only verdict = \"unknown\" comes with it, and it is 'pass'; leave it out"
+        "c.toml:4: [cell.expect] reason: only verdict = \"unknown\" takes it, and it is 'pass'; leave it out"
     ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "pass", must_hold = ["AWL"] }': (
-        "c.toml:4: [cell.expect] must_hold: only verdict = \"fail\" comes with it, and it is 'pass'; leave it out"
+        "c.toml:4: [cell.expect] must_hold: only verdict = \"fail\" takes it, and it is 'pass'; leave it out"
     ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", must_hold = ["before-fault"] }': (
         "c.toml:4: [cell.expect] must_hold: 'before-fault' is not known; did you mean 'before-faults'?"
@@ -305,15 +305,15 @@ WRONG_STEPS = {
     'do = "kil"': "c.toml:7: [nemesis.step] do: 'kil' is not known; did you mean 'kill'?",
     'do = "kill"': 'c.toml:6: [nemesis.step] node is missing; add node = a text such as "..."',
     'do = "kill"\nnode = "B"': (
-        'c.toml:8: [nemesis.step] node: \'B\' is no node; use n1 to n3, "leader:0", "follower:0", "controller", or a '
-        "name that an earlier step gave with as"
+        'c.toml:8: [nemesis.step] node: \'B\' is not a node; use n1 to n3, "leader:0", "follower:0", "controller", or a '
+        "name that an earlier step assigned with as"
     ),
     'do = "kill"\nnode = "n4"': "c.toml:8: [nemesis.step] node: there is no n4; the nodes are n1 to n3",
     'do = "kill"\nnode = "leader:1"': (
         "c.toml:8: [nemesis.step] node: leader:1: the topic has 1 partitions, counted from 0"
     ),
     'do = "kill"\nnode = "n1"\nas = "b"': (
-        "c.toml:9: [nemesis.step] as: 'b' is not a name; begin it with a capital letter, such as A"
+        "c.toml:9: [nemesis.step] as: 'b' is not a name; start it with a capital letter, such as A"
     ),
     'do = "cut"\nbetween = ["n1"]': (
         'c.toml:6: [nemesis.step] between is a pair of nodes, such as ["A", "B"], or of groups, such as '
@@ -326,7 +326,7 @@ WRONG_STEPS = {
     ),
     'do = "produce"\nacks = 2': 'c.toml:8: [nemesis.step] acks: 2 is not "all", 1 or 0',
     'do = "produce"\nexpect = "info"\ncount = 2': (
-        "c.toml:9: [nemesis.step] count: with expect = 'info' the first append is the last one; leave count out"
+        'c.toml:9: [nemesis.step] count must be 1 with expect = "info"; leave count out'
     ),
     'do = "produce"\nuntil_ok = true\nexpect = "any"': (
         "c.toml:9: [nemesis.step] expect: with until_ok appends are repeated until acknowledged; leave out one"
@@ -374,7 +374,7 @@ def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
 def test_one_node_cannot_be_cut_off_from_others() -> None:
     text = '[topology]\nnodes = {}\n[nemesis]\nkind = "random"\nfaults = ["kill", "partition-one"]\n'
     assert campaign(text.format(2)).nemesis.faults == ("kill", "partition-one")
-    with pytest.raises(InputError, match=r"c\.toml:6: .*'partition-one' comes between nodes, and .* has only one"):
+    with pytest.raises(InputError, match=r"c\.toml:6: .*'partition-one' affects pairs of nodes, and .* has only one"):
         campaign(text.format(1))
 
 

@@ -171,7 +171,7 @@ def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path)
     decision = decide(entries, (), report.findings, report.excused)
     assert decision.verdict == "unknown"
     assert decision.reason == (
-        "1 of 2 runs failed in ways that the policy knows, and more of it is undecided: "
+        "1 of 2 runs failed as the policy allows, but are otherwise undecided: "
         "s-main-2 (fault power-loss was required and never confirmed)"
     )
 
@@ -182,7 +182,7 @@ def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path)
         ("[require]\nseedz = 3", "gate.toml:2: [require] unknown key 'seedz'; did you mean 'seeds'?"),
         ("[require]\nseeds = 0", "gate.toml:2: [require] seeds: 0 is smaller than 1"),
         ('[require]\nworlds = ["moon"]', "gate.toml:2: [require] worlds: 'moon' is not known"),
-        ("[require.faults]\nkil = 1", "gate.toml:2: [require.faults] 'kil' is no kind of fault"),
+        ("[require.faults]\nkil = 1", "gate.toml:2: [require.faults] 'kil' is not a kind of fault"),
         ("[require]\nmutation_score = 90", "gate.toml:2: [require] mutation_score: 90 is not a share"),
         ("[budget]\noutage_s = -1", "gate.toml:2: [budget] outage_s: -1 is smaller than 0"),
         ('[baseline]\npath = "nowhere"', "gate.toml:2: [baseline] path: "),
@@ -213,7 +213,7 @@ def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
     assert ask("gate", campaign.path, "--policy", tmp_path / "other.toml").code == 0, "it speaks of another campaign"
     missing = ask("gate", campaign.store, "--policy", tmp_path / "other.toml")
     assert missing.code == 2
-    assert "demo is in the policy and not in the store" in missing.out
+    assert "demo is in the policy but not in the store" in missing.out
     assert ask("gate", campaign.path, "--policy", tmp_path / "nowhere.toml").code == 64
     (tmp_path / "gate.toml").write_text("seeds = 2\n")
     assert ask("gate", campaign.path).code == 64
@@ -319,7 +319,7 @@ def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) ->
     assert answer.code == 2
     (finding,) = answer.json["findings"]
     assert (
-        f"5 of its runs are those that are judged, which prove nothing of themselves: {runs[0].name}, "
+        f"5 of its runs are the runs under test, which cannot be their own baseline: {runs[0].name}, "
         in (finding["sentence"])
     )
 
@@ -333,7 +333,7 @@ def test_a_baseline_of_another_campaign_shows_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((stored,), (), tuple(then), ()))
     decided, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *(run(seed) for seed in range(1, 6)))
     assert decided == "unknown"
-    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign}, which shows nothing of c"]
+    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign}, and cannot be compared with c"]
 
 
 def test_worlds_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

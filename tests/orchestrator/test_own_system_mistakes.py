@@ -136,7 +136,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a client that may not be executed": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.py"]'),
-        "client.py may not be executed; chmod +x ",
+        "client.py is not executable; chmod +x ",
     ),
     "a client that is not in the PATH": (
         replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),

@@ -129,7 +129,7 @@ def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> N
         store
     )
     judge_all(store, begun)
-    with pytest.raises(UsageError, match=r"every planned run is made; what they came to: \S+ gate "):
+    with pytest.raises(UsageError, match=r"every planned run is made; see their results with: \S+ gate "):
         resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 

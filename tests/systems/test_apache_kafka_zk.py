@@ -105,7 +105,7 @@ def test_the_last_node_is_zookeeper_and_keeps_no_data() -> None:
     system = load_system(NAME)
     assert system.assign_roles(3, {}) == ROLES
     assert system.version == "3.9.1"
-    with pytest.raises(InputError, match=r"assignment: n3 keeps no data"):
+    with pytest.raises(InputError, match=r"assignment: n3 stores no data"):
         campaign(HEAD.replace("[[1, 2]]", "[[1, 3]]"))
     with pytest.raises(InputError, match=r"replication_factor: 3 replicas need as many nodes .* there are 2"):
         campaign(f'[system]\nname = "{NAME}"\n')
