@@ -305,8 +305,8 @@ WRONG_STEPS = {
     'do = "kil"': "c.toml:7: [nemesis.step] do: 'kil' is not known; did you mean 'kill'?",
     'do = "kill"': 'c.toml:6: [nemesis.step] node is missing; add node = a text such as "..."',
     'do = "kill"\nnode = "B"': (
-        'c.toml:8: [nemesis.step] node: \'B\' is not a node; use n1 to n3, "leader:0", "follower:0", "controller", or a '
-        "name that an earlier step assigned with as"
+        'c.toml:8: [nemesis.step] node: \'B\' is not a node; use n1 to n3, "leader:0", "follower:0", "controller", or '
+        "a name that an earlier step assigned with as"
     ),
     'do = "kill"\nnode = "n4"': "c.toml:8: [nemesis.step] node: there is no n4; the nodes are n1 to n3",
     'do = "kill"\nnode = "leader:1"': (
