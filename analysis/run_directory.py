@@ -13,14 +13,13 @@ from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import strict_json
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
+from history.upper_bounds import UPPER_BOUNDS
 from history.values import RECORD_FORMS
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
 SHARE_DIGITS: Final = 3
 """Decimal places of the achieved share in a verdict's statistics."""
-UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
-"""How strictly queries bound a log's length from above, the strictest first."""
 
 
 class RunDirectoryError(Exception):

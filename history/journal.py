@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 from history.checksummed_lines import LineWriter
 from history.client_files import ClientFiles
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
@@ -126,11 +127,12 @@ class Journal:
         sentence: str = "",
         must_show: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         may_destroy: Iterable[Damage] = (),
+        look: tuple[FaultGroup, FaultMark] | None = None,
     ) -> int:
-        """A fault is about to be injected; `fault` is its id, unique in the run. `sentence` describes the fault for
-        people. `must_show`: the conditions on its evidence (`seen`) and its heal's (`healed`), in the form of
-        `nemeses.evidence_rule`. `may_destroy`: the damage that it may do to its targets; checkers excuse findings there
-        by it."""
+        """A fault is about to be injected; `fault` is its id, unique in the run. `sentence` describes it for readers.
+        `must_show`: what its evidence (`seen`) and its heal's (`healed`) must show, in the form of
+        `nemeses.evidence_rule`. `may_destroy`: the damage that it may do to its targets, which checkers excuse. `look`:
+        its colour group and shape in plots."""
         return self.event(
             "fault_invoked",
             id=fault,
@@ -140,6 +142,7 @@ class Journal:
             sentence=sentence,
             must_show={when: list(facts) for when, facts in (must_show or {}).items()},
             may_destroy=sorted(may_destroy),
+            **({} if look is None else {"group": look[0], "mark": look[1]}),
         )
 
     def fault_injected(

@@ -145,7 +145,7 @@ _OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 """Fields that are taken from whichever line of a fault has them."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage},
+    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage, "group": _text, "mark": _text},
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
     CLIENT: {"seed": _whole},

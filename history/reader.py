@@ -115,7 +115,7 @@ def _faults(journal: Sequence[dict[str, Any]]) -> pa.Table:
         row["evidence"] = {**row["evidence"], **line.get("evidence", {})}
         row |= {
             name: line[name]
-            for name in ("kind", "targets", "parameters", "sentence", "proof", "status")
+            for name in ("kind", "targets", "parameters", "sentence", "proof", "status", "group", "mark")
             if name in line
         }
     for row in rows.values():

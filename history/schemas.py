@@ -117,11 +117,14 @@ FAULTS: Final = pa.schema(
         pa.field("status", pa.string()),
         pa.field("evidence", pa.string()),
         pa.field("proof", pa.string()),
+        pa.field("group", pa.string()),
+        pa.field("mark", pa.string()),
     ]
 )
 """One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen.
 
-`sentence` (its effect) and `proof` (the most important evidence) are for people; old records have neither."""
+`sentence` (what it did) and `proof` (the main evidence) are for people. `group` and `mark`: its look in plots, words of
+`history.fault_looks`. Old records have none of these."""
 
 PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
 """The run's phases in order; the last one of an interrupted run has a null `end`."""

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanism import Mechanism
@@ -73,6 +74,10 @@ class Kind(ABC, Generic[M]):
     """What its evidence must show; the analysis checks it again."""
     healed: ClassVar[tuple[EvidenceRule, ...]] = ()
     """What its heal's evidence must show."""
+    group: ClassVar[FaultGroup]
+    """What it acts on: its colour in plots. The journal stores it with the fault."""
+    mark: ClassVar[FaultMark]
+    """Its shape in plots, unique in its group. The journal stores it with the fault."""
     destroys: ClassVar[frozenset[Damage]]
     """What it may destroy on its targets, from its start to the end of its heal. Oracles and checkers accept the loss
     that this damage explains on these nodes, and no other loss; the journal stores it with the fault."""

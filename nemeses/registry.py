@@ -13,7 +13,7 @@ import nemeses.kinds
 from nemeses.kind import Kind, Need
 
 AnyKind = Kind[Any]
-_NEEDED = ("name", "deed", "proven_by", "mechanism", "destroys")
+_NEEDED = ("name", "deed", "proven_by", "mechanism", "destroys", "group", "mark")
 
 
 class RegistrationError(Exception):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from history.upper_bounds import UPPER_BOUNDS
 from installation.files import PROJECT_ROOT
 from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "system.toml"
-UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 REPLICA_FORMATS = ("kafka", "none")
 METADATA_FORMATS = ("kraft", "none")
 PLACEMENTS = ("all", "first", "last", "rest", "named")

@@ -36,8 +36,9 @@ from analysis.core.evidence import BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.explain import Explanation, Key, explain, select
 from analysis.core.fast_path import LARGE, examine_large
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
-from analysis.core.rows import UPPER_BOUNDS, rows_of
+from analysis.core.rows import rows_of
 from analysis.core.summary import Summary, nothing, summarise, whole
+from history.upper_bounds import UPPER_BOUNDS
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ NO_VALUE: Final = int(np.iinfo(np.int64).min)
 """Stands for an absent value in arrays."""
 
 DAMAGED: Final = "the history is damaged"
-UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")
 
 
 class DamagedError(ValueError):

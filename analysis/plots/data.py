@@ -83,6 +83,8 @@ def _bands(faults: pa.Table, origin: int, end: float) -> list[Band]:
                 (start - origin) / NS,
                 stop,
                 row["status"] or "inconclusive",
+                row["group"] or "",
+                row["mark"] or "",
             )
         )
     return sorted(bands, key=lambda band: band.start)

@@ -161,7 +161,7 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, fl
         range(len(recoveries)), [f"{band.kind} {','.join(band.targets)}" for band, _, _ in recoveries], fontsize=8
     )
     for row, (band, after_start, after_end) in enumerate(recoveries):
-        color = fault_color(band.kind)
+        color = fault_color(band)
         axes.barh(row, band.end - band.start, left=band.start, height=0.55, color=color, alpha=0.45)
         if after_start is None:
             axes.text(band.end, row, "  no append after it", va="center", fontsize=7.5, color="#d55e00")

@@ -235,7 +235,7 @@ def _label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float])
             xytext=(1, 3 + 10 * level),
             textcoords="offset points",
             fontsize=7.5,
-            color=fault_color(band.kind),
+            color=fault_color(band),
             annotation_clip=False,
         )
 

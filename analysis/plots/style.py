@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.plots.view import Band
+from history.fault_looks import FaultGroup, FaultMark
 
 # Okabe and Ito's palette, in the order of use.
 INK = "#1f2933"
@@ -23,22 +24,27 @@ OUTCOME_STYLE = {
     "fail": {"color": "#d55e00", "marker": "x"},
     "info": {"color": "#e69f00", "marker": "^"},
 }
-FAULT_COLORS = {
-    "kill": "#d55e00",
-    "pause": "#e69f00",
-    "power-loss": "#cc79a7",
-    "power-loss-all": "#882255",
-    "partition-one": "#56b4e9",
-    "reject": "#117733",
-    "partition-halves": "#0072b2",
-    "partition-leader": "#009e73",
-    "stall": "#ddcc77",
-    "clock-freeze": "#88ccee",
-    "clock-jump": "#332288",
-    "packet-delay": "#aa4499",
-    "packet-loss": "#661100",
+GROUP_COLORS = {
+    FaultGroup.PROCESS: "#d55e00",
+    FaultGroup.POWER: "#cc79a7",
+    FaultGroup.MACHINE: "#e69f00",
+    FaultGroup.CLOCK: "#009e73",
+    FaultGroup.PARTITION: "#0072b2",
+    FaultGroup.PACKETS: "#56b4e9",
+    FaultGroup.DISK: "#882255",
 }
-OTHER_FAULT = "#999999"
+MARKERS = {
+    FaultMark.CIRCLE: "o",
+    FaultMark.SQUARE: "s",
+    FaultMark.DIAMOND: "D",
+    FaultMark.TRIANGLE_UP: "^",
+    FaultMark.TRIANGLE_DOWN: "v",
+    FaultMark.STAR: "*",
+    FaultMark.CROSS: "X",
+}
+# The look of faults whose journal has no group and mark, or one that this version does not know.
+OTHER_FAULT = "#333333"
+OTHER_MARKER = "|"
 EPOCH_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")
 
 STYLE = {
@@ -94,18 +100,35 @@ def png(drawn: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def fault_color(kind: str) -> str:
-    return FAULT_COLORS.get(kind, OTHER_FAULT)
+def fault_color(band: Band) -> str:
+    """The colour of the fault's group."""
+    return next((color for group, color in GROUP_COLORS.items() if group == band.group), OTHER_FAULT)
+
+
+def fault_marker(band: Band) -> str:
+    """The matplotlib marker of the fault's shape, which is unique in its group."""
+    return next((marker for mark, marker in MARKERS.items() if mark == band.mark), OTHER_MARKER)
 
 
 def draw_bands(axes: Axes, bands: Sequence[Band], *, named: bool = False) -> None:
-    """Faults as translucent bands; with their names along the upper edge if `named`. Unconfirmed ones are hatched."""
+    """Faults as translucent bands in their group's colour, with their mark at the start; unconfirmed ones are hatched.
+
+    With `named`, their names are along the upper edge."""
     for band in bands:
-        color = fault_color(band.kind)
+        color = fault_color(band)
         axes.axvspan(
             band.start, band.end, color=color, alpha=0.16, lw=0, hatch=None if band.status == "confirmed" else "///"
         )
         axes.axvline(band.start, color=color, lw=0.9, alpha=0.8)
+        axes.plot(
+            [band.start],
+            [0.04],
+            marker=fault_marker(band),
+            color=color,
+            ms=6,
+            transform=axes.get_xaxis_transform(),
+            zorder=4,
+        )
     if named:
         label_bands(axes, bands)
 
@@ -123,7 +146,7 @@ def label_bands(axes: Axes, bands: Sequence[Band]) -> None:
             textcoords="offset points",
             rotation=28,
             fontsize=7.5,
-            color=fault_color(band.kind),
+            color=fault_color(band),
             annotation_clip=False,
         )
 

@@ -17,13 +17,17 @@ CHANGES = ("append", "write", "cas")
 
 @dataclass(frozen=True)
 class Band:
-    """A fault on the time axis: seconds since the start of the run. `status` is that of its evidence."""
+    """A fault on the time axis: seconds since the start of the run. `status` is that of its evidence.
+
+    `group` and `mark`: its look, words of `history.fault_looks`; empty in journals without them."""
 
     kind: str
     targets: tuple[str, ...]
     start: float
     end: float
     status: str
+    group: str = ""
+    mark: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
@@ -26,6 +27,7 @@ class ClockDrift(Kind[Drift]):
     """Evidence: at the heal, the time since boot deviates by the rate times the elapsed time."""
 
     name = "clock-drift"
+    group, mark = FaultGroup.CLOCK, FaultMark.CIRCLE
     deed = "all clocks and timers of the simulated machine run faster or slower"
     proven_by = "at the heal, the time since boot deviates by the rate times the elapsed time; afterwards it is correct"
     destroys = frozenset({Damage.CLOCK_PACE})

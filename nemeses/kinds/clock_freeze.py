@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Need, listed
 from nemeses.mechanisms.suspension import Suspension, SuspensionKind
@@ -12,6 +13,7 @@ class ClockFreeze(SuspensionKind):
     """The machine and all of its clocks stop."""
 
     name = "clock-freeze"
+    mark = FaultMark.SQUARE
     deed = "the machine is suspended together with its clocks"
     proven_by = (
         "as for `stall`; afterwards its time since boot lags by the duration of the suspension. Then its real-time "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed, node_facts
@@ -75,6 +76,7 @@ class ClockJump(Kind[Clocks]):
     deviates, so that no other program has set it; then it agrees with this machine's clock."""
 
     name = "clock-jump"
+    group, mark = FaultGroup.CLOCK, FaultMark.SQUARE
     deed = "`date -s` on the node"
     proven_by = (
         "the real-time clock deviates by the jump, the time since boot does not; at the heal it still deviates, and "

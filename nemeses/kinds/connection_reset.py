@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
@@ -17,6 +18,7 @@ class ConnectionReset(WireKind):
     """All connections between a node and others are reset at both ends, repeatedly until the heal."""
 
     name = "connection-reset"
+    mark = FaultMark.CROSS
     deed = "the simulated network resets all connections of the node at both ends, repeatedly"
     proven_by = "the number of reset connections; after the heal, no connection is reset for longer than the interval"
     seen = (EvidenceRule("broken", least=1),)

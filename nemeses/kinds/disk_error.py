@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
@@ -13,6 +14,7 @@ class DiskError(FailingDiskKind):
     """Every sync of a node's disk fails."""
 
     name = "disk-error"
+    mark = FaultMark.CROSS
     deed = "every sync of the node's simulated disk fails with EIO, and the data to sync is lost"
     proven_by = (
         "a probe gets EIO; at the heal, a service that got EIO has exited with a code other than 0 and 1 (1: an "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
@@ -20,6 +21,7 @@ class DiskFlip(DiskKind):
     The heal restores the files, as the broker's message requests."""
 
     name = "disk-flip"
+    mark = FaultMark.STAR
     deed = "SIGKILL to the service, bits of its logs are flipped on the simulated disk, and the service is started"
     proven_by = (
         "the flipped bits; at the heal, a service that refused the files has exited with a code other than 0 and 1 (1: "

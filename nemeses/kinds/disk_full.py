@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
@@ -13,6 +14,7 @@ class DiskFull(FailingDiskKind):
     """The disk of a node is full."""
 
     name = "disk-full"
+    mark = FaultMark.SQUARE
     deed = "every write of new data to the node's simulated disk fails with ENOSPC"
     proven_by = (
         "a probe gets ENOSPC; at the heal, a service that got ENOSPC has exited with a code other than 0 and 1 (1: an "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
@@ -13,6 +14,7 @@ class DiskHang(DiskKind):
     """No sync of a node returns until the fault is healed."""
 
     name = "disk-hang"
+    mark = FaultMark.TRIANGLE_DOWN
     deed = "every sync of the node's simulated disk blocks until the heal"
     proven_by = "a probe's sync does not return within a second; after the heal, it returns"
     destroys = frozenset({Damage.SPEED})

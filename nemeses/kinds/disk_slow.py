@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -18,6 +19,7 @@ class DiskSlow(DiskKind):
     """Each sync of a node takes longer."""
 
     name = "disk-slow"
+    mark = FaultMark.TRIANGLE_UP
     deed = "each sync of the node's simulated disk takes longer"
     proven_by = "a probe's sync takes at least this long; after the heal, one of several takes less"
     destroys = frozenset({Damage.SPEED})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, listed, node_facts
@@ -14,6 +15,7 @@ class DiskWipe(DiskKind):
     has the last copy of a record: a campaign with this fault states what it allows."""
 
     name = "disk-wipe"
+    mark = FaultMark.CIRCLE
     deed = "SIGKILL to the service, and its disk is replaced by an empty one"
     proven_by = "the number of removed files; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
@@ -17,6 +18,7 @@ class Kill(Kind[Services]):
     port is open."""
 
     name = "kill"
+    group, mark = FaultGroup.PROCESS, FaultMark.CROSS
     deed = "SIGKILL to all processes of the service"
     proven_by = "they are gone and its port is closed; afterwards a new process answers"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})

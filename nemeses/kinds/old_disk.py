@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
@@ -14,6 +15,7 @@ class OldDisk(DiskKind):
     to survive this, because durable votes and records are lost: a campaign with this fault states what it allows."""
 
     name = "old-disk"
+    mark = FaultMark.DIAMOND
     deed = "the node's durable data is copied; at the heal SIGKILL to the service, and the copy replaces its disk"
     proven_by = "the number of copied files; after the heal a new process answers on the copy"
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})

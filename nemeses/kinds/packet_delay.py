@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -29,6 +30,7 @@ class PacketDelay(NetemKind):
     """Packets from a node to the others arrive late."""
 
     name = "packet-delay"
+    mark = FaultMark.CIRCLE
     deed = "netem delays packets from the node to the other nodes"
     proven_by = (
         "the netem rule is read back; connects to another node take longer, and after the heal as long as before"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -19,6 +20,7 @@ class PacketDuplicate(WireKind):
     """Some packets from a node arrive twice."""
 
     name = "packet-duplicate"
+    mark = FaultMark.SQUARE
     deed = "the simulated network duplicates some packets from the node to the others"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows duplicates, and at most the requested share"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -25,6 +26,7 @@ class PacketLoss(NetemKind):
     """Some packets from a node to the others are lost."""
 
     name = "packet-loss"
+    mark = FaultMark.TRIANGLE_DOWN
     deed = "netem drops some packets from the node to the other nodes"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows counted drops, and at most the requested "

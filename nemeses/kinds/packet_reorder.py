@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -24,6 +25,7 @@ class PacketReorder(WireKind):
     """Later packets overtake some packets from a node."""
 
     name = "packet-reorder"
+    mark = FaultMark.DIAMOND
     deed = "the simulated network holds back some packets from the node to the others, so that later ones overtake them"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows overtaken ones, and at most the requested "

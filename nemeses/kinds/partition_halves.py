@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from history.fault_looks import FaultMark
 from nemeses.mechanisms.partition import PartitionKind
 from nemeses.targeting import Aim, ClusterView
 
@@ -12,6 +13,7 @@ class PartitionHalves(PartitionKind):
     """The smaller half of the nodes is separated from the larger one."""
 
     name = "partition-halves"
+    mark = FaultMark.SQUARE
     deed = "packets between two halves of the cluster are dropped, in one direction or both"
     aim = "any"
 

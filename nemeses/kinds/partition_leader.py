@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.fault_looks import FaultMark
 from nemeses.mechanisms.partition import PartitionKind
 
 
@@ -9,5 +10,6 @@ class PartitionTheLeader(PartitionKind):
     """A node that leads a partition or the quorum is separated from the others."""
 
     name = "partition-leader"
+    mark = FaultMark.STAR
     deed = "packets between a leader and the others are dropped, in one direction or both"
     aim = "leader"

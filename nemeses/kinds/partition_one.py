@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.fault_looks import FaultMark
 from nemeses.mechanisms.partition import PartitionKind
 
 
@@ -9,5 +10,6 @@ class PartitionOne(PartitionKind):
     """One node is separated from the others; in scripts, any two groups from each other."""
 
     name = "partition-one"
+    mark = FaultMark.CIRCLE
     deed = "packets between one node and the others are dropped, in one direction or both"
     begun_by = "cut"

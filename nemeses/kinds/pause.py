@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
@@ -52,6 +53,7 @@ class Pause(Kind[Signals]):
     """Evidence: the state of every thread of all processes is T, still at the heal; after the heal no thread's is."""
 
     name = "pause"
+    group, mark = FaultGroup.PROCESS, FaultMark.CIRCLE
     deed = "SIGSTOP to all processes of the service, later SIGCONT"
     proven_by = "the state of all their threads, read after each signal"
     destroys = frozenset({Damage.PROGRESS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.fault_looks import FaultMark
 from nemeses.mechanisms.power import PowerLossKind
 from nemeses.parameters import Files
 
@@ -10,6 +11,7 @@ class PowerLoss(PowerLossKind):
     """One node loses power."""
 
     name = "power-loss"
+    mark = FaultMark.CIRCLE
     begun_by = "power-loss"
     parameters = (
         *PowerLossKind.parameters,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from history.fault_looks import FaultMark
 from nemeses.mechanisms.power import PowerLossKind
 from nemeses.targeting import Aim, ClusterView
 
@@ -12,6 +13,7 @@ class PowerLossAll(PowerLossKind):
     """All nodes lose power."""
 
     name = "power-loss-all"
+    mark = FaultMark.STAR
     deed = "as `power-loss`, for all nodes at the same moment"
     proven_by = "as for `power-loss`, on every node"
     aim = "any"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts
@@ -13,6 +14,7 @@ class Reject(PartitionKind):
     partition, and connections along each separated pair are refused at once."""
 
     name = "reject"
+    mark = FaultMark.CROSS
     deed = (
         "packets between one node and the others are rejected, in one direction or both: TCP with a reset, other "
         "protocols with ICMP"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultMark
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Need, listed
 from nemeses.mechanisms.suspension import Suspension, SuspensionKind
@@ -12,6 +13,7 @@ class Stall(SuspensionKind):
     """The machine stops, its clocks continue."""
 
     name = "stall"
+    mark = FaultMark.CIRCLE
     deed = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
     proven_by = (
         "the suspending program confirms it, and the SSH port is silent for three times the duration of an earlier "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
@@ -17,6 +18,7 @@ class Stop(Kind[Services]):
     behind; its port is closed; after the heal the port is open."""
 
     name = "stop"
+    group, mark = FaultGroup.PROCESS, FaultMark.SQUARE
     deed = "SIGTERM to the service's main process, then SIGTERM to child processes that outlive it"
     proven_by = (
         "they are gone within the system's stop deadline and its port is closed; afterwards a new process answers. A "

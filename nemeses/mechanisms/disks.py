@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Facts, Kind, Need, facts_of, node_facts
 from nemeses.mechanism import Mechanism
@@ -268,6 +269,7 @@ def _ms(seconds: float | None) -> float | None:
 class DiskKind(Kind[DiskTroubles]):
     """Evidence: the result of a probe's write and sync, or what was found when the service was started again."""
 
+    group = FaultGroup.DISK
     mechanism = DiskTroubles
     needs = frozenset[Need]({"disk"})
     ended_by = "mend"

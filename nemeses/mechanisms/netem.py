@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
@@ -260,6 +261,7 @@ class NetemKind(Kind[Netem]):
     """Evidence: netem is read back; delays: connects to another host take longer; losses: some probes of a burst were
     dropped and counted. Healed: netem is removed, and connects are as fast as before."""
 
+    group = FaultGroup.PACKETS
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
     mechanism = Netem

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
@@ -128,6 +129,7 @@ def _told(burst: Burst, peer: str) -> dict[str, Any]:
 class WireKind(Kind[WireEffects]):
     """Evidence: the fate of a burst of probe datagrams, counted where they arrive."""
 
+    group = FaultGroup.PACKETS
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
     mechanism = WireEffects

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
@@ -170,6 +171,7 @@ class PartitionKind(Kind[PartitionMechanism]):
     """Evidence: probes in every cut direction were dropped and counted, and probes in the open direction passed;
     healed: connections between all separated hosts succeed."""
 
+    group = FaultGroup.PARTITION
     proven_by = "the drop rule's counters under probes; after the heal the probes pass"
     destroys = frozenset({Damage.PACKETS})
     needs_service = False

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from history.damage import Damage
+from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
@@ -129,6 +130,7 @@ class PowerLossKind(Kind[Power]):
     """Evidence: the switch is off and the host does not answer; healed: the boot id has changed, the synced mark
     exists, the service runs."""
 
+    group = FaultGroup.POWER
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
     deed = (
         "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted again; "

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Facts, Kind, facts_of, node_facts
@@ -183,6 +184,7 @@ class SuspensionKind(Kind[Suspension]):
 
     After a freeze the real-time clock is corrected, so that the heal leaves nothing behind."""
 
+    group = FaultGroup.MACHINE
     service = "unseen"
     seen = (EvidenceRule("state", values=("stalled", "frozen")),)
     healed = (EvidenceRule("state", values=("running",)), EvidenceRule("moved"))

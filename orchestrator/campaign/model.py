@@ -23,7 +23,6 @@ STRICT = "strict"
 PLACEMENTS = ("spread", "off-controller")
 BEFORE_LOAD, UNDER_LOAD = "before-load", "under-load"
 TOPIC_CREATIONS = (BEFORE_LOAD, UNDER_LOAD)
-UPPER_BOUNDS = ("strict", "session", "lower-bound-only")
 VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
 MAX_SEED = (1 << 63) - 1  # exclusive, so that the number of seeds still fits

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from analysis.run_directory import LEAST_SHARE
 from history.damage import Damage
+from history.upper_bounds import UPPER_BOUNDS
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
@@ -22,7 +23,6 @@ from orchestrator.campaign.model import (
     NODE_ROOTS,
     SIMULATION,
     STRICT,
-    UPPER_BOUNDS,
     WORLDS,
     Campaign,
     Cell,

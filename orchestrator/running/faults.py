@@ -45,6 +45,7 @@ class FaultLog:
             sentence=kind.sentence(fault),
             must_show=must_show,
             may_destroy=kind.destroys,
+            look=(kind.group, kind.mark),
         )
         self._watch.look()  # services that ended before now did not end because of this fault
         self._watch.begin(kind.service, fault.targets)

@@ -15,10 +15,10 @@ import pytest
 
 from analysis.core import certificate
 from analysis.core.logcheck import check
-from analysis.core.rows import UPPER_BOUNDS
 from analysis.verifier import CertificateError, verify
 from history.operation_digest import digest_of_operations
 from history.schemas import READ
+from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table, v
 
 HISTORY: list[Op] = [

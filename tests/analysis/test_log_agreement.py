@@ -15,8 +15,9 @@ from analysis.core.decide import conclude
 from analysis.core.evidence import gather, lay_out
 from analysis.core.fast_path import examine_large
 from analysis.core.logcheck import check, check_in_blocks, examine_chunk
-from analysis.core.rows import UPPER_BOUNDS, rows_of
+from analysis.core.rows import rows_of
 from analysis.core.summary import summarise, whole
+from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.exhaustive import allowed
 from tests.analysis.log_histories import Op, ok, random_history, read, table
 

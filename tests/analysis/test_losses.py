@@ -7,8 +7,8 @@ import random
 import pytest
 
 from analysis.core.logcheck import check
-from analysis.core.rows import UPPER_BOUNDS
 from history.schemas import ACKS_ALL, APPEND, END, OK
+from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_histories import (
     Op,
     Simulated,

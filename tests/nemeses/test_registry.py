@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _numbers = itertools.count()
 
 HEAD = """
+from history.fault_looks import FaultGroup, FaultMark
 from nemeses.fault import Evidence
 from nemeses.kind import Kind
 from nemeses.mechanisms.service import Services
@@ -27,6 +28,7 @@ class Quake(Kind[Services]):
     deed = "the floor shakes"
     mechanism = Services
     destroys = frozenset()
+    group, mark = FaultGroup.MACHINE, FaultMark.STAR
     begun_by, ended_by = "shake", "steady"
     def inflict(self, by, fault): return Evidence("confirmed", {})
     def heal(self, by, fault): return Evidence("confirmed", {})

@@ -38,7 +38,7 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "set-clock"; node = "n1"; jump_s = 0.5', "forward or .negative. back"),
         ('do = "set-clock"; node = "n1"; jump_s = 86401', "forward or .negative. back"),
         ('do = "delay"; node = "n1"', "delay_ms"),
-        ('do = "delay"; node = "n1"; delay_ms = 2001', "a cut rather than a delay"),
+        ('do = "delay"; node = "n1"; delay_ms = 2001', "acts like a partition"),
         ('do = "delay"; node = "n1"; delay_ms = 5; jitter_ms = 5', "must be smaller"),
         ('do = "lose"; node = "n1"; percent = 51', "use cut"),
         ('do = "lose"; node = "n1"; percent = 0.5', "percent"),

@@ -235,7 +235,7 @@ def test_a_service_comes_back_on_an_empty_disk_and_on_an_old_one(service: Servic
 @pytest.mark.parametrize("fault", EVERY)
 def test_a_world_whose_disks_take_no_orders(service: Service, fault: Fault) -> None:
     seen = nemesis(service, None).inject(fault)
-    assert (seen.status, "cannot be told" in seen.detail["error"]) == ("inconclusive", True)
+    assert (seen.status, "cannot inject faults of disks" in seen.detail["error"]) == ("inconclusive", True)
 
 
 def test_every_disk_is_whole_at_the_end(service: Service, disks: FakeDisks) -> None:

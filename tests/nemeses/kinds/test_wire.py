@@ -116,7 +116,7 @@ def test_a_node_without_connections_shows_nothing(wire: FakeWire) -> None:
 @pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
 def test_a_world_whose_wire_takes_no_orders(fault: Fault) -> None:
     seen = nemesis(None).inject(fault)
-    assert (seen.status, "cannot be told" in seen.detail["error"]) == ("inconclusive", True)
+    assert (seen.status, "cannot manipulate packets" in seen.detail["error"]) == ("inconclusive", True)
 
 
 def test_a_single_node_has_nobody_to_send_to(wire: FakeWire) -> None:
