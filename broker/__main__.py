@@ -53,8 +53,8 @@ max.connections.per.ip and max.connections.per.ip.overrides=10.0.0.1:100,... (br
 connections.max.idle.ms (-1: idle connections are kept). An unknown key is an error; the message lists all keys.
 
 The broker prints one line when it serves clients. SIGTERM and SIGINT stop it cleanly: leaders move away, logs are
-flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} failed, for
-example because of a disk error.
+flushed. Exit codes: {EXIT_OK} stopped; {EXIT_USAGE} wrong configuration or data directory; {EXIT_FAILED} failed, such
+as by a disk error.
 
 mutants (deliberate bugs, see docs/mutants.md): {", ".join(sorted(MUTANTS))};
 benign mutants, which break no promise: {", ".join(sorted(BENIGN))}

@@ -47,11 +47,11 @@ class ListenerAuthentication:
 
 @dataclass(frozen=True)
 class _Identity:
-    """An authenticated peer and its mechanism; `began`: its start, by the loop's clock."""
+    """An authenticated peer and its mechanism; `started_at`: its start, by the loop's clock."""
 
     user: str
     mechanism: str
-    began: float
+    started_at: float
 
 
 class SaslGate(InFront):
@@ -63,7 +63,7 @@ class SaslGate(InFront):
         self.request_max_bytes = min(inside.request_max_bytes, entry.max_receive_bytes)
         self._entry = entry
         self._known = known
-        self._began = asyncio.get_running_loop().time()
+        self._started_at = asyncio.get_running_loop().time()
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._bare = False
@@ -148,7 +148,7 @@ class SaslGate(InFront):
         connection.principal = of_user(user)
         lifetime_ms = self._entry.max_reauth_ms
         if lifetime_ms:
-            identity = _Identity(user, self._mechanism, self._began)
+            identity = _Identity(user, self._mechanism, self._started_at)
             connection.served_by(_Session(self._inside, self._entry, identity))
         else:
             connection.served_by(self._inside)
@@ -182,7 +182,7 @@ class _Session(InFront):
         """Raises `Rejected` after the end of the session, unless the peer starts to authenticate again."""
         now = asyncio.get_running_loop().time()
         begins_again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE
-        if begins_again and now - self._identity.began >= LEAST_BETWEEN_S:
+        if begins_again and now - self._identity.started_at >= LEAST_BETWEEN_S:
             gate = SaslGate(self._inside, self._entry, self._identity)
             connection.served_by(gate)
             return gate.dispatch(connection, frame)

@@ -111,7 +111,7 @@ class ProduceHandler:
         if topic == OFFSETS_TOPIC:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only coordinators write to {topic}")
         if not records:
-            raise ProtocolError(ErrorCode.INVALID_RECORD, "there are no records")
+            raise ProtocolError(ErrorCode.INVALID_RECORD, "the partition data contain no records")
         if len(records) > self._max_batch_bytes:
             raise ProtocolError(
                 ErrorCode.MESSAGE_TOO_LARGE, f"{len(records)} bytes exceed message.max.bytes={self._max_batch_bytes}"
