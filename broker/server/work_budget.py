@@ -10,7 +10,8 @@ loop over its ready callbacks, has `ENTRIES_PER_TURN` entries for all connection
 - A handler that may do more work than that is a generator (`Work`) which yields after each entry. `advance` runs it
   within the current turn; `finish` continues it in later turns, in which all unfinished work takes turns in order.
 - The first request that spends a noticeable part of the budget schedules `_next`, which restores it in the next turn.
-- Work that cannot be divided (Fetch, Produce) is bounded when it is decoded (`most_entries`).
+- The entries of one request are bounded when it is decoded (`most_entries`), those of Fetch and Produce more strictly:
+  Fetch is served within one turn, and Produce is interrupted only after a whole turn's work.
 """
 
 from __future__ import annotations
