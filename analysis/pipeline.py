@@ -80,8 +80,8 @@ def analyze(
 
     `engine="in-process"` needs no session and gives the identical verdict. Without `pictures` no plots are made. The
     stored verdict is unknown from the start, and stays so if the analysis is killed: an older verdict never remains.
-    Raises `RunDirectoryError` when `run_dir` is no run or its description is damaged, `HistoryError` when its history
-    is damaged, `ValueError` for an unknown engine.
+    Raises `RunDirectoryError` when `run_dir` is not a run, or its description is damaged, `HistoryError` when its
+    history is damaged, `ValueError` for an unknown engine.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")

@@ -16,7 +16,7 @@ NOT_FINISHED: Final = "the analysis has not finished"
 
 
 def begin(run_dir: Path) -> None:
-    """Replace any stored verdict by *unknown*. Raises `RunDirectoryError` when `run_dir` is no run.
+    """Replace any stored verdict by *unknown*. Raises `RunDirectoryError` when `run_dir` is not a run.
 
     If even that cannot be written, such as on a full disk, the older verdict is removed all the same."""
     if not (run_dir / "run.toml").exists():

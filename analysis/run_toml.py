@@ -43,11 +43,11 @@ class Described:
         return value if value >= minimum else self._refuse(path, value, f"at least {minimum}", otherwise)
 
     def boolean(self, *path: str, otherwise: bool) -> bool:
-        """A boolean. A missing key is no defect."""
+        """A boolean. The key may be missing."""
         return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
 
     def factor(self, *path: str) -> float:
-        """A number above 0. A missing key is no defect and means 1."""
+        """A number above 0. The key may be missing and is then 1."""
         value = self._find(path)
         if value is _NOTHING:
             return 1.0
@@ -55,7 +55,7 @@ class Described:
         return float(value) if is_number and 0 < value < math.inf else self._refuse(path, value, "a factor", 1.0)
 
     def share(self, *path: str, otherwise: float) -> float:
-        """A number from 0 to 1. A missing key is no defect."""
+        """A number from 0 to 1. The key may be missing."""
         value = self._find(path)
         if value is _NOTHING:
             return otherwise
@@ -78,7 +78,7 @@ class Described:
 
     def layers(self, *path: str) -> tuple[Mapping[str, str], ...]:
         """The values of a table as texts, and for each table in it those values overlaid with its own. Empty tables are
-        left out. A missing table is no defect."""
+        left out. The table may be missing."""
         value = self._find(path)
         content = value if isinstance(value, dict) else {}
         common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
@@ -92,7 +92,7 @@ class Described:
         return {key: str(value) for table in tables for key, value in table.items() if not isinstance(value, dict)}
 
     def line_tables(self, name: str) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-        """A table of tables of lists of texts; not to be there is no defect."""
+        """A table of tables of lists of texts. It may be missing."""
         if not self.has(name):
             return {}
         outer = self._typed((name,), dict, {}, "a table of tables")

@@ -73,6 +73,6 @@ def _rest(name: str, client: str) -> bool:
 
 
 def sha256_of(path: Path | str) -> str:
-    """Raises OSError, also for what is no regular file."""
+    """Raises OSError, also for anything but a regular file."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -98,7 +98,7 @@ def read_register_client(stream: Path) -> Part:
             invocations += [found] if found is not None else []
     if wrong:
         part.understood = False
-        part.defects.append(f"{invoked.name}: {wrong} of its lines are no invocations")
+        part.defects.append(f"{invoked.name}: {wrong} of its lines are not invocations")
     done = _require_invoked(part, invocations, stream)
     if who is not None:
         left = [each for each in invocations if each not in done]

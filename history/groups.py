@@ -47,7 +47,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The committed offset of one partition as a member was shown it; -1: there is none."""
+    """The committed offset of one partition as a member was shown it; -1 without one."""
 
     member: str
     partition: int

@@ -82,7 +82,7 @@ class Journal:
         return self.event("run_started", **fields)
 
     def phase(self, name: str) -> int:
-        """The run enters a phase. Raises ValueError for a name that is none of `PHASES`."""
+        """The run enters a phase. Raises ValueError for a name that is not in `PHASES`."""
         if name not in PHASES:
             raise ValueError(f"unknown phase {name!r}: one of {', '.join(PHASES)}")
         return self.event("phase", name=name)

@@ -133,7 +133,7 @@ class _File:
             return
         name = json.dumps(line["id"]) if "id" in line else None
         if name is not None and (isinstance(line["id"], bool) or not isinstance(line["id"], int | str)):
-            raise BadLineError(f"id {name} is no name: an integer or a text is needed")
+            raise BadLineError(f"id {name} is not a name: an integer or a text is needed")
         if line.get("type") == "invoke":
             self._invoke(number, name, line)
             return
@@ -238,7 +238,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise BadLineError(
             f"not JSON ({error}): one operation as one JSON object per line; a client that was killed while it wrote "
-            "and starts again begins a new file"
+            "and restarted starts a new file"
         ) from error
     if not isinstance(content, dict):
         raise BadLineError(f'not an operation but {json.dumps(content)[:40]}: a JSON object like {{"f": "read", ...}}')

@@ -38,7 +38,7 @@ def _text(name: str, value: Any) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:  # a lone surrogate, which JSON can express and UTF-8 cannot
-        raise BadLineError(f'"{name}" is {_shown(value)}: that is no text') from error
+        raise BadLineError(f'"{name}" is {_shown(value)}: not valid text') from error
 
 
 def _topic(name: str, value: Any) -> None:
@@ -184,7 +184,7 @@ def _require(line: Mapping[str, Any], needed: frozenset[str], allowed: frozenset
     what = f'{line["f"]} of type "{line["type"]}"'
     for name in sorted(line.keys() - needed - allowed):
         known = ", ".join(sorted(needed | allowed))
-        raise BadLineError(f'"{name}" is no field of a {what}: its fields are {known}')
+        raise BadLineError(f'"{name}" is not a field of a {what}: its fields are {known}')
     for name in sorted(needed - line.keys()):
         raise BadLineError(f'"{name}" is missing: a {what} needs {", ".join(sorted(needed))}')
     for name, value in line.items():
@@ -212,7 +212,7 @@ class Clock:
         ):
             if not is_possible:
                 raise BadLineError(
-                    f"{name} {time} is no time of the run: ns of CLOCK_MONOTONIC are needed, or of the wall clock when "
+                    f"{name} {time} is not a time of the run: ns of CLOCK_MONOTONIC are needed, or of the wall clock if "
                     'the first line says {"clock": "wall", "error_ns": ...}'
                 )
         return max(start, 0), end
@@ -225,7 +225,7 @@ def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> t
     machine's wall clock was set, it is unknown which of the two settings the client used. Raises BadLineError.
     """
     for name in sorted(line.keys() - {"clock", "error_ns", "client"}):
-        raise BadLineError(f'"{name}" is no field of the first line: its fields are client, clock, error_ns')
+        raise BadLineError(f'"{name}" is not a field of the first line: its fields are client, clock, error_ns')
     client = line.get("client", "")
     if "client" in line:
         _text("client", client)

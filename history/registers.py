@@ -107,13 +107,13 @@ class RegisterWriter:
     def mismatched(self, invocation: Invocation) -> None:
         """A compare-and-set was answered: the key did not hold the expected value."""
         if invocation.f != CAS:
-            raise ValueError(f"operation {invocation.id} of {self.client} is no compare-and-set: it cannot mismatch")
+            raise ValueError(f"operation {invocation.id} of {self.client} is not a compare-and-set: it cannot mismatch")
         self._complete(invocation, FAIL, self._clock(), invocation.value, MISMATCH)
 
     def failed(self, invocation: Invocation, error: str) -> None:
         """It certainly did not happen and never will; the key's value remains unknown."""
         if not error or error == MISMATCH:
-            raise ValueError(f"{error!r} is no error of a refused operation: say why, or call mismatched()")
+            raise ValueError(f"{error!r} is not an error of a refused operation: say why, or call mismatched()")
         self._complete(invocation, FAIL, self._clock(), invocation.value, error)
 
     def unknown(self, invocation: Invocation, error: str) -> None:

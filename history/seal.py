@@ -130,7 +130,7 @@ def _evidence_of(path: Path) -> Content:
     content = decode(read_bytes(path))
     evidence = content.get("evidence") if isinstance(content, dict) else None
     if not isinstance(evidence, dict):
-        raise ValueError("it is no seal")
+        raise ValueError("it is not a seal")
     return evidence
 
 

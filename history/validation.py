@@ -47,19 +47,19 @@ def _kept(table: pa.Table, wrong: Any) -> tuple[pa.Table, list[str]]:
 
 def _wrong_anywhere(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, str]]:
     inv, ret, open_ = columns["inv"], columns["ret"], columns["type"] == INFO
-    yield (columns["process"] < 0) | (columns["process"] >= PROCESSES), "its process is no client's number"
-    yield ~np.isin(columns["type"], (OK, FAIL, INFO)), "its type is none of ok, fail and info"
-    yield (inv < 0) | (inv >= INF), "its invocation is no time of a run"
+    yield (columns["process"] < 0) | (columns["process"] >= PROCESSES), "its process is not a client's number"
+    yield ~np.isin(columns["type"], (OK, FAIL, INFO)), "its type is not ok, fail or info"
+    yield (inv < 0) | (inv >= INF), "its invocation is not a time of a run"
     yield ~open_ & (ret < inv), "it returned before its invocation"
-    yield ~open_ & (ret >= INF), "it returned at no time of a run"
-    yield open_ & (ret != INF), "nobody knows how it ended, but it has a return"
+    yield ~open_ & (ret >= INF), "its return is not a time of a run"
+    yield open_ & (ret != INF), "its outcome is unknown, but it has a return"
 
 
 def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     names = ("process", "f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
     columns = {name: table[name].to_numpy() for name in names}
     f, lo, hi, offset = columns["f"], columns["lo"], columns["hi"], columns["offset"]
-    yield ~np.isin(f, (APPEND, READ, END)), "it is none of append, read and end"
+    yield ~np.isin(f, (APPEND, READ, END)), "it is not append, read or end"
     yield from _wrong_anywhere(columns)
     yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
     yield columns["partition"] < 0, "its partition is negative"
@@ -67,7 +67,7 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     named = pc.is_in(table["topic"].cast(pa.string()), pa.array(wrong, pa.string()))
     yield _holds(named), "its topic has a name that no topic can have"
     for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
-        yield (column < -1) | (column >= INF), f"its {name} is no offset"
+        yield (column < -1) | (column >= INF), f"its {name} is not an offset"
     yield (hi >= 0) & (lo > hi), "its lower bound is above its upper bound"
     yield (f == APPEND) & (columns["value"] < 0), "its value is not the value of an append"
     yield columns["acks"] < -1, "its acks is less than -1"
@@ -81,13 +81,13 @@ def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     outside = (shown < 0) | (shown >= INF)
     mask = np.zeros(table.num_rows, np.bool_)
     mask[pc.list_parent_indices(table["offsets"]).to_numpy()[outside]] = True
-    yield mask, "it shows a record at what is no offset"
+    yield mask, "it shows a record at an invalid offset"
 
 
 def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     columns = {name: table[name].to_numpy() for name in ("process", "id", "f", "type", "inv", "ret")}
     f, kind = columns["f"], columns["type"]
-    yield ~np.isin(f, (READ, WRITE, CAS)), "it is none of read, write and cas"
+    yield ~np.isin(f, (READ, WRITE, CAS)), "it is not read, write or cas"
     yield from _wrong_anywhere(columns)
     mismatched = _holds(pc.equal(table["error"].cast(pa.string()), MISMATCH))
     yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"

@@ -39,7 +39,7 @@ def encode_value(session: int, producer: int, sequence: int) -> int:
         ("sequence", sequence, SEQUENCES),
     ):
         if not 0 <= part < limit:
-            raise ValueError(f"{name} {part} does not fit: it must lie in 0 .. {limit - 1}")
+            raise ValueError(f"{name} {part} does not fit: it must be in 0 .. {limit - 1}")
     return session << SESSION_SHIFT | producer << 32 | sequence
 
 

@@ -567,7 +567,7 @@ class SimulatedCluster:
 
 async def _stop(machine: SimulatedMachine) -> None:
     """Stop a process, which handles signals only once it has read its disk, as `python -m broker` does."""
-    while machine.node is None:  # noqa: ASYNC110 - a process has no event for it, and nobody else wants one
+    while machine.node is None:  # noqa: ASYNC110 - only this loop needs it, so a process has no event for it
         await asyncio.sleep(POLL)
     await machine.node.stop()
 

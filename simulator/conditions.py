@@ -24,7 +24,7 @@ class Conditions:
     handshake_timeout_s: float = 127.0
     """How long a connection is tried while no answer comes."""
     unreachable_after_s: float = 3.0
-    """How long until a machine that is switched off is found to be so (nobody answers ARP)."""
+    """How long a connection attempt to a machine without power takes to fail (no ARP answer)."""
     reset_after_partition: float = 0.1
     """How often a connection that stalled in a partition is reset when it heals, as a firewall in between would."""
     deaths_end_in_order: bool = False

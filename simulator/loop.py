@@ -381,7 +381,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         awaited = {id(argument) for arguments in due for argument in arguments}
         for task in lost:
             if id(task) not in awaited:
-                message = f"nobody asks how the task {getattr(task.get_coro(), '__qualname__', '')} ended"
+                message = f"no code awaits the failed task {getattr(task.get_coro(), '__qualname__', '')}"
                 self.unhandled.append(Unhandled(host, self._now, {"message": message, "exception": task.exception()}))
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:

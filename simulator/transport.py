@@ -18,19 +18,19 @@ END = b""  # received when the other end has closed: no more bytes
 
 
 class SimulatedListener(Protocol):
-    """Who listens to what passes through pipes, and changes nothing."""
+    """Observes the bytes in pipes without changing them."""
 
     def sent(self, pipe: Pipe, data: bytes) -> None:
-        """Bytes were put on their way."""
+        """Bytes were sent."""
         ...
 
     def arrived(self, pipe: Pipe, size: int) -> None:
-        """So many bytes have come to the other end's kernel."""
+        """`size` bytes have arrived at the other end's kernel."""
         ...
 
 
 class Carrier(Protocol):
-    """What carries the packets of connections, as their ends and pipes see it: the network."""
+    """The network, as connections' ends and pipes use it."""
 
     conditions: Conditions
     observe: Callable[[bytes], None]
@@ -45,44 +45,44 @@ class Carrier(Protocol):
         ...
 
     def rejects(self, source: str, target: str) -> bool:
-        """Whether a packet that is sent now is answered with a reset on its way."""
+        """Whether a packet sent now is answered with a reset in transit."""
         ...
 
     def count(self, source: str, target: str) -> None:
-        """A packet is on its way now, and gets through or does not."""
+        """Count a packet that is sent now, delivered or not."""
         ...
 
     def delivery(self, source: str, target: str) -> float:
-        """How many seconds one packet takes, sent again where it is lost."""
+        """The seconds that one packet takes, including retransmissions of lost ones."""
         ...
 
     def sent(self, source: str, target: str, size: int) -> float:
-        """When the last of so many bytes has left, if they are sent now."""
+        """When the last of `size` bytes has left, if they are sent now."""
         ...
 
     def at(self, when: float, call: Callable[..., None], *args: object) -> None:
-        """Schedule an arrival, whatever becomes of its sender meanwhile."""
+        """Schedule an arrival; it happens even if the sender dies."""
         ...
 
     def piece_of(self, size: int) -> int:
-        """How much of `size` bytes that have arrived is received at once."""
+        """How many of `size` arrived bytes are received in one piece."""
         ...
 
     def stall(self, pipe: Pipe) -> None:
-        """Nothing gets through: have `pipe.arrive` called when it does."""
+        """A packet did not pass: call `pipe.arrive` when it does."""
         ...
 
     def send_reset(self, source: str, pipe: Pipe) -> None:
-        """Tell the receiver of a pipe that its connection is gone."""
+        """Notify the receiver of a pipe that its connection is gone."""
         ...
 
     def forget(self, transport: SimulatedTransport) -> None:
-        """This end of a connection is no more."""
+        """Remove this end of a connection."""
         ...
 
 
 class Pipe:
-    """One direction of a connection: bytes under way, in order, and those that have arrived but are not read."""
+    """One direction of a connection: bytes in transit, in order, and unread bytes that have arrived."""
 
     def __init__(self, network: Carrier, source: SimulatedTransport, target: SimulatedTransport) -> None:
         self.source = source
@@ -96,11 +96,11 @@ class Pipe:
         self._sent_at = -1.0
 
     def room(self) -> int:
-        """How many more bytes may be sent before the receiver reads."""
+        """The free window: how many bytes may be sent before the receiver reads."""
         return max(0, self._network.conditions.window - self._outstanding)
 
     def send(self, data: bytes) -> None:
-        """Put bytes on their way; `END` after the last. What is sent at one moment travels together."""
+        """Send bytes; `END` after the last. Bytes sent at one moment travel together."""
         now = self._network.loop.now
         source, target = self.source.address, self.target.address
         self._outstanding += len(data)
@@ -117,7 +117,7 @@ class Pipe:
         self._network.at(at, self.arrive)
 
     def arrive(self) -> None:
-        """Take in what should be there by now, or stall where it cannot get through."""
+        """Receive what is due by now, or stall if packets do not pass."""
         network, now = self._network, self._network.loop.now
         source, target = self.source.address, self.target.address
         taken = False
@@ -141,7 +141,7 @@ class Pipe:
         if not taken:
             return
         if not self.target.connected:
-            # Nobody is there any more: the kernel answers with a reset.
+            # The process is gone: the kernel answers with a reset.
             self._arrived.clear()
             network.send_reset(target, self.target.pipe_out)
         elif network.rejects(target, source):
@@ -150,7 +150,7 @@ class Pipe:
             self.target.wake()
 
     def take(self) -> bytes | None:
-        """The next bytes that have arrived; `END` at the end, None when there are none now."""
+        """The next arrived bytes; `END` at the end, None if no bytes have arrived."""
         if not self._arrived:
             return None
         data = self._arrived.popleft()
@@ -161,22 +161,22 @@ class Pipe:
         return data
 
     def put_back(self, data: bytes) -> None:
-        """So much of what was taken last is left for later, and needs its room still."""
+        """Put back a part of the bytes taken last; it still occupies the window."""
         self._arrived.appendleft(data)
         self._outstanding += len(data)
 
     @property
     def waits(self) -> bool:
-        """Whether something has arrived that nobody has read."""
+        """Whether unread bytes have arrived."""
         return bool(self._arrived)
 
     def read(self, size: int) -> None:
-        """The receiver has read: there is room for as much."""
+        """The receiver has read `size` bytes, which frees the window."""
         self._outstanding -= size
         self.source.continue_writing()
 
     def drop(self) -> None:
-        """The sender's machine is gone and will not retransmit."""
+        """Discard the bytes in transit: the sender's machine is gone and will not retransmit."""
         self._under_way.clear()
 
 
@@ -190,7 +190,7 @@ class SimulatedTransport(asyncio.Transport):
         self.peer = remote[0]
         self.number = 0
         self.connected = True
-        """Whether the kernel still has this end."""
+        """Whether this end still exists in the kernel."""
         self.pipe_out: Pipe
         self._network = network
         self._loop = network.loop
@@ -210,7 +210,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- life
 
     def connect(self, out: Pipe) -> None:
-        """Know both directions; called once for each end, before anything is sent."""
+        """Set the outgoing pipe; called once for each end, before anything is sent."""
         self.pipe_out = out
         out.target._pipe_in = out
 
@@ -233,14 +233,14 @@ class SimulatedTransport(asyncio.Transport):
         return self._pipe_in.waits
 
     def vanish(self) -> None:
-        """The process or the machine is gone: nothing is called any more."""
+        """The process or the machine is gone: no callback runs any more."""
         self.connected = False
         self._protocol = None
         self._unsent.clear()
         self._network.forget(self)
 
     def reset(self) -> None:
-        """The peer's kernel says that there is no such connection."""
+        """The peer's kernel has reset the connection."""
         if self.connected:
             self._disconnect(ConnectionResetError("Connection reset by peer"))
 
@@ -277,7 +277,7 @@ class SimulatedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def room(self) -> int:
-        """How many bytes `write` would pass on at once."""
+        """How many bytes `write` would send immediately."""
         return 0 if self._unsent or self._closing else self.pipe_out.room()
 
     def get_write_buffer_size(self) -> int:
@@ -297,7 +297,7 @@ class SimulatedTransport(asyncio.Transport):
         self._pause_writing_if_full()
 
     def continue_writing(self) -> None:
-        """The receiver has read: send what waited."""
+        """The receiver has read: send buffered bytes."""
         while self._unsent and (room := self.pipe_out.room()):
             data = self._unsent.popleft()
             if len(data) > room:
@@ -327,7 +327,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what waits, then disconnect."""
+        """Send buffered bytes, then disconnect."""
         if self._closing:
             return
         self._closing = True
@@ -357,13 +357,13 @@ class SimulatedTransport(asyncio.Transport):
         self.wake()
 
     def wake(self) -> None:
-        """Something may be there to be read."""
+        """Schedule a read: bytes may have arrived."""
         if self._protocol is not None and self._reading and not self._closing and not self._reading_scheduled:
             self._reading_scheduled = True
             self._loop.call_soon(self._read, context=self._context)
 
     def _read(self) -> None:
-        """One turn of reading, as a selector loop reads: once, then again when the loop comes round."""
+        """Read once per loop iteration, as a selector event loop does."""
         self._reading_scheduled = False
         if self._protocol is None or not self._reading or self._closing or self._ended:
             return
@@ -381,7 +381,7 @@ class SimulatedTransport(asyncio.Transport):
             self.wake()
 
     def _receive(self, data: bytes) -> None:
-        """Hand over what was taken; once the protocol has paused, the rest waits as in a socket."""
+        """Pass bytes to the protocol; once it has paused, the rest stays unread as in a socket."""
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
             view = memoryview(data)

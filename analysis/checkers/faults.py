@@ -111,7 +111,7 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     if invoked is None:
         return  # the checker of the record reports the defect
     if not invoked.get("targets"):
-        yield f"{fault.name}: the record does not say of what"
+        yield f"{fault.name}: the record does not name its targets"
     must_show = invoked.get("must_show") or {}
     if not must_show.get("seen"):
         yield f"{fault.name}: the record does not say what its evidence must show"
@@ -121,7 +121,7 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
         if len(lines) > 1:
             yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
     if injected is None:
-        yield NOT_CONFIRMED.says(f"{fault.name} was begun, and what came of it is not on record")
+        yield NOT_CONFIRMED.says(f"{fault.name} was started, but its result is not on record")
         return
     if fault.status != CONFIRMED:
         why = _because(injected, fault.one("healed"))
@@ -170,7 +170,7 @@ def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
     """If anything was injected, the heal of everything at the end must have been confirmed, with every service up."""
     healings = [line for line in journal if line.get("event") == "heal_all"]
     if not healings:
-        yield "in the end nobody saw that everything was healed: there is no heal_all on record"
+        yield "the final heal of everything has no evidence: heal_all is not on record"
     for line in healings:
         if line.get("status") != CONFIRMED or not line.get("evidence"):
             yield f"healing everything in the end was {line.get('status')}: {_brief(line.get('evidence'))}"
@@ -203,9 +203,7 @@ def _ending(journal: Iterable[Line]) -> str:
     """What was checked after everything was healed."""
     evidence = [line.get("evidence") for line in journal if line.get("event") == "heal_all"]
     parts = sorted(evidence[0]) if evidence and isinstance(evidence[0], Mapping) else []
-    return (
-        f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not come to its end"
-    )
+    return f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not end"
 
 
 def _brief(evidence: Any) -> str:

@@ -170,9 +170,9 @@ def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
         if told_by - {replica.id} and replica.id is not None:
             yield f"{member.node} is node {replica.id} by its files, and its trace is of another"
         if traced and not member.trace.doubts and not any(member.told(HIGH_WATERMARK)):
-            yield f"{member.node} told of no committed metadata: nothing can be compared"
+            yield f"{member.node} reported no committed metadata: nothing can be compared"
     if not any(True for member in members for _ in member.elections()):
-        yield "no log holds the election of a leader, and no node told of one: nothing can be compared"
+        yield "no log holds the election of a leader, and no node reported one: nothing can be compared"
 
 
 def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     if not same:
         yield (
             f"the quorum-state file of {member.node} has epoch {state.epoch}, leader {state.leader} and vote "
-            f"{state.voted}, and the node told last that it had written epoch {last['epoch']}, leader "
+            f"{state.voted}, but the node last reported that it had written epoch {last['epoch']}, leader "
             f"{last['leader']} and vote {last['voted']}"
         )
 

@@ -274,10 +274,10 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "isr-too-narrow": _COMPACTED,
     "lease-shared": Rest("there never were two leaders at a time"),
     "member-incomplete": _COMPACTED,
-    "counted-not-shared": Rest("there was no follower"),
-    "followed-unmatched": Rest("no follower had a record when it began"),
+    "counted-not-shared": Rest("a leader never had a follower"),
+    "followed-unmatched": Rest("no follower had a record when it started"),
     "served-in-recovery": Rest("no leader had to recover"),
-    "vote-against-log": Rest("nobody was voted for by another"),
+    "vote-against-log": Rest("no node voted for another"),
     "leads-unheard": Rest("one voter alone is a majority", _one_voter),
     "isr-would-be-granted": Rest("no partition had a second replica", _one_replica),
     "fetch-would-be-counted": Rest("no partition had a second replica", _one_replica),
@@ -411,7 +411,7 @@ def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
     known = {kind.name for kind in ANOMALIES}
     yield from (f"{RECORD} says nothing of the oracle {name}" for name in sorted(known - record.checks.keys()))
     strange = (record.checks.keys() | {found.oracle for found in record.findings}) - known
-    yield from (f"{RECORD} speaks of {name}, which is no oracle" for name in sorted(strange))
+    yield from (f"{RECORD} speaks of {name}, which is not an oracle" for name in sorted(strange))
 
 
 def _resting(run: CheckedRun, record: _Record) -> Iterator[str]:

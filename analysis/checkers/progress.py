@@ -51,7 +51,7 @@ def check(run: CheckedRun) -> Outcome:
 
     description = run.description
     if description.replica_format != KAFKA or description.judge != "log":
-        return Outcome(NOT_APPLICABLE, "the run has no replicated log of which it is known when it must go on")
+        return Outcome(NOT_APPLICABLE, "the run has no replicated log with a known bound on progress")
     if any(word in step for step in description.steps for word in MOVES):
         return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")
     seconds = bound_s(description)

@@ -116,7 +116,7 @@ def _nodes(run: CheckedRun) -> Iterator[str]:
     root = run.directory / "nodes"
     for node in nodes:
         if not (root / node / DATA).is_dir():
-            yield f"the files of {node} are missing: there is no nodes/{node}/{DATA}"
+            yield f"the files of {node} are missing: no directory nodes/{node}/{DATA}"
         if not (root / node / SERVICE_LOG).is_file():
             yield f"nodes/{node}/{SERVICE_LOG} is missing"
     if root.is_dir():

@@ -88,7 +88,7 @@ def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
         if name not in running:
             yield f"the process on {name} was not seen to run after the last heal"
         elif name in absent:
-            yield f"when the process on {name} was asked to end, there was none"
+            yield f"when the process on {name} was asked to stop, it was already gone"
         elif statuses.get(name) is None:
             yield f"how the process on {name} ended, when it was asked to, is not known"
 
@@ -110,12 +110,12 @@ def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
 def _deed(told: ServiceExit) -> str:
     match told.way:
         case way if way == RESTARTED:
-            return f"ended {told.how}, and another one was started in its place, though nobody had ordered that"
+            return f"ended {told.how}, and another one was started in its place, though the run had not caused that"
         case way if way == NOT_UP:
             went = "" if told.exit_code != 0 else "; a command of system.toml is to stay in the foreground"
             return f"ended {told.how} when it had just been started, though nothing was done to it{went}"
         case way if way == STOOD_STILL:
-            return "stood still (all its threads were stopped), though nobody had stopped it"
+            return "was suspended (all its threads were stopped), though the run had not suspended it"
         case way if way == ENDED_BADLY:
             return f"ended {told.how} when it was asked to end, which its system does not declare (stop_exit_codes)"
     return f"ended {told.how}, though nothing was done to it"

@@ -114,7 +114,7 @@ class Facts:
         )
 
     def final_end(self) -> FinalEnd | None:
-        """The length that a complete final read shows, or None when there was none.
+        """The length that a complete final read shows, or None without one.
 
         Complete: an end query was invoked after the last acknowledgement, and final reads covered every offset from 0
         to its answer.

@@ -3,11 +3,12 @@
 The evidence is everything that names leaders and votes: the control records that open epochs, in the logs and, where
 snapshots have replaced them, in the nodes' traces; the quorum-state files; and other trace events. No clock is used.
 
-- E1 an epoch has at most one leader, whoever names it;
+- E1 an epoch has at most one leader, across all sources;
 - E1 an epoch has at most one leader in all sources;
 - E2 a voter votes for at most one candidate in an epoch, across restarts (a leader has voted for itself);
 - E4 a vote leaves a voter only when its disk holds it;
-- E5 what a voter has told of epochs and votes is never newer than what its disk holds later, and its epoch never falls.
+- E5 what a voter has reported about epochs and votes is never newer than what its disk holds later, and its epoch never
+  falls.
   - E5 what a voter has reported of epochs and votes is never newer than what its disk holds later, and its epoch never
     decreases. A voter may forget a vote once it knows the epoch's leader, because it can then vote for no other. A
     fault that replaces the node's disk excuses one start with older state; the node's own statement about its disk

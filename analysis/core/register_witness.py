@@ -101,7 +101,7 @@ def describe(row: Mapping[str, Any]) -> str:
 def phantom(key: str, look: Operation, refused: Operation | None) -> str:
     """The sentence for a value that was seen though no operation that may have happened wrote it."""
     if refused is None:
-        why = "nobody wrote"
+        why = "was never written"
     else:
         why = f"only {_effect(key, refused)} would have written, which certainly did not happen ({refused.error})"
     return f"{_phrase(key, look)}, which {why}"

@@ -43,7 +43,7 @@ def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
     kind = "records of the same epoch" if NO_EPOCH != one["epoch"] == other["epoch"] else "records"
     why = "below both high watermarks" if committed[wrong[0]] else "before a record that they share"
     if quiet:
-        why = "after the cluster came to rest"
+        why = "after the cluster was at rest"
     sentence = (
         f"{a.node} and {b.node} hold different {kind} at offset {at}, {why}: "
         f"{record_name(one)}{epoch_name(one)} and {record_name(other)}{epoch_name(other)}"

@@ -124,7 +124,7 @@ def _segments(directory: Path, compacted: bool) -> _Content:
         if content.stop is not None:
             return content
     if not segments:
-        content.stop = EndOfLog("unread", "there are no segments")
+        content.stop = EndOfLog("unread", "the log has no segments")
     for path in files:
         if path not in segments:
             content.stop = EndOfLog("unread", f"{path.name} is not named as a segment")
@@ -162,7 +162,7 @@ class _Content:
         try:
             if base < due:
                 before = f"the log before it ends at {due}"
-                self.stop = EndOfLog("damage", f"it begins at its name's offset {base}, but {before}")
+                self.stop = EndOfLog("damage", f"it starts at its name's offset {base}, but {before}")
             else:
                 self.expected = base
                 self._read(read_bytes(segment), is_last=not later)

@@ -1,4 +1,4 @@
-"""The oracles' own parser of record batches, so that the broker's parser is not checked by itself.
+"""The oracles' own parser of record batches, so that the broker's parser is not checked with its own code.
 
 The layout is that of the record batch of Apache Kafka, magic 2 (kafka.apache.org, "Message Format"; KIP-98). Offsets
 and sequences are those of the batch's first record. The CRC-32C covers everything after it, so not the base offset and
@@ -97,7 +97,7 @@ def batches_in(content: bytes) -> Iterator[tuple[Header, bytes]]:
     position = 0
     while position < len(content):
         if len(content) - position < HEADER.size:
-            raise DamagedBatchError(f"{len(content) - position} bytes are no header")
+            raise DamagedBatchError(f"{len(content) - position} bytes are not a header")
         header = Header._make(HEADER.unpack_from(content, position))
         end = position + header.size
         if header.magic != _MAGIC or header.size < HEADER.size or end > len(content):

@@ -67,7 +67,7 @@ class CheckQuorumRules:
         strangers = [twin.observer(replica) for replica in (*others, *range(-voters, 0))]
         asked = (
             (f"for the fetches of {few} alone, of {voters} voters", [twin.voters[voter] for voter in few]),
-            (f"for the fetches of {few} and of others, who are no voters", [*strangers, ReplicaProgress()]),
+            (f"for the fetches of {few} and of others, which are not voters", [*strangers, ReplicaProgress()]),
         )
         for how, heard in asked:
             for replica in (*heard, *heard):

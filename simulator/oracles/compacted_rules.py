@@ -98,7 +98,7 @@ class CompactedRules:
             if firsts.get(epoch) != start:
                 found = "no batch of it" if epoch not in firsts else f"its first batch at {firsts[epoch]}"
                 sentence = (
-                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, in which epoch {epoch} began at "
+                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, in which epoch {epoch} started at "
                     f"{start}, and has {found}"
                 )
                 self._report(EPOCHS_DIFFER, partition, sentence, {"node": name, "epoch": epoch, "offset": start})

@@ -59,7 +59,7 @@ def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
     mark, start = follower.alive.high_watermark, follower.alive.log.log_start_offset
     rules.checked(BAD_MARK)
     if mark < start:
-        sentence = f"the high watermark of {follower.name}, which fetches, is {mark}, and its log begins at {start}"
+        sentence = f"the high watermark of {follower.name}, which fetches, is {mark}, and its log starts at {start}"
         rules.report(BAD_MARK, sentence, {"node": follower.name, "high_watermark": mark, "start": start})
 
 
@@ -106,7 +106,7 @@ def proposed(
         if state.log_end_offset < began_at:
             sentence = (
                 f"{leader.name} asks for {other.name}, which it knows up to {state.log_end_offset}, in an epoch that "
-                f"began at {began_at}"
+                f"started at {began_at}"
             )
             rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
         if other.alive is None or other.machine.registered_in != state.broker_epoch:

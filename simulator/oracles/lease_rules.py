@@ -79,8 +79,8 @@ class LeaseRules:
     def _would_answer(
         self, machine: MachineView, replicas: ReplicaManager, partition: Partition, role: PartitionLeader
     ) -> None:
-        """A leader that may be replaced answers no consumer. The question reads no record: it is about the log's
-        end."""
+        """A leader that may be replaced answers no consumer. No record is read: the requested offset is beyond the
+        visible end."""
         topic, index, offset = partition.topic, partition.index, role.high_watermark
         position = FetchPosition(topic, index, offset, 0, role.leader_epoch)
         fetched = machine.run(lambda: replicas.fetch_now(FetchLimits(), [position])) or []

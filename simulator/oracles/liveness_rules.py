@@ -99,7 +99,7 @@ class LivenessRules:
             return
         self._findings.compared(STANDS_STILL, topic.name)
         if held > bound:
-            who = "nobody" if state.leader == NO_LEADER else f"broker {state.leader}, which does not lead"
+            who = "no broker" if state.leader == NO_LEADER else f"broker {state.leader}, which does not lead"
             self._still(topic, index, state, bound, f"for {held:.1f} s the leader has been {who}")
 
     def _commits(
@@ -137,7 +137,7 @@ class LivenessRules:
             self._findings.compared(ISR_KEEPS, topic.name)
             if held > bound:
                 sentence = (
-                    f"{topic.name}-{index}: the ISR {list(state.isr)} still has {machine.name}, which nobody could "
+                    f"{topic.name}-{index}: the ISR {list(state.isr)} still has {machine.name}, which no machine could "
                     f"reach for {held:.1f} s; the bound is {bound:.1f} s"
                 )
                 of = {"isr": list(state.isr), "member": member, "leader": state.leader, "bound_s": bound}

@@ -106,7 +106,7 @@ class CopiedLog:
         return next((batch.next for batch in reversed(self.batches) if batch.epoch < epoch), self.start)
 
     def between(self, start: int, end: int) -> list[CopiedBatch]:
-        """The batches that lie between the offsets `start` and `end`."""
+        """The batches between the offsets `start` and `end`."""
         first = bisect_left(self.batches, (start,))
         return self.batches[first : bisect_left(self.batches, (end,))]
 
@@ -182,7 +182,7 @@ class CopiedLog:
                     self.voters[self.batches[-1]] = voters
         except DamagedBatchError as error:
             if check and self.batches:
-                self.flaws.append((self.batches[-1], f"what follows it is no batch: {error}"))
+                self.flaws.append((self.batches[-1], f"what follows it is not a batch: {error}"))
             return False
         return True
 

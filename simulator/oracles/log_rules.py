@@ -211,7 +211,7 @@ class LogRules:
         cached = log.epochs.epoch_at(max(live[0].base, log.log_start_offset))
         if cached != live[0].epoch:
             sentence = (
-                f"{name} begins at {log.log_start_offset} now, with offset {live[0].base} of epoch {live[0].epoch}, "
+                f"{name} starts at {log.log_start_offset} now, with offset {live[0].base} of epoch {live[0].epoch}, "
                 f"where its cache has epoch {cached}"
             )
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **live[0].to_json()})
@@ -224,7 +224,7 @@ class LogRules:
             return
         self.checked(INCOMPLETE)
         if start > self.committed.start:
-            sentence = f"{name}, whose log ended at {end}, begins anew at {start}, and no log has begun there or later"
+            sentence = f"{name}, whose log ended at {end}, restarts at {start}, but no log has started there or later"
             self.report(INCOMPLETE, sentence, {"node": name, "end": end, "start": start})
 
     # --- leaders and their commits

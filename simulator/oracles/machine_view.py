@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Vote(NamedTuple):
-    """What a quorum-state file says; nobody is -1."""
+    """The content of a quorum-state file; -1: no node."""
 
     epoch: int
     leader: int
@@ -123,7 +123,7 @@ class MachineView:
         return self.held.get(directory) if self.excused(oracle) else None
 
     def run(self, call: Callable[[], T]) -> T:
-        """What a call comes to here, where a process lives: by the clock of this machine."""
+        """The result of a call in the context of this machine's process, with its clock."""
         assert self.host is not None
         return self.host.context.copy().run(call)
 

@@ -258,7 +258,7 @@ class PartitionRules:
         rules.checked(BAD_MARK)
         start = partition.log.log_start_offset
         if mark < start:
-            sentence = f"the high watermark of {name} is {mark}, and its log begins at {start}"
+            sentence = f"the high watermark of {name} is {mark}, and its log starts at {start}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "start": start})
         if epoch >= committed.lost_in:
             self._as_committed(rules, replica, max(before, start), min(mark, committed.end))

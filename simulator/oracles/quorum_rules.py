@@ -39,7 +39,7 @@ STANDS = ("candidate", "leader")
 
 @dataclass
 class ObservedVoter:
-    """A member at the last check. `told`: the newest epoch that it has shown to others, in any process on this disk."""
+    """A member at the last check. `told`: the newest epoch that it has shown to others in any process on this disk."""
 
     machine: MachineView
     copy: CopiedLog
@@ -145,7 +145,7 @@ class QuorumRules:
             member.told = 0 if vote is None else vote.epoch
         epoch = int(str(event["epoch"]))
         if epoch < member.told:
-            sentence = f"{machine.name} had shown epoch {member.told}, and begins again with epoch {epoch}"
+            sentence = f"{machine.name} had shown epoch {member.told}, and starts again with epoch {epoch}"
             of = {"node": machine.name, "epoch": member.told}
             self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
 

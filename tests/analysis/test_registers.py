@@ -61,7 +61,7 @@ CONTRADICTIONS: dict[str, tuple[list[Op], str, int, str]] = {
         [write(1, 0, 1), read(7, 2, 3)],
         "register-phantom",
         1,
-        "reader read k = 7, which nobody wrote",
+        "reader read k = 7, which was never written",
     ),
     "read of a refused write": (
         [write(1, 0, 1), refused(write(7, 1, 2), "no quorum"), read(7, 2, 3)],
@@ -75,7 +75,7 @@ CONTRADICTIONS: dict[str, tuple[list[Op], str, int, str]] = {
         2,
         "from 3 to 7 would have written, which certainly did not happen (mismatch)",
     ),
-    "swap of nothing's value": ([cas(7, 8, 2, 3)], "register-phantom", 1, "from 7 to 8, which nobody wrote"),
+    "swap of nothing's value": ([cas(7, 8, 2, 3)], "register-phantom", 1, "from 7 to 8, which was never written"),
     "an acknowledged write is not seen": (
         [write(1, 0, 1), read(1, 2, 3), write(18, 1_000_000, 2_000_000), read(1, 3_200_000, 4_000_000), read(1, 1, 2)],
         "stale-register-read",

@@ -176,7 +176,7 @@ def test_what_was_told_of_elections_breaks_the_same_rules(
 def test_a_told_election_without_its_votes_is_none(quorum: StoredQuorum) -> None:
     event = opened(5, 2, 2, (1, 2))
     without_elections(quorum, {key: event[key] for key in ("event", "offset", "epoch", "leader")})
-    assert "no log holds the election of a leader, and no node told of one" in told(judged(quorum.write()))
+    assert "no log holds the election of a leader, and no node reported one" in told(judged(quorum.write()))
 
 
 @pytest.mark.parametrize("voters", [None, 3, [1, "2"], [1, True]])
@@ -538,7 +538,7 @@ def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> Non
 def test_traces_that_tell_of_nothing_committed_compare_nothing(quorum: StoredQuorum) -> None:
     for node, events in quorum.traces.items():
         quorum.traces[node] = [event for event in events if event["event"] != "quorum_high_watermark"]
-    assert "n1 told of no committed metadata" in told(judged(quorum.write()))
+    assert "n1 reported no committed metadata" in told(judged(quorum.write()))
 
 
 def test_logs_without_an_election_compare_nothing(quorum: StoredQuorum) -> None:

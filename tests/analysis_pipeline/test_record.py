@@ -199,7 +199,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "the plan is another than it began with": (
         rewrite(JOURNAL, with_({"event": "run_started"}, plan="0" * 64)),
-        r"run\.toml is not the plan with which the run began",
+        r"run\.toml is not the plan with which the run started",
     ),
     "a node was not started": (
         rewrite(JOURNAL, without(event="node", node="n2", what="started")),
@@ -287,7 +287,7 @@ def test_what_is_missing_or_damaged_is_told_also_of_a_run_that_ended_so(
     [
         (remove("history/seal.json"), "the run is not sealed"),
         (add("history/seal.json", "{"), r"history/seal\.json cannot be read"),
-        (add("history/seal.json", '{"evidence": 3}'), r"history/seal\.json cannot be read: it is no seal"),
+        (add("history/seal.json", '{"evidence": 3}'), r"history/seal\.json cannot be read: it is not a seal"),
         (add("nodes/n1/data/more"), "nodes/n1/data/more was added after the run had ended"),
         (remove("nodes/n1/events.jsonl"), r"nodes/n1/events\.jsonl is missing"),
         (cut("nodes/n1/events.jsonl", 3), r"nodes/n1/events\.jsonl was shortened from \d+ to \d+ bytes"),

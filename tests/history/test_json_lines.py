@@ -102,7 +102,7 @@ def test_invocations_without_completion_count_as_operations_that_may_have_happen
 
 BAD = {
     "not JSON": ("{'f': 1}", "not JSON"),
-    "went on after a torn line": ('{"f": "wri' + WRITTEN, "begins a new file"),
+    "went on after a torn line": ('{"f": "wri' + WRITTEN, "starts a new file"),
     "an empty line": ("", "not JSON"),
     "no object": ("[1]", "not an operation"),
     "a field twice": ('{"f": "read", "f": "read"}', "given twice"),
@@ -110,12 +110,12 @@ BAD = {
     "unknown f": ('{"f": "swap"}', '"f" is "swap": one of append, cas, end, read, write'),
     "neither shape": ('{"f": "read", "type": "ok"}', 'needs a "key"'),
     "both shapes": ('{"f": "read", "key": "k", "topic": "t"}', "has both"),
-    "unknown field": (WRITTEN.replace('"key"', '"colour": 1, "key"'), '"colour" is no field of a write'),
+    "unknown field": (WRITTEN.replace('"key"', '"colour": 1, "key"'), '"colour" is not a field of a write'),
     "missing field": (WRITTEN.replace('"key": "k", ', ""), '"key" is missing'),
     "missing type": (WRITTEN.replace('"type": "ok", ', ""), '"type" is missing'),
     "unknown type": (WRITTEN.replace('"ok"', '"okay"'), '"type" is "okay": one of ok, fail, info'),
     "ret before inv": (WRITTEN.replace("20", "9"), "returned at 9, before its invocation at 10"),
-    "info with ret": (WRITTEN.replace('"ok"', '"info"'), '"ret" is no field of a write of type "info"'),
+    "info with ret": (WRITTEN.replace('"ok"', '"info"'), '"ret" is not a field of a write of type "info"'),
     "fail without error": (WRITTEN.replace('"ok"', '"fail"'), '"error" is missing'),
     "mismatch of a write": (WRITTEN.replace('"ok"', '"fail", "error": "mismatch"'), "is for a cas"),
     "text for a number": (WRITTEN.replace("5", '"5"'), '"value" is "5": an integer'),
@@ -131,10 +131,10 @@ BAD = {
     "negative partition": (APPENDED.replace('"partition": 0', '"partition": -1'), '"partition" is -1'),
     "wall clock unannounced": (
         WRITTEN.replace("10", str(2 << 60)).replace("20", str(2 << 60)),
-        "is no time of the run",
+        "is not a time of the run",
     ),
-    "an answer that never came": (WRITTEN.replace("20", str(INF)), f"ret {INF} is no time of the run"),
-    "an append of which that is said": (APPENDED.replace("20", str(INF)), f"ret {INF} is no time of the run"),
+    "an answer that never came": (WRITTEN.replace("20", str(INF)), f"ret {INF} is not a time of the run"),
+    "an append of which that is said": (APPENDED.replace("20", str(INF)), f"ret {INF} is not a time of the run"),
     "records out of order": (
         '{"f": "read", "topic": "t", "partition": 0, "from": 0, "records": [[1, 1], [0, 0]], "type": "ok", "inv": 1,'
         ' "ret": 2}',
@@ -143,7 +143,7 @@ BAD = {
     "id never invoked": ('{"type": "ok", "id": 9, "ret": 3}', "id 9 was never invoked"),
     "invocation without id": (INVOKED.replace('"id": 1, ', ""), 'needs an "id"'),
     "invocation with ret": (INVOKED.replace('"inv"', '"ret": 3, "inv"'), '"ret" is no field'),
-    "half a character": (WRITTEN.replace('"k"', '"\\ud800"'), "that is no text"),
+    "half a character": (WRITTEN.replace('"k"', '"\\ud800"'), "not valid text"),
     "late clock": ('{"clock": "monotonic"}', "on the first line"),
 }
 
@@ -169,7 +169,7 @@ def test_a_line_that_is_no_operation_is_refused_with_file_and_line(tmp_path: Pat
         (['{"clock": "wall"}'], ':1: a wall clock needs "error_ns"'),
         (['{"clock": "wall", "error_ns": 5}'], ":1: wall-clock times cannot be placed"),
         (['{"clock": "sun"}'], ':1: "clock" is "sun"'),
-        (['{"clock": "monotonic", "zone": 1}'], ':1: "zone" is no field of the first line'),
+        (['{"clock": "monotonic", "zone": 1}'], ':1: "zone" is not a field of the first line'),
     ],
 )
 def test_lines_that_contradict_each_other_are_refused(tmp_path: Path, lines: list[str], complaint: str) -> None:
@@ -196,7 +196,7 @@ def test_a_wall_clock_that_was_set_meanwhile_may_be_off_by_as_much(
 def test_by_a_clock_that_may_be_off_no_answer_comes_at_never(tmp_path: Path) -> None:
     clock = '{"clock": "monotonic", "error_ns": 7}'
     run = client(tmp_path, clock, *(WRITTEN.replace("5", f"{off}").replace("20", f"{INF - off}") for off in (7, 8)))
-    assert f"c.jsonl:2: ret {INF - 7} is no time of the run" in complaints(run)
+    assert f"c.jsonl:2: ret {INF - 7} is not a time of the run" in complaints(run)
     assert read_run(run).registers["ret"].to_pylist() == [INF - 1]
 
 

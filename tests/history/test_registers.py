@@ -152,7 +152,7 @@ def test_a_compare_and_set_is_believed_only_as_it_was_announced(column: str, val
 def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:
     client = writer(tmp_path)
     written = client.write("k")
-    with pytest.raises(ValueError, match="is no compare-and-set"):
+    with pytest.raises(ValueError, match="is not a compare-and-set"):
         client.mismatched(written)
     with pytest.raises(ValueError, match="is no error"):
         client.failed(written, "")

@@ -107,8 +107,8 @@ def test_a_leader_that_is_left_gives_up_in_time(nodes: int) -> None:
         (asks_late, "for 2.000 s without a fetch, and may for 1.500 s"),
         (asks_anybody, "for the fetches of [1] alone, of 5 voters"),
         (asks_one_less, "for the fetches of [1] alone, of 5 voters"),
-        (asks_observers, "for the fetches of [1] and of others, who are no voters"),
-        (counts_whoever_has_a_voters_id, "for the fetches of [1] and of others, who are no voters"),
+        (asks_observers, "for the fetches of [1] and of others, which are not voters"),
+        (counts_whoever_has_a_voters_id, "for the fetches of [1] and of others, which are not voters"),
         (looks_at_no_clock, "when its time is up"),
     ],
 )

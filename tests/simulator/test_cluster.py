@@ -249,7 +249,7 @@ def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
             case "exit":
                 await cluster.stop()
 
-    lost = pytest.raises(AssertionError, match=r"n\d at .* s: nobody asks how the task .*fail ended: KeyError")
+    lost = pytest.raises(AssertionError, match=r"n\d at .* s: no code awaits the failed task .*fail: KeyError")
     with lost, SimulatedCluster(1) as cluster:
         cluster.run(story())
 

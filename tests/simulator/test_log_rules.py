@@ -63,7 +63,7 @@ def test_a_log_begins_anew_where_another_one_does(late: int, monkeypatch: pytest
         cluster.run(story())
     found = {finding.oracle: finding.sentence for finding in cluster.watch.findings.found}
     if late:
-        assert f"begins anew at {starts[0] + LAG}, and no log has begun there" in found["leader-incomplete"]
+        assert f"restarts at {starts[0] + LAG}, but no log has started there" in found["leader-incomplete"]
     else:
         assert found == {}
 

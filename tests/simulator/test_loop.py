@@ -130,7 +130,7 @@ def test_the_failure_of_a_task_that_nobody_awaits_is_collected() -> None:
     world.loop.tell_lost(world.hosts["a"])
     (unhandled,) = world.loop.unhandled
     assert isinstance(unhandled.exception, KeyError)
-    assert "nobody asks how the task fail ended" in str(unhandled)
+    assert "no code awaits the failed task fail" in str(unhandled)
 
 
 def test_the_failure_of_a_task_that_somebody_awaits_is_theirs() -> None:

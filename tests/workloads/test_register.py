@@ -156,7 +156,7 @@ def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
     found = [row["value"] for row in part.completed.to_pylist() if row["f"] == READ]
     assert set(found) == {NOT_A_VALUE}
     (anomaly,) = check(part.completed).anomalies
-    assert "k0 = -2, which nobody wrote" in anomaly.sentence
+    assert "k0 = -2, which was never written" in anomaly.sentence
 
 
 @pytest.mark.parametrize(("answer", "error"), [("mismatch", "refused: mismatch"), ("garbled", "no ?")])
