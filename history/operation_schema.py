@@ -212,7 +212,7 @@ class Clock:
         ):
             if not is_possible:
                 raise BadLineError(
-                    f"{name} {time} is not a time of the run: ns of CLOCK_MONOTONIC are needed, or of the wall clock if "
+                    f"{name} {time} is not a time of the run: use ns of CLOCK_MONOTONIC, or of the wall clock if "
                     'the first line says {"clock": "wall", "error_ns": ...}'
                 )
         return max(start, 0), end
