@@ -1,4 +1,5 @@
-"""What every world is: nodes with an address, a shell, a disk and (where it can) a network and a power switch."""
+"""The interface of every world: nodes with an address, a shell, a disk and, if possible, a network and a power
+switch."""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ Progress = Callable[[str], None]
 
 
 def no_progress(_: str) -> None:
-    """The default listener: nobody."""
+    """The default progress listener: ignores everything."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node, a `systems.Place`. The paths are as the node sees them; `record_dir` is where the machine sees what
-    survives of it.
+    """One node, a `systems.Place`. Paths are those on the node; `record_dir` is the directory on this machine that
+    keeps the node's records.
 
-    `record_dir` (`<run>/nodes/<name>`) receives `service.log` and `events.jsonl` as they are written, so that a run
-    that is killed can still be read.
+    `record_dir` (`<run>/nodes/<name>`) gets `service.log` and `events.jsonl` as they are written, so that a run that is
+    killed can still be read.
     """
 
     name: str
@@ -49,28 +50,27 @@ class Node:
 
     @property
     def port(self) -> int:
-        """Where clients reach the node's service."""
+        """The port of the node's service for clients."""
         return next(iter(self.ports.values()))
 
     @property
     def trace_path(self) -> str:
-        """Where the service writes its trace events, if it does."""
+        """The file of the service's trace events, if it writes any."""
         return f"{self.var_dir}/events.jsonl"
 
     @property
     def service_log(self) -> str:
-        """Where what the service prints goes."""
+        """The file of the service's output."""
         return f"{self.var_dir}/service.log"
 
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What a world is built from.
+    """The inputs of a world.
 
-    `deployment` says what runs on its nodes. `rootfs` is the directory tree that nodes run on (see `nodeimage`); None:
-    this machine's own. Only the namespace world has use for it.
-    `seed`: of everything that chance decides in a world that is simulated. `messages`: such a world writes down what
-    its processes say to each other.
+    `deployment`: what runs on its nodes. `rootfs`: the directory tree that nodes run on (see `nodeimage`); None: this
+    machine's own. Only the namespaces world uses it. `seed`: of all random choices in a simulated world. `messages`: a
+    simulated world records the messages between its processes.
     """
 
     run_id: str
@@ -85,17 +85,17 @@ class WorldSpec:
 
 
 class World(Protocol):
-    """A cluster's surroundings. `nodes` are known before `up`; everything else is there between `up` and `down`."""
+    """The environment of a cluster. `nodes` are known before `up`; everything else exists between `up` and `down`."""
 
     name: str
     capabilities: frozenset[str]
-    """The names of the kinds of fault that can be inflicted there."""
+    """The names of the kinds of fault that can be injected in this world."""
     limits: list[str]
     needs_sandbox: bool
     time_scale: float
-    """How much longer everything takes than on this machine itself: what deadlines and timeouts are multiplied by."""
+    """How many times longer everything takes than on this machine itself: a factor for deadlines and timeouts."""
     scheduler: Scheduler
-    """The time in which the run lives: also its journal's and its clients'."""
+    """The clock of the run, its journal and its clients."""
 
     def __init__(self, spec: WorldSpec) -> None: ...
 
@@ -113,58 +113,58 @@ class World(Protocol):
 
     @property
     def site(self) -> Site:
-        """Hosts, power and network together: what `nemeses.Nemesis` takes."""
+        """Hosts, power and network together, as `nemeses.Nemesis` takes them."""
         ...
 
     def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
-        """Start a client of a workload kind, which reaches every node whatever is cut."""
+        """Start a client of a workload kind. It reaches every node, whatever is cut."""
         ...
 
     def observe(self, system: System, members: Sequence[Member], topic: str) -> Observer:
-        """What looks at the cluster from outside."""
+        """The observer of the cluster from outside."""
         ...
 
     def up(self, on_progress: Progress = no_progress) -> None:
-        """Make all nodes, in parallel, and wait until each can be reached. No service is started.
+        """Make all nodes, in parallel, and wait until each is reachable. Starts no service.
 
-        Raises `WorldError`; what was made is then gone again."""
+        Raises `WorldError`, after removing what was made."""
         ...
 
     def down(self) -> None:
-        """Remove everything that `up` made. May be called twice, and after a failed `up`."""
+        """Remove everything that `up` made. Can be called twice, and after a failed `up`."""
         ...
 
     def service(self, node: Node) -> Service:
-        """What the node runs."""
+        """The service of the node."""
         ...
 
     def prepare_services(self) -> None:
-        """Run what each service needs to be run once before its first start, and sync what it wrote. Raises
+        """Run each service's preparing commands, once before its first start, and sync their output. Raises
         `WorldError`."""
         ...
 
     def start_service(self, node: Node) -> None:
-        """Start the service and wait until its port is open. Raises `WorldError` with its last words, `HostError` where
-        there is nothing that can be started."""
+        """Start the service and wait until its port is open. Raises `WorldError` with its last output, `HostError` if
+        its program cannot be started."""
         ...
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
-        """Start several services (None: all), those of one start order in parallel."""
+        """Start several services (None: all); those with the same start order in parallel."""
         ...
 
     def stop_service(self, node: Node) -> int | None:
-        """Ask the service to shut down cleanly (SIGTERM) and wait until it has, and then what it has left behind; its
-        process, None when there was none to ask. Raises `WorldError` if it does not."""
+        """Send the service SIGTERM, and wait until it and its remaining child processes have ended. Returns its pid,
+        None if it did not run. Raises `WorldError` if it does not end."""
         ...
 
     def stop_services(self, nodes: Sequence[Node] | None = None) -> Mapping[str, int]:
-        """Stop several services (None: all), in the opposite order of their start; the processes that were asked to
-        end, by node."""
+        """Stop several services (None: all), in the reverse order of their start. Returns, by node, the pids that were
+        asked to end."""
         ...
 
     @property
     def left_behind(self) -> Mapping[str, str]:
-        """Which processes services that were stopped had left behind: pids, by node."""
+        """By node: the pids of processes that stopped services left behind."""
         ...
 
     def restart(self, node: Node) -> None:
@@ -172,12 +172,12 @@ class World(Protocol):
         ...
 
     def last_words(self, node: Node) -> str:
-        """The end of a service's log, or where it would be."""
+        """The end of a service's log, or the path where it would be."""
         ...
 
     def kernel_words(self, name: str, pid: int) -> str:
-        """What the kernel has said of killing this process of a node for lack of memory; nothing where it has not, or
-        does not tell."""
+        """The kernel's message about killing this process of a node for lack of memory; empty if there is none, or if
+        the kernel does not report it."""
         ...
 
     def collect(self, node: Node, destination: Path) -> None:
@@ -185,8 +185,8 @@ class World(Protocol):
         ...
 
     def dump(self, node: Node) -> bool:
-        """Copy a running node's data files to its `record_dir`, beside what is collected at the end; False where this
-        world does not reach them. Raises `WorldError`; a node that is off cannot be read."""
+        """Copy a running node's data files to its `record_dir`, beside the final collection; False if this world does
+        not support it. Raises `WorldError`; a node that is off cannot be read."""
         ...
 
     def collect_all(self) -> None:
@@ -195,5 +195,5 @@ class World(Protocol):
 
 
 def names(nodes: Collection[Node]) -> str:
-    """Node names for people."""
+    """Node names for a message."""
     return ", ".join(node.name for node in nodes)

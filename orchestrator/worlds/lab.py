@@ -1,7 +1,7 @@
-"""What outlives a run: the machines of an invocation, made once, given to each of its runs, taken down at the end.
+"""A lab: the machines of an invocation, made once, used by each of its runs, taken down at the end.
 
-A namespace node boots faster than an old one could be cleaned, so its lab is empty and each run makes its own nodes. A
-virtual machine is booted and provisioned once; each run gets it as it was just after that.
+Theory of operation. A namespace node boots faster than an old one could be cleaned, so its lab is empty and each run
+makes its own nodes. A virtual machine is booted and provisioned once; each run gets it in the state after that.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from systems import Software
 
 @dataclass(frozen=True)
 class LabSpec:
-    """What a lab is made from.
+    """The inputs of a lab.
 
-    `directory` is the lab's own (logs of what was booted, disks): made by the lab, and empty or gone after `close`.
-    `software`: all that the runs of the invocation will have on its machines. `inventory` is the Ansible inventory of
-    the inventory world, None in the others. With `keep`, an `open` that fails leaves what it has made, for people to
-    look into, until `close`.
+    `directory`: the lab's own (logs of booted machines, disks), created by the lab, and empty or removed after `close`.
+    `software`: everything that the runs of the invocation need on its machines. `inventory`: the Ansible inventory, of
+    the inventory world only. With `keep`, an `open` that fails leaves what it has made until `close`, for inspection.
     """
 
     node_count: int
@@ -40,46 +39,46 @@ class Lab(Protocol):
 
     name: str
     capabilities: frozenset[str]
-    """The names of the kinds of fault that can be inflicted on its machines."""
+    """The names of the kinds of fault that can be injected on its machines."""
     systems: ClassVar[frozenset[str] | None] = None
-    """The systems, of those that come with Brownout, that run there; None: all."""
+    """The systems of Brownout that run there; None: all."""
     workloads: ClassVar[frozenset[str] | None] = None
-    """The kinds of workload whose clients there are; None: all."""
+    """The kinds of workload that have clients there; None: all."""
     repeatable: ClassVar[bool] = False
-    """Whether a run comes out the same, byte for byte, when it is made again: then nothing in it depends on its id."""
+    """Whether a repeated run is identical, byte for byte: then nothing in it depends on its id."""
     limits: list[str]
     needs_sandbox: bool
     time_scale: float
-    """How much more time everything needs than on this machine itself: what timeouts are multiplied by. It and `limits`
-    are settled once the lab is open."""
+    """How many times longer everything takes than on this machine: a factor for timeouts. It and `limits` are final
+    once the lab is open."""
 
     def __init__(self, spec: LabSpec) -> None: ...
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
-        """See that what the lab needs is there, and install what can be installed. Called before a sandbox is entered,
-        for in there is no network; the lab itself may be given another directory. Raises `UsageError`."""
+        """Check the lab's requirements and install what can be installed. Called before a sandbox is entered, because
+        the sandbox has no network; the lab itself may get another directory. Raises `UsageError`."""
         ...
 
     def open(self, on_progress: Progress = no_progress) -> None:
-        """Make what outlives a run. Raises `WorldError`; what was made is then gone again (unless `keep` is asked)."""
+        """Make what outlives a run. Raises `WorldError`, after removing what was made (unless `keep` is set)."""
         ...
 
     def world(self, spec: WorldSpec) -> World:
-        """The surroundings of one run; its `up` brings the machines into the state they had after `open`."""
+        """The world of one run; its `up` brings the machines into the state they had after `open`."""
         ...
 
     def close(self) -> None:
-        """Remove everything that `open` made. May be called twice, and after a failed `open`."""
+        """Remove everything that `open` made. Can be called twice, and after a failed `open`."""
         ...
 
     @property
     def hosts(self) -> Mapping[str, Host]:
-        """The machines by name, while they are there: what people look into."""
+        """The machines by name, while they exist, for interactive use."""
         ...
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
-        """The command that opens a shell on a machine (or runs `command` there), for who is in the same sandbox.
+        """The command that opens a shell on a machine, or runs `command` there, from inside the sandbox.
 
-        The words of `command` are joined and handed to the machine's shell, as ssh does it."""
+        The words of `command` are joined and passed to the machine's shell, as ssh does."""
         ...

@@ -1,12 +1,13 @@
-"""Collecting a node: what the analysis needs, under the run's directory.
+"""Collects a node's files for the analysis, into the run's directory.
 
-<destination>/data/...: the files that the system's description names, as they lie below its data's directory, and the
-    directories that they would lie in, also those that have none: that a partition is empty is told by that
-<destination>/earlier/...: the same, as they were while the service ran
+<destination>/data/...: the files that the system's description names, with their paths below its data directory, and
+the
+    directories that would contain them, also empty ones: an empty directory shows an empty partition
+<destination>/earlier/...: the same, at a time while the service ran
 <destination>/events.jsonl, service.log, and the service's configuration files
 
-No collected name begins with a dot: `.x` becomes `dot.x`. Uploads of artifacts leave hidden files out, and a run whose
-evidence is lost on the way is unknown. `playbooks/library/collected.py` names files by the same rule.
+No collected name starts with a dot: `.x` becomes `dot.x`. Uploads of CI artifacts skip hidden files, and a run with
+lost evidence is unknown. `playbooks/library/collected.py` names files by the same rule.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ EARLIER = "earlier"
 
 
 def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: str = DATA) -> None:
-    """Copy a service's files as they are now; what an earlier collection left at the destination is replaced.
+    """Copy the current files of a service; replaces an earlier collection at the destination.
 
-    The outermost files come first: what a checkpoint says of a log then holds for the copy of that log, which is made
-    later, also while the service runs.
+    The outermost files come first: a checkpoint then holds for the copy of a log, which is made later, also while the
+    service runs.
 
-    A service that never started has no directory: then nothing is copied, and who knows that it did has to object.
-    Raises `OSError`.
+    A service that never started has no directory: then nothing is copied, and the caller must report that if it
+    matters. Raises `OSError`.
 
-    The copy gets its name once it is whole: half a replica would be judged as one that lost the other half."""
+    The copy gets its name once it is complete: half a replica would be analyzed as one that lost the other half."""
     target, draft = destination / name, destination / f"{name}.partial"
     for old in (target, draft):
         shutil.rmtree(old, ignore_errors=True)
@@ -52,13 +53,13 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: st
 
 
 def has_data(destination: Path) -> bool:
-    """Whether a collection brought anything of a service's data there."""
+    """Whether a collection contains any of a service's data."""
     data = destination / "data"
     return data.is_dir() and any(data.iterdir())
 
 
 def copy_records(record_dir: Path, destination: Path) -> None:
-    """Copy what the node wrote beside its data; nothing to do when it wrote it there."""
+    """Copy a node's records that are not in its `record_dir` already."""
     destination.mkdir(parents=True, exist_ok=True)
     if destination.exists() and destination.samefile(record_dir):
         return
@@ -68,7 +69,7 @@ def copy_records(record_dir: Path, destination: Path) -> None:
 
 
 def keep_configuration(record_dir: Path, etc_dir: str, files: Mapping[str, str]) -> None:
-    """Leave a copy of a service's configuration with the node's records, as it lies below the node's directory for it.
+    """Copy a service's configuration to the node's records, with its paths below the node's configuration directory.
     `files`: texts by their path on the node."""
     for path, text in files.items():
         place = PurePosixPath(path)

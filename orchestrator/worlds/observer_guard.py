@@ -1,7 +1,7 @@
-"""A user's observer in use: called in a thread of its own, each call with a deadline.
+"""Guards calls of a user-defined observer: each runs in a separate thread with a deadline.
 
-Whatever it raises or does not answer ends the run, which nobody can judge then, with file and line: to go on without it
-would be to take what it did not see for what the cluster did not come to.
+An exception or a missing answer ends the run as unknown, with file and line. Otherwise a state that the observer failed
+to see would count as a state that the cluster did not reach.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _late: list[threading.Thread] = []
 
 
 def is_any_stuck() -> bool:
-    """Whether a call that took too long goes on still."""
+    """Whether a call that exceeded its deadline is still running."""
     return any(thread.is_alive() for thread in _late)
 
 
 def observe(system: System, members: Sequence[Member], topic: str, time_scale: float) -> Observer:
-    """What looks at a system's cluster from outside; a user's is not relied on to come to an end."""
+    """The observer of a system's cluster; a user-defined one is guarded, since its calls may hang."""
     description = system.description
     if description.class_name is None or not description.own_directory:
         return system.observe(members, topic, time_scale)
@@ -40,7 +40,7 @@ def observe(system: System, members: Sequence[Member], topic: str, time_scale: f
 
 
 class _Call:
-    """One call of the observer, and how it ended."""
+    """One call of the observer and its outcome."""
 
     def __init__(self, deed: Callable[[Any], Any]) -> None:
         self.deed = deed
@@ -50,7 +50,7 @@ class _Call:
 
 
 class _OwnObserver:
-    """Made in its thread at the first call, for that is a user's code, too. Every method raises `RunError`."""
+    """Created in its thread at the first call, since that is user code, too. Every method raises `RunError`."""
 
     def __init__(self, system: System, members: Sequence[Member], topic: str, time_scale: float) -> None:
         self._system = system
@@ -59,7 +59,7 @@ class _OwnObserver:
         self._observer: Any = None
         self._late: str | None = None
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        # Nobody waits for it: a call may never return.
+        # A daemon thread: a call may never return.
         self._thread = threading.Thread(target=self._serve, name="own-observer", daemon=True)
         self._thread.start()
 
@@ -94,9 +94,9 @@ class _OwnObserver:
             frame = sys._current_frames().get(self._thread.ident or 0)
             where = own_line(self._system.description.directory, frame)
             _late.append(self._thread)
-            self._late = f"{where}{what}() of the observer did not return within {patience_s:g} s; it is there still"
+            self._late = f"{where}{what}() of the observer did not return within {patience_s:g} s; it is still running"
             raise RunError(self._late)
-        if isinstance(call.error, InputError):  # its words are for people already
+        if isinstance(call.error, InputError):  # its message is written for the user already
             raise RunError(str(call.error)) from call.error
         if call.error is not None:
             where = place_within(self._system.description.directory, call.error)
@@ -110,7 +110,7 @@ class _OwnObserver:
                 if self._observer is None:
                     self._observer = self._make()
                 call.value = call.deed(self._observer)
-            except BaseException as error:  # told to who asked, be it `SystemExit`
+            except BaseException as error:  # passed to the caller, even `SystemExit`
                 call.error = error
             call.ended.set()
 
@@ -128,7 +128,7 @@ def _elect(observer: Any, node: str, partition: int | None) -> str | None:
 
 
 def _problem(view: object) -> str | None:
-    """What is wrong with what was returned as a view, or None."""
+    """What is wrong with a returned view, or None."""
     if not isinstance(view, View):
         return f"it returned {type(view).__name__} and no View"
     if not (view.controller is None or isinstance(view.controller, str)):

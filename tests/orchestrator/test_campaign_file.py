@@ -232,7 +232,7 @@ WRONG = {
     ),
     '[system]\nname = "etcd"\n[workload]\nkind = "register"\n[[cell]]\nname = "a"\n'
     'expect = { verdict = "fail", anomaly = "stale-register-read", must_hold = ["before-faults"] }': (
-        "c.toml:8: [cell.expect] must_hold: 'before-faults' is judged of logs only; leave it out"
+        "c.toml:8: [cell.expect] must_hold: 'before-faults' exists for logs only; leave it out"
     ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail names it"

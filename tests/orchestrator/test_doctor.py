@@ -48,7 +48,7 @@ def test_parts_of_virtual_machines_that_are_missing_are_named_and_no_failure(
 
     assert main(["doctor"]) == 0
     last = capsys.readouterr().out.splitlines()[-2:]
-    assert "unknown: not yet on virtual machines (--world vagrant): vagrant" in last[0]
+    assert "unknown: virtual machines (--world vagrant) are not usable: vagrant" in last[0]
     assert "pass: campaigns run on hosts that this machine reaches by SSH" in last[1]
 
 

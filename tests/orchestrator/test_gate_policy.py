@@ -333,7 +333,7 @@ def test_a_baseline_of_another_campaign_shows_nothing(tmp_path: Path, monkeypatc
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((stored,), (), tuple(then), ()))
     decided, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *(run(seed) for seed in range(1, 6)))
     assert decided == "unknown"
-    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign}, and cannot be compared with c"]
+    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign} and cannot be compared with c"]
 
 
 def test_worlds_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""The inventory world: nodes are hosts that already exist, named by an Ansible inventory, reached by SSH."""
+"""The inventory world: nodes are existing hosts, listed in an Ansible inventory and reached by SSH."""

@@ -1,7 +1,7 @@
-"""How a host is entered: what ssh itself would do for it, and the host keys that are trusted.
+"""Determines how to log in to a host, as ssh itself would, and which host keys are trusted.
 
-`ssh -G` says what the inventory's arguments and the user's ~/.ssh/config come to, so that a host which `ssh` and
-Ansible can reach is reached here too.
+`ssh -G` evaluates the inventory's arguments and the user's ~/.ssh/config, so that every host which `ssh` and Ansible
+can reach is reachable here, too.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _CHECK_BY_HAND = "check the address, that it is on, and the firewalls between he
 
 
 class AccessError(Exception):
-    """A host cannot be entered; the message says why, and what to check, without the host's name."""
+    """Login to a host is impossible; the message has the reason and what to check, without the host's name."""
 
 
 class InventoryMistakeError(AccessError):
-    """What the inventory says of a host cannot be right, whatever the host does."""
+    """The inventory's variables of a host are wrong, whatever the host's state."""
 
 
 @dataclass(frozen=True)
 class HostAccess:
-    """Everything needed to log in. `host_keys` are lines for a known_hosts file."""
+    """Everything that a login needs. `host_keys` are lines for a known_hosts file."""
 
     address: str
     port: int
@@ -38,10 +38,10 @@ class HostAccess:
     key_file: Path | None
     host_keys: tuple[str, ...]
     noted: tuple[str, ...] = ()
-    """What people should know of it, such as a host key that nobody vouched for."""
+    """A remark for the user, such as a host key that was trusted without verification."""
 
     def command_line(self) -> str:
-        """What to try by hand."""
+        """The command for a login by hand."""
         key = f" -i {self.key_file}" if self.key_file else ""
         port = f" -p {self.port}" if self.port != 22 else ""
         return f"ssh{key}{port} {self.user}@{self.address}"
@@ -70,20 +70,20 @@ def data_address(host: InventoryHost) -> str:
         found = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
         raise InventoryMistakeError(
-            f"its data address {host.data_address!r} is no IPv4 address, and none is known for it: {error}; "
+            f"its data address {host.data_address!r} is not an IPv4 address, and cannot be resolved to one: {error}; "
             "set brownout_address"
         ) from None
     return str(found[0][4][0])
 
 
 def why_unreachable(error: HostUnreachableError, access: HostAccess) -> str:
-    """What a failed login means, and what to check."""
+    """The meaning of a failed login, and what to check."""
     from paramiko import AuthenticationException, BadHostKeyException, SSHException
 
     cause = error.__cause__
     by_hand = f"try: {access.command_line()}"
     if isinstance(cause, BadHostKeyException):
-        return f"its host key is not the one in known_hosts; should it have been installed anew, forget that: {by_hand}"
+        return f"its host key differs from known_hosts; if the host was reinstalled, remove the old key: {by_hand}"
     if isinstance(cause, AuthenticationException):
         key = f"the key {access.key_file}" if access.key_file else "any key of the agent or of ~/.ssh"
         return (
@@ -95,7 +95,7 @@ def why_unreachable(error: HostUnreachableError, access: HostAccess) -> str:
 
 
 def _effective(host: InventoryHost) -> dict[str, list[str]]:
-    """What ssh would do: each option (small letters) with its values. Raises `AccessError`."""
+    """ssh's effective options: each name (lower case) with its values. Raises `AccessError`."""
     command = ["ssh", "-G", *host.ssh_arguments]
     if host.ssh_port is not None:
         command += ["-p", str(host.ssh_port)]
@@ -142,7 +142,7 @@ def _require_port(address: str, port: int) -> None:
 
 
 def is_reachable(access: HostAccess, timeout_s: float = 0.5) -> bool:
-    """Whether the host's SSH port takes connections now."""
+    """Whether the host's SSH port currently accepts connections."""
     try:
         socket.create_connection((access.address, access.port), timeout=timeout_s).close()
     except OSError:
@@ -151,15 +151,15 @@ def is_reachable(access: HostAccess, timeout_s: float = 0.5) -> bool:
 
 
 def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | None:
-    """The inventory's key, or one that ~/.ssh/config names; the usual ones are found without a name. One that has a
-    passphrase is left to the agent, which knows it. Raises `InventoryMistakeError`."""
+    """The inventory's key, or one that ~/.ssh/config names; ssh finds the default keys by itself. A key with a
+    passphrase is left to the agent. Raises `InventoryMistakeError`."""
     named = (Path(value).expanduser() for value in settings.get("identityfile", []) if "/.ssh/id_" not in value)
     key = host.key_file or next((path for path in named if path.is_file()), None)
     return None if key is None or _has_passphrase(key) else key
 
 
 def _has_passphrase(key: Path) -> bool:
-    """Whether a key can be used with its passphrase only. Raises `InventoryMistakeError` for a file that is no key."""
+    """Whether a key needs a passphrase. Raises `InventoryMistakeError` for a file that is not a key."""
     if not os.access(key, os.R_OK):
         raise InventoryMistakeError(f"its key {key} cannot be read; run this as its owner, or name another one")
     tried = subprocess.run(
@@ -174,10 +174,11 @@ def _has_passphrase(key: Path) -> bool:
     if "passphrase" in tried.stderr:
         return True
     if "UNPROTECTED" in tried.stderr:
-        raise InventoryMistakeError(f"its key {key} may be read by others, so ssh refuses it; run: chmod 600 {key}")
+        raise InventoryMistakeError(f"its key {key} is readable by others, so ssh rejects it; run: chmod 600 {key}")
     said = tried.stderr.strip().splitlines()[-1:]
     raise InventoryMistakeError(
-        f"its key {key} is no private key ({' '.join(said)}); correct ansible_ssh_private_key_file, or IdentityFile in "
+        f"its key {key} is not a private key ({' '.join(said)}); correct ansible_ssh_private_key_file, or "
+        "IdentityFile in "
         "~/.ssh/config"
     )
 
@@ -193,16 +194,16 @@ def _host_keys(
         return known, ()
     if strictness in ("false", "accept-new"):
         scanned = _scan(address, port, _CONNECT_TIMEOUT_S * host.time_scale)
-        return scanned, (f"the host key of {host.title} was not known, and is trusted as it was found",)
+        return scanned, (f"the host key of {host.title} was not known, and is trusted without verification",)
     by_hand = f"ssh -p {port} {settings['user'][0]}@{address}"
     raise AccessError(
-        f"its host key is not in known_hosts; log in once by hand and compare it ({by_hand}), or trust it as it is: "
+        f"its host key is not in known_hosts; log in once by hand and compare it ({by_hand}), or trust it unverified: "
         "ansible_ssh_common_args='-o StrictHostKeyChecking=accept-new'"
     )
 
 
 def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
-    """The lines that the user's and the machine's known_hosts files have for a host."""
+    """A host's lines in the user's and the machine's known_hosts files."""
     for key in ("userknownhostsfile", "globalknownhostsfile"):
         for file in settings.get(key, [""])[0].split():
             path = Path(file).expanduser()

@@ -1,4 +1,4 @@
-"""Looks at every host before anything is done to it, at all of them at once, and says all that is wrong with them."""
+"""Checks all hosts in parallel before anything is changed on them, and reports every problem."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _NEEDED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class CheckedHost:
-    """A host that can be a node. `facts` is what `probe` printed; `address` the IPv4 address of the data network.
+    """A host that can be a node. `facts`: the output of `probe`; `address`: the IPv4 address in the data network.
 
-    `ports`: what its service may listen on, that of its clients first; `software`: what it is to run."""
+    `ports`: those that its service may listen on, the clients' port first; `software`: what it must run."""
 
     host: InventoryHost
     access: HostAccess
@@ -75,13 +75,13 @@ class CheckedHost:
 
 
 class _UnfitError(Exception):
-    """What is wrong with a host, one reason an argument."""
+    """The problems of a host, one per argument."""
 
     is_mistake = False
 
 
 class _MistakeError(_UnfitError):
-    """What the inventory says of a host is wrong."""
+    """The inventory's variables of a host are wrong."""
 
     is_mistake = True
 
@@ -89,11 +89,10 @@ class _MistakeError(_UnfitError):
 def check_all(
     inventory: Path, hosts: Sequence[InventoryHost], directory: Path, software: Sequence[Software] = ()
 ) -> list[CheckedHost]:
-    """All hosts, looked at in parallel, whether they can run this software; their keys are put into
-    `directory`/known_hosts.
+    """Check in parallel whether all hosts can run this software, and write their keys to `directory`/known_hosts.
 
-    Raises an error that names every host which cannot be used, and why: `UsageError` when the inventory is wrong about
-    one of them, else `WorldError`.
+    Raises an error that lists every unusable host with the reasons: `UsageError` if the inventory is wrong about one of
+    them, else `WorldError`.
     """
     known_hosts = directory / "known_hosts"
     with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
@@ -120,8 +119,8 @@ def check_all(
 
 
 def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _UnfitError]:
-    """The same, with a complaint in the place of each host whose address is that of an earlier one: names differ where
-    addresses do not."""
+    """The same list, with an error in place of each host that has the address of an earlier one: two names can be one
+    machine."""
     first: dict[str, InventoryHost] = {}
     found: list[CheckedHost | _UnfitError] = []
     for each in entered:
@@ -129,7 +128,7 @@ def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _
             found.append(each)
             continue
         twin = first.setdefault(each.address, each.host)
-        same = f"it has the same address as {twin.title}, {each.address}; give it one of its own (brownout_address)"
+        same = f"it has the same address as {twin.title}, {each.address}; give it another one (brownout_address)"
         found.append(each if twin is each.host else _MistakeError(same))
     return found
 
@@ -138,7 +137,7 @@ def _enter(host: InventoryHost, software: tuple[Software, ...]) -> CheckedHost |
     try:
         ports = playbook_variables.ports(software, int(host.node[1:]), host.port)
         if host.data_address != host.ssh_address:
-            data_address(host)  # a mistake is said whatever becomes of the connection
+            data_address(host)  # reports mistakes even if the connection fails
         return CheckedHost(host, find_access(host), data_address(host), {}, ports, software)
     except InventoryMistakeError as error:
         return _MistakeError(str(error))
@@ -147,7 +146,7 @@ def _enter(host: InventoryHost, software: tuple[Software, ...]) -> CheckedHost |
 
 
 def _power_hint(host: InventoryHost) -> str:
-    """A host that a killed run left without power can be switched on again."""
+    """A hint how to switch a host on that a killed run left without power."""
     if host.power_status is None or host.power_on is None:
         return ""
     try:
@@ -180,7 +179,7 @@ def examine(connection: SshHost, each: CheckedHost) -> dict[str, Any]:
     host = each.host
     asks_java = "java" if playbook_variables.least_java(each.software) else ""
     arguments = shlex.join([each.address, ",".join(map(str, each.ports)), host.data_dir, asks_java])
-    # Encoded: a program travels unharmed through two shells and sudo.
+    # Encoded, because the program passes through two shells and sudo.
     sent = base64.b64encode(_PROBE.read_bytes()).decode()
     decode = "import base64,sys; exec(base64.b64decode(sys.argv.pop(1)).decode())"
     done = connection.run(
@@ -201,7 +200,7 @@ def examine(connection: SshHost, each: CheckedHost) -> dict[str, Any]:
 
 
 def _why_not_root(connection: SshHost, each: CheckedHost, said: str) -> _UnfitError:
-    """Why sudo refused: a password of the inventory is tried once, so that a wrong one is not taken for a missing one.
+    """Why sudo failed. A password from the inventory is tried once, to distinguish a wrong one from a missing one.
     Raises `HostError`."""
     user, password = each.access.user, each.host.become_password
     remedy = "allow it in sudoers (NOPASSWD: ALL), or set ansible_user=root"
@@ -219,7 +218,7 @@ def _why_not_root(connection: SshHost, each: CheckedHost, said: str) -> _UnfitEr
 
 
 def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
-    """Why this host cannot be a node; empty when it can."""
+    """Why this host cannot be a node; empty if it can."""
     host, data = each.host, facts["data"]
     python = ".".join(map(str, facts["python"]))
     wrong = []
@@ -240,12 +239,12 @@ def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
         wrong.append(f"it lacks {', '.join(absent)}; install bash, tar and util-linux")
     if not facts["has_address"]:
         wrong.append(
-            f"{each.address} is not an address of this host, so no broker can listen there; set brownout_address to "
+            f"{each.address} is not an address of this host, so no broker can listen on it; set brownout_address to "
             "the one by which the other hosts reach it"
         )
     for listener in facts["listeners"]:
         if not listener["ours"]:
-            who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "somebody"
+            who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "a process"
             remedy = "stop it, or set brownout_port" if listener["port"] == each.ports[0] else "stop it"
             wrong.append(f"{who} listens on port {listener['port']} already; {remedy}")
     wrong += _java_reasons(each, facts)
@@ -253,8 +252,9 @@ def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
         wrong.append(f"{host.data_dir} (brownout_data_dir) cannot be read: {data['error']}")
     if data["names"] and not data["ours"]:
         wrong.append(
-            f"{host.data_dir} (brownout_data_dir) holds what is not Brownout's: {', '.join(data['names'])}; each run "
-            "empties that directory, so name one of its own, or empty it by hand"
+            f"{host.data_dir} (brownout_data_dir) contains files that are not Brownout's: "
+            f"{', '.join(data['names'])}; each run "
+            "empties that directory: name another one, or empty it by hand"
         )
     if facts["free_bytes"] < _NEEDED_BYTES and not (host.data_device or host.data_serial):
         wrong.append(
@@ -264,7 +264,7 @@ def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
 
 
 def _java_reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
-    """Why its Java will not do; empty when it will, or none is needed."""
+    """Why its Java is not suitable; empty if it is, or none is needed."""
     least, has = playbook_variables.least_java(each.software), int(facts["java"])
     if has >= least:
         return []

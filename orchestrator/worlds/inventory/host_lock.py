@@ -1,4 +1,4 @@
-"""One campaign a host: a lock on the host itself, held through a connection of its own, gone when that is."""
+"""Admits one campaign per host: a lock on the host itself, held through its own connection and released with it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ANSWER_DEADLINE_S = 30.0
 
 
 class HostLocks:
-    """Locks on hosts. `connections` are used for nothing else; `titles` are what messages call the hosts. `time_scale`
-    multiplies how long a host may take to answer."""
+    """Locks on hosts. `connections` are used for nothing else; `titles` name the hosts in messages. `time_scale`
+    multiplies the time that a host may take to answer."""
 
     def __init__(self, connections: Mapping[str, SshHost], titles: Mapping[str, str], time_scale: float = 1.0) -> None:
         self._connections = connections
@@ -32,12 +32,12 @@ class HostLocks:
         self._held: dict[str, FollowedOutput] = {}
 
     def take(self, names: Collection[str]) -> None:
-        """Lock hosts, also those whose lock a boot has undone. Raises `HostError` when one is somebody else's."""
+        """Lock hosts, also those whose lock a boot has released. Raises `HostError` when another process holds one."""
         in_parallel(names, self._take)
 
     @property
     def held(self) -> frozenset[str]:
-        """The hosts that were locked; all others may be somebody else's."""
+        """The hosts that are locked by this process; others may be in use elsewhere."""
         return frozenset(self._held)
 
     def release(self) -> None:
@@ -48,7 +48,7 @@ class HostLocks:
             connection.disconnect()
 
     def _take(self, name: str) -> None:
-        self._held.pop(name, None)  # a lock that a boot has undone
+        self._held.pop(name, None)  # a lock that a boot has released
         answers: list[str] = []
         answered = threading.Event()
 
@@ -59,16 +59,17 @@ class HostLocks:
         following = self._follow(name, hear)
         threading.Thread(target=following.wait, name=f"claim-{name}", daemon=True).start()
         if not answered.wait(self._deadline_s):
-            raise HostError(f"{name}: it does not say whether it is in use by another campaign")
+            raise HostError(f"{name}: it does not report whether it is in use by another campaign")
         if answers[0] != "locked":
             following.close()
             raise WorldError(
-                f"{self._titles[name]} is in use by another campaign ({answers[0]}); wait for its end, or use others"
+                f"{self._titles[name]} is in use by another campaign ({answers[0]}); wait until it ends, or use "
+                "other hosts"
             )
         self._held[name] = following
 
     def _follow(self, name: str, hear: Sink) -> FollowedOutput:
-        """Ask for the lock on a new connection, again and again: a host that has just booted is slow to answer."""
+        """Request the lock on a new connection, with retries: a host that has just booted is slow to answer."""
         connection = self._connections[name]
         script = _script(f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}")
         until = time.monotonic() + self._deadline_s
@@ -83,7 +84,7 @@ class HostLocks:
 
 
 def _script(owner: str) -> str:
-    """Lock, and stay as long as the shell that was logged in by. The wait is for one that is just ending."""
+    """Lock, and stay until the login shell ends. It waits for a short time for another holder that is just ending."""
     return f"""exec 9>>{_LOCK}
 if flock -w {_PATIENCE_S} 9; then
   echo {shlex.quote(owner)} > {_LOCK}

@@ -1,4 +1,4 @@
-"""What the inventory says of each host, checked: the variables that Brownout reads, all of them, and what they mean."""
+"""Reads and checks the inventory's variables of each host: all that Brownout uses, with their meaning."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from orchestrator.errors import UsageError
 from orchestrator.worlds.inventory.parser import Inventory, Listed
 
-# The names of the password for sudo, in the order in which Ansible looks for them. Neither runs nor faults can type
-# one: it is used only to say why a host cannot be used.
+# The names of the sudo password, in Ansible's order. Runs and faults cannot type one: it is only used to explain why a
+# host is unusable.
 PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
-# Ansible's own variables that are honoured.
+# Ansible's own variables that Brownout supports.
 ANSIBLE_VARIABLES = (
     *PASSWORDS,
     "ansible_host",
@@ -48,7 +48,7 @@ VARIABLES: dict[str, str] = {
     "brownout_suspend_freeze": "command, run here, that stops the machine and its clocks",
     "brownout_suspend_resume": "command, run here, that lets a stalled or frozen machine go on",
 }
-# What the playbooks know, and this package only hands on; see the argument_specs.yml of their roles.
+# Variables that the playbooks define and this package passes on; see the argument_specs.yml of their roles.
 PASSED_ON = (
     "brownout_filesystem",
     "brownout_kernel_settings",
@@ -60,15 +60,15 @@ PASSED_ON = (
     "brownout_system",
     "brownout_time_services",
 )
-# Not the shell's ${name}, nor braces with more than a word between them.
+# Not the shell's ${name}, nor braces with more than one word.
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z_]+)\}")
 _TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f", "")
 
 
 @dataclass(frozen=True)
 class InventoryHost:
-    """One host that is a node. `ssh_address` and `data_address` may be names; `key_file` None: the agent's, or the
-    user's usual keys. The commands are for the shell of the orchestrator's machine, placeholders filled in."""
+    """One host that is a node. `ssh_address` and `data_address` may be names; `key_file` None: the agent's or the
+    user's default keys. Commands are for the shell of the orchestrator's machine, with placeholders filled in."""
 
     node: str
     name: str
@@ -98,7 +98,7 @@ class InventoryHost:
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """The host's name in messages."""
         return self.node if self.name == self.node else f"{self.node} ({self.name})"
 
     @property
@@ -123,7 +123,7 @@ def chosen(inventory: Inventory, count: int) -> list[InventoryHost]:
 
 
 class _Variables:
-    """The variables of one host, read strictly."""
+    """The variables of one host, strictly checked."""
 
     def __init__(self, path: Path, listed: Listed) -> None:
         self._path = path
@@ -222,7 +222,7 @@ class _Variables:
         if not text:
             return None
         if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-            raise self._error(key, f"is {text!r}, which is no port; write a number from 1 to 65535")
+            raise self._error(key, f"is {text!r}, which is not a port; write a number from 1 to 65535")
         return int(text)
 
     def _scale(self) -> float:
@@ -247,7 +247,7 @@ class _Variables:
         return self._flag("ansible_host_key_checking") if first is None else first
 
     def _key_file(self) -> Path | None:
-        """Relative to where the command runs, as Ansible has it, or else to the inventory."""
+        """Relative to the current directory, as for Ansible, or else to the inventory."""
         text = self._text("ansible_ssh_private_key_file") or self._text("ansible_private_key_file")
         if not text:
             return None
@@ -259,7 +259,7 @@ class _Variables:
         return found.resolve()
 
     def _password(self) -> str | None:
-        """The password for sudo where it can be read; one that is kept in a vault stays there."""
+        """The sudo password, if it is readable; one in a vault is not used."""
         given = (self._data[key] for key in PASSWORDS if self._data.get(key) is not None)
         return next((str(value) for value in given if isinstance(value, str | int)), None)
 

@@ -1,4 +1,4 @@
-"""The lab of an inventory: hosts checked and provisioned once, wiped for each run, left as they are at the end."""
+"""The lab of an inventory: checks and provisions hosts once, wipes them for each run, leaves them at the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class InventoryLab:
     """The first hosts of an inventory, as nodes n1, n2, ...
 
-    `capabilities` comes from what the inventory promises; after `open`, from what the hosts keep of that.
+    `capabilities` is what the inventory promises; after `open`, what the hosts actually support.
     """
 
     name = "inventory"
@@ -75,7 +75,7 @@ class InventoryLab:
             require_ways(self._machines.hosts, titles, self.time_scale)
             self._keep_promises(self._machines, on_progress)
         except HostError as error:
-            # The message of a playbook that failed says where to read the rest.
+            # A failed playbook's message says where to read the rest.
             self._keep_directory = isinstance(error, PlaybookError)
             clean_up(self.close, cause=error)
             raise error if isinstance(error, WorldError) else WorldError(described(error)) from error
@@ -141,9 +141,9 @@ class InventoryLab:
         return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
     def _target(self, each: CheckedHost, given: Provisions, site: PythonPackages) -> Target:
-        """A host as the playbooks take it, by the inventory's name of it."""
+        """A host as the playbooks take it, by its name in the inventory."""
         host = each.host
-        # Whoever may not have its clock set keeps the services that set it right.
+        # A host whose clock must not be set keeps its time services.
         time_services: dict[str, Any] = {} if host.own_clock else {"brownout_time_services": []}
         return Target(
             host.name,
@@ -167,7 +167,7 @@ class InventoryLab:
         )
 
     def _keep_promises(self, machines: HostMachines, on_progress: Progress) -> None:
-        """Look at the hosts once more, now that everything is installed, and give up what they cannot do."""
+        """Check the hosts again after the installation, and drop capabilities that they do not have."""
         found: dict[str, CheckedHost] = {}
 
         def look(each: CheckedHost) -> None:
@@ -200,12 +200,12 @@ def _one_file(path: Path) -> str:
 
 
 def _unexpanded(path: Path) -> str:
-    """A path in which ssh finds none of its tokens, such as %h."""
+    """A path in which ssh finds no tokens, such as %h."""
     return str(path).replace("%", "%%")
 
 
 def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[str]]:
-    """What the inventory's variables allow, and what people should know of it."""
+    """The capabilities that the inventory's variables allow, and limits to report."""
     offers: set[Need] = {"network", "netem"}
     limits = ["partitions are made by the hosts themselves: each drops what comes from the peers that it is cut from"]
     optional: tuple[tuple[Need, list[InventoryHost], str], ...] = (
@@ -231,7 +231,7 @@ def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[st
 
 
 def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, list[str]]]:
-    """What was promised, and why these hosts do not have it."""
+    """Promised capabilities, each with the reasons why hosts do not have it."""
     ours = _BOOT_ID.read_text(encoding="ascii").strip()
 
     def told(reasons: Mapping[str, str]) -> list[str]:
@@ -264,7 +264,7 @@ def _kinds_needing(need: Need) -> str:
 
 
 def _is_own(address: str) -> bool:
-    """Whether packets to this address leave from this address: then it is ours."""
+    """Whether packets to this address leave from this address: then it is this machine's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))

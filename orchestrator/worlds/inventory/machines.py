@@ -1,4 +1,4 @@
-"""The hosts of an inventory as the machines of a run: reset by wiping, collected by playbook."""
+"""The hosts of an inventory as the machines of a run: wiped for each run, collected by playbook."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from orchestrator.worlds.services import in_parallel
 
 
 class HostMachines:
-    """Hosts that were checked: connections, switches and playbooks. `directory` is for what Ansible leaves behind.
+    """Checked hosts: connections, switches and playbooks. `directory` is for Ansible's output.
 
-    Which switches there are depends on what the hosts offer. `targets` are the hosts as playbooks take them, by node.
+    The available switches depend on what the hosts support. `targets`: the hosts as playbooks take them, by node.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class HostMachines:
         self.restrict(offers)
 
     def restrict(self, offers: frozenset[Need]) -> None:
-        """Give up the switches that are not among what the hosts offer."""
+        """Drop the switches that the hosts do not support."""
         if "power" not in offers:
             self.power = None
         if not offers & {"stall", "freeze"}:
@@ -61,12 +61,12 @@ class HostMachines:
             self.network = None
 
     def claim(self) -> None:
-        """Keep other campaigns away from the hosts, and end what a killed one left. Raises `HostError` when one is in
+        """Lock the hosts against other campaigns, and end what a killed one left. Raises `HostError` when one is in
         use."""
         self._claims.take(list(self.hosts))
         in_parallel(self.hosts, self._kill_lost_service)
         if self.network is not None:
-            self.network.remove(self._claims.held)  # what it cut would be taken for a firewall
+            self.network.remove(self._claims.held)  # otherwise its cuts would be reported as a firewall
 
     def endpoint(self, name: str) -> RemoteEndpoint:
         each = self._checked[name]
@@ -84,14 +84,14 @@ class HostMachines:
         collection.collect(self._targets, destinations, wanted, self._directory)
 
     def revive(self) -> None:
-        """Let every machine go on that a fault stopped. Raises `HostError`."""
+        """Resume every machine that a fault suspended. Raises `HostError`."""
         if self.suspender is not None:
             self.suspender.resume(list(self.hosts))
         if self.power is not None:
             self.power.restore(list(self.hosts))
 
     def release(self) -> None:
-        """Take away what is only for campaigns, and let the hosts go; what was installed stays."""
+        """Remove what only campaigns need and release the hosts; installed software stays."""
         network = self.network
         clean_up(
             self.revive,
@@ -119,13 +119,13 @@ class HostMachines:
         self._after_boot(names)
 
     def _kill_service(self, name: str) -> None:
-        """One that a killed run left stopped would not hear that it is to end."""
+        """SIGKILL: a service that a killed run left suspended would not react to SIGTERM."""
         host = self.hosts[name]
         pid = host.service_pid()
         if pid is not None:
             host.run(kill_script(pid, host.address, host.port))
 
     def _kill_lost_service(self, name: str) -> None:
-        """One of ours that has one of the ports, and that no pid file knows."""
+        """Kill a service of an earlier run that listens on one of the ports and is in no pid file."""
         for pid in {int(listener["pid"]) for listener in self._checked[name].facts["listeners"]} - {0}:
             self.hosts[name].run(f"grep -qa {paths.MARK}= /proc/{pid}/environ && kill -9 {pid}")

@@ -1,8 +1,8 @@
-"""Partitions without a network of our own: each host drops what comes from the peers that it is cut from.
+"""Partitions on hosts without a private network: each host drops packets from the peers that it is cut from.
 
-One nftables table a host, in its input hook: a set with a counter for each peer, and the sets of those that are cut,
-silently or by an answer that refuses.
-Nothing that was there before is touched, and whoever is no node - the orchestrator, its clients - always passes.
+One nftables table per host, in its input hook: a set with a counter per peer, and sets of the peers that are cut,
+silently or with a reject. Existing rules are not touched, and packets from other machines (the orchestrator, its
+clients) always pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.worlds.services import in_parallel
 
 TABLE = "inet brownout"
 _DEADLINE_S = 20.0
-# Before the address translation and filters that the host may have.
+# Before the address translation and filters of the host.
 _PRIORITY = -150
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"
 
@@ -30,10 +30,10 @@ Counts = dict[str, int]
 
 
 class HostsNetwork:
-    """The packet filters of all hosts, seen as one network.
+    """The packet filters of all hosts as one network.
 
-    `answers(name)` is whether a host can be asked at present. For one that has no power, or is suspended, what it is to
-    do is kept in mind (`refresh` tells it when it is back), and its counters are those last seen.
+    `answers(name)`: whether a host can currently be reached. For a host that is off or suspended, the intended rules
+    are remembered (`refresh` installs them when it is back), and its counters are the last known ones.
     """
 
     def __init__(self, hosts: Mapping[str, Host], answers: Callable[[str], bool]) -> None:
@@ -45,19 +45,18 @@ class HostsNetwork:
         self._lock = threading.Lock()
 
     def build(self) -> None:
-        """Make the table on every host, in the place of one that a killed run left there. Raises `HostError`."""
+        """Make the table on every host, replacing one that a killed run left. Raises `HostError`."""
         with self._lock:
             self._forget(None)
             in_parallel(self._hosts, self._install)
 
     def refresh(self, names: Iterable[str]) -> None:
-        """Give hosts that have come back the table that they should have. Raises `HostError`."""
+        """Install the intended table on hosts that are back. Raises `HostError`."""
         with self._lock:
             in_parallel(names, self._install)
 
     def remove(self, names: Collection[str]) -> None:
-        """Take the table away again from these hosts; those that do not answer are left alone, theirs ends with their
-        next boot."""
+        """Remove the table from these hosts; hosts that do not answer are skipped: theirs ends with their next boot."""
 
         def remove(name: str) -> None:
             with contextlib.suppress(HostError):
@@ -98,7 +97,7 @@ class HostsNetwork:
         return [name for name in self._hosts if self._answers(name)]
 
     def _change(self, verb: str, set_name: str, pairs: Collection[Pair]) -> None:
-        """One transaction a host, all hosts at the same time."""
+        """One transaction per host, all hosts in parallel."""
         sources: dict[str, list[str]] = defaultdict(list)
         for source, destination in sorted(pairs):
             if self._answers(destination):
@@ -114,8 +113,9 @@ class HostsNetwork:
             [self._hosts[a].address for a, b in sorted(self._wanted[wanted]) if b == name]
             for wanted in ("cut", "rejected")
         )
-        # Named before it is deleted: deleting what is not there would be an error. The answers that refuse must pass:
-        # where both ways are rejected, each host would else refuse to hear that the other one refuses.
+        # Declared before it is deleted: deleting a missing table would be an error. Rejecting answers must pass: if
+        # both
+        # directions are rejected, each host would otherwise not receive the other one's rejects.
         self._nft(
             name,
             f"""table {TABLE}
@@ -137,8 +137,7 @@ class HostsNetwork:
         )
 
     def _read(self) -> dict[str, dict[Pair, int]]:
-        """By each set, the pairs that are in it with the packets stopped; of the hosts that answer. Notes all
-        counters."""
+        """By set: its pairs with the number of stopped packets, of the hosts that answer. Stores all counters."""
         found: dict[str, dict[Pair, int]] = {"cut": {}, "rejected": {}}
 
         def read(name: str) -> None:
@@ -157,7 +156,7 @@ class HostsNetwork:
         return found
 
     def _nft(self, name: str, script: str) -> None:
-        """All of it or nothing."""
+        """One atomic transaction."""
         self._run(name, f"printf %s {shlex.quote(script)} | nft -f -")
 
     def _run(self, name: str, command: str) -> str:
@@ -173,6 +172,6 @@ def _elements(addresses: Collection[str]) -> str:
 
 
 def _counts(listed: Mapping[str, Any]) -> Counts:
-    """The packets of each address of a set, as nft prints it."""
+    """The packets of each address of a set, in nft's output."""
     elements = (element["elem"] for element in listed.get("elem", []))
     return {element["val"]: int(element["counter"]["packets"]) for element in elements}

@@ -1,6 +1,6 @@
-"""An Ansible inventory as Ansible itself understands it: hosts in order, with their variables.
+"""Reads an Ansible inventory through Ansible itself: hosts in order, with their variables.
 
-Ansible is asked, so that INI, YAML, directories, group variables and dynamic inventories work alike.
+So INI, YAML, directories, group variables and dynamic inventories all work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEMPLATE_MARKS = ("{{", "{%")
 
 @dataclass(frozen=True)
 class Listed:
-    """One host: the inventory's name of it, and its variables (as far as asked for, templates filled in)."""
+    """One host: its name in the inventory, and the requested variables with templates filled in."""
 
     name: str
     variables: Mapping[str, Any]
@@ -33,14 +33,14 @@ class Listed:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts that may become nodes, in the inventory's order; `group` is the one that they were taken from."""
+    """The hosts that can become nodes, in the inventory's order; `group`: the group that they are from."""
 
     path: Path
     group: str
     hosts: tuple[Listed, ...]
 
     def take(self, count: int) -> tuple[Listed, ...]:
-        """The first hosts, one for each node. Raises `UsageError` when there are fewer."""
+        """The first `count` hosts, one per node. Raises `UsageError` if there are fewer."""
         if count > len(self.hosts):
             names = ", ".join(host.name for host in self.hosts)
             raise UsageError(
@@ -51,15 +51,15 @@ class Inventory:
 
 
 def read(path: Path, wanted: Sequence[str]) -> Inventory:
-    """The hosts of the group `brownout`, or of the whole inventory when there is no such group.
+    """The hosts of the group `brownout`, or of the whole inventory if that group does not exist.
 
-    Variables other than `wanted` are left out, apart from those that start with `brownout_` (to find misspelt ones).
-    Raises `UsageError` when the inventory cannot be read or has no host.
+    Contains the variables in `wanted`, and all that start with `brownout_` (to find misspelt ones). Raises `UsageError`
+    when the inventory cannot be read or has no host.
     """
     if not path.exists():
         raise UsageError(f"{path}: there is no such inventory; give an Ansible inventory with --inventory")
     listed = _list(path)
-    # An empty group is only named as a child: it must not be taken for none, and all hosts for nodes.
+    # An empty group appears only as a child name. It must not count as missing, or all hosts would become nodes.
     named = {child for entry in listed.values() for child in entry.get("children", [])} | set(listed)
     group = GROUP if GROUP in named else "all"
     names = list(dict.fromkeys(_members(listed, group)))
@@ -93,7 +93,7 @@ def _members(listed: Mapping[str, Any], group: str, seen: frozenset[str] = froze
 
 
 def _fill_in(path: Path, variables: dict[str, dict[str, Any]]) -> None:
-    """Replace templates by their values: `ansible-inventory` shows them as they are written."""
+    """Replace templates by their values: `ansible-inventory` prints them unevaluated."""
     templated = {
         name: [key for key, value in found.items() if isinstance(value, str) and _is_template(value)]
         for name, found in variables.items()
@@ -119,7 +119,7 @@ def _is_template(value: str) -> bool:
 
 
 def _ansible(program: str, path: Path, *arguments: str) -> str:
-    """What one of Ansible's programs prints. Raises `UsageError` with its complaint."""
+    """The output of an Ansible program. Raises `UsageError` with its error message."""
     with tempfile.TemporaryDirectory(prefix="brownout-ansible-") as scratch:
         environment = {
             **os.environ,
@@ -130,8 +130,8 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
             "ANSIBLE_DEPRECATION_WARNINGS": "0",
         }
         if not Path("~/.ansible").expanduser().exists():
-            environment["ANSIBLE_HOME"] = scratch  # or else it would be made
-        # The program of this very environment, whatever PATH says.
+            environment["ANSIBLE_HOME"] = scratch  # otherwise ~/.ansible would be created
+        # The program of this environment, whatever PATH is.
         argv = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
         try:
             done = subprocess.run(
@@ -146,7 +146,7 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
             )
         except OSError as error:
             raise UsageError(
-                f"{program} cannot be run: {error.strerror}; {command('doctor')} says what is missing"
+                f"{program} cannot be run: {error.strerror}; {command('doctor')} lists what is missing"
             ) from error
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{path}: {program} did not answer within {_DEADLINE_S:g} s; try it by hand") from error
@@ -156,7 +156,7 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
 
 
 def _complaint(stderr: str) -> str:
-    """The lines that say what is wrong, without Ansible's repetitions."""
+    """The lines with the problem, without Ansible's repetitions."""
     lines = [line.strip() for line in stderr.splitlines()]
     told = [line for line in lines if line and not line.startswith(("(source", "<<<", "Origin: <", "Pseudo-"))]
     return "\n  ".join(dict.fromkeys(told[-8:])) or "it gives no reason"

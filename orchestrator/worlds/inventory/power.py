@@ -1,4 +1,4 @@
-"""Power switches of hosts that already exist: commands of the inventory, or a reset from inside (sysrq)."""
+"""Power switches of existing hosts: commands of the inventory, or a reset from inside (sysrq)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SILENCE_DEADLINE_S = 120.0
 _BOOT_DEADLINE_S = 600.0
 _ON, _OFF = ("on", "running", "started", "up"), ("off", "stopped", "shut", "down", "crashed", "poweroff")
 _TRIGGER = "/proc/sysrq-trigger"
-# Answered first, done a moment later, in a session of its own: the host would otherwise be gone before its answer.
+# The host answers first and resets a moment later, in another session: otherwise it would be gone before its answer.
 _RESET = f"""[ -w {_TRIGGER} ] || exit 1
 setsid sh -c 'sleep 0.2; echo b > {_TRIGGER}' </dev/null >/dev/null 2>&1 &"""
 
 
 class HostsPower:
-    """The plugs of hosts, each worked by its own commands.
+    """The power switches of hosts, each with its own commands.
 
-    `on_back` hears the names of hosts that have booted, before `restore` returns. After a reset (sysrq) a host comes
-    back by itself; it counts as off until it is restored, for no broker runs on it until then.
+    `on_back` gets the names of booted hosts before `restore` returns. After a reset (sysrq) a host boots automatically;
+    it counts as off until it is restored, because no broker runs on it until then.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class HostsPower:
         return name not in self._off
 
     def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
-        """`tear` is the hardware's affair: what its disks do with unsynced writes cannot be chosen here."""
+        """`tear` has no effect: what a real disk does with unsynced writes cannot be chosen."""
         del tear
         targets = [name for name in names if self.is_on(name)]
         return self._on_each(targets, self._cut_one)
@@ -89,13 +89,13 @@ class HostsPower:
         return {**said, "silent_after_ms": round((time.monotonic() - began) * 1e3)}
 
     def _reset(self, name: str) -> dict[str, Any]:
-        """A reset from inside. Raises `WorldError` when the host refuses."""
+        """A reset from inside. Raises `WorldError` when the host refuses it."""
         if not self._hosts[name].run(_RESET).ok:
-            raise WorldError(f"{self._inventory[name].title}: {_TRIGGER} may not be written, so it cannot be reset")
+            raise WorldError(f"{self._inventory[name].title}: {_TRIGGER} is not writable, so the host cannot be reset")
         return {"command": f"echo b > {_TRIGGER}"}
 
     def _await_silence(self, host: InventoryHost, began: float) -> None:
-        """Wait until the host is heard no more, and is off by its own switch's word, where that can be asked."""
+        """Wait until the host stops answering, and until its status command, if any, reports off."""
         deadline = began + _SILENCE_DEADLINE_S * self._scale
         while True:
             silent = not is_reachable(self._accesses[host.node])
@@ -119,7 +119,7 @@ class HostsPower:
                     break
             if time.monotonic() > deadline:
                 raise WorldError(
-                    f"{host.title}: it has power again, and cannot be reached by SSH after {deadline - began:g} s; "
+                    f"{host.title}: it has power again, but is not reachable by SSH after {deadline - began:g} s; "
                     "see its console"
                 )
             time.sleep(0.2)
@@ -127,7 +127,7 @@ class HostsPower:
 
 
 def run_command(host: InventoryHost, variable: str, command: str) -> dict[str, Any]:
-    """Run a command of the inventory here; what is worth keeping of it. Raises `WorldError` when it fails."""
+    """Run a command of the inventory on this machine; returns its relevant output. Raises `WorldError` if it fails."""
     done = _shell(host, variable, command)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-300:]
@@ -136,8 +136,8 @@ def run_command(host: InventoryHost, variable: str, command: str) -> dict[str, A
 
 
 def is_on(host: InventoryHost, command: str) -> bool:
-    """What `brownout_power_status` says: by the last of its words that means on or off, else by its exit code when it
-    prints nothing. Raises `WorldError` when that says neither."""
+    """The state by `brownout_power_status`: the last word of its output that means on or off; without output, its exit
+    code. Raises `WorldError` if that is neither."""
     done = _shell(host, "brownout_power_status", command)
     words = re.findall(r"[a-z]+", done.stdout.lower())
     for word in reversed(words):

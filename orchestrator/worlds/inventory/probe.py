@@ -1,8 +1,7 @@
-"""What a host is like: runs on the host itself, as root, and prints JSON. Changes nothing that it does not undo.
+"""Examines a host: runs on the host itself, as root, and prints JSON. Changes nothing permanently.
 
-Sent as text to whatever Python the host has: standard library only, and no syntax newer than 3.7.
-Arguments: the data address, the ports of the service (with commas between), the data directory, and `java` where that
-is to be looked for.
+Sent as text to any Python on the host: standard library only, and no syntax newer than 3.7. Arguments: the data
+address, the ports of the service (comma-separated), the data directory, and optionally `java`, to examine that too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import sys
 from typing import Any
 
 _NOTE = "/etc/brownout/data_dir"
-# The kernel's own namespaces have fixed numbers; in any container some of these are others.
+# The initial namespaces have fixed numbers; in a container some of them differ.
 _FIRST_NAMESPACES = {"pid": 0xEFFFFFFC, "uts": 0xEFFFFFFE, "ipc": 0xEFFFFFFF, "user": 0xEFFFFFFD}
 _CAP_SYS_TIME = 25
 _MARK = "BROWNOUT_SERVICE=1"  # in the environment of every service that a run has started
@@ -73,7 +72,7 @@ def _run(*command: str, given: str = "") -> tuple[int, str, str]:
 
 
 def _java() -> int:
-    """The feature release of the Java in root's PATH; 0 when there is none that answers."""
+    """The feature release of the Java in root's PATH; 0 without one that works."""
     code, _, said = _run("java", "-version")
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found.group(1)) if code == 0 and found else 0
@@ -94,14 +93,14 @@ def _capabilities() -> int:
 
 
 def _nft() -> str:
-    """Empty when a table could be made here, else what nft says. The kernel checks it and makes none."""
+    """Empty if a table can be made here, else nft's message. The kernel checks it without making one."""
     script = "table inet brownout_try { chain c { type filter hook input priority 0; }; }\n"
     code, _, complaint = _run("nft", "-c", "-f", "-", given=script)
     return "" if code == 0 else complaint or "it fails"
 
 
 def _netem() -> str:
-    """Empty when packets could be delayed here, else why not. Tried on a link that nobody uses."""
+    """Empty if packets can be delayed here, else the reason. Tried on an unused link."""
     complaint = ""
     for kind in ("dummy", "ifb", "veth"):
         code, _, complaint = _run("ip", "link", "add", _TRY_LINK, "type", kind)
@@ -122,8 +121,8 @@ def _has_address(address: str) -> bool:
 
 
 def _listener(port: int) -> dict[str, Any] | None:
-    """The process that listens on a port: the port, its pid (0: not seen), its command line, and whether a run has
-    started it; None when there is none."""
+    """The process that listens on a port: the port, its pid (0: unknown), its command line, and whether a run started
+    it; None without one."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _text(table).splitlines()[1:]:
@@ -143,8 +142,8 @@ def _listener(port: int) -> dict[str, Any] | None:
 
 
 def _data(directory: str) -> dict[str, Any]:
-    """Whether the data directory is known as ours, by the note that its preparation left, and what is in it (at most
-    five names)."""
+    """Whether the data directory is Brownout's, by the note that its preparation left, and its content (at most five
+    names)."""
     ours = _text(_NOTE) == f"{directory}\n"
     try:
         names = sorted(os.listdir(directory))

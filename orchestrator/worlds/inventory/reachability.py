@@ -1,4 +1,4 @@
-"""Whether hosts and clients can reach every broker port: a firewall is better found before a run than in it."""
+"""Checks that hosts and clients can reach every broker port, so that firewalls are found before a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import accepts, in_parallel
 
 _LISTENS_S = 60
-_PATIENCE_S = 5.0  # a host that is slow to connect is not one behind a firewall
-# Takes connections as the broker would, and ends by itself should nobody end it.
+_PATIENCE_S = 5.0  # more than a slow connection needs; a firewall takes longer
+# Accepts connections as the broker would, and ends after a timeout if it is not killed.
 _LISTENER = """
 import os, signal, socket, sys
 server = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -35,10 +35,10 @@ while True:
 
 
 def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_scale: float = 1.0) -> None:
-    """See that every host, and this machine, can connect to every broker port; no broker may run. Hosts that are slow
-    by `time_scale` get as much more time.
+    """Check that every host, and this machine, can connect to every broker port; no broker may run. `time_scale`
+    multiplies the time for a connection.
 
-    Raises `WorldError` naming each way that is closed, `HostError` when a host cannot be asked."""
+    Raises `WorldError` with each blocked connection, `HostError` when a host does not answer."""
     closed: list[str] = []
     with contextlib.ExitStack() as listening:
         in_parallel(hosts.values(), lambda host: listening.enter_context(_listener(host, time_scale)))
@@ -66,7 +66,7 @@ def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_s
         ways = "\n".join(f"  {way}" for way in sorted(closed))
         raise WorldError(
             f"brokers and clients would not reach each other; open the port in the firewalls, or set brownout_address "
-            f"to addresses by which they do:\n{ways}"
+            f"to addresses that are reachable:\n{ways}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Stopping whole machines from outside, by commands of the inventory: a hypervisor's, as a rule."""
+"""Suspends whole machines from outside, with commands of the inventory, usually a hypervisor's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.worlds.inventory.power import run_command
 
 
 class HostsSuspender:
-    """`on_back` hears the names of hosts that go on, before `resume` returns."""
+    """`on_back` gets the names of resumed hosts before `resume` returns."""
 
     def __init__(
         self,
@@ -28,12 +28,12 @@ class HostsSuspender:
         self._states: dict[str, MachineState] = {}
 
     def state(self, name: str) -> MachineState:
-        """One that takes connections runs, whatever was asked of it."""
+        """A host that accepts connections is running, whatever was requested."""
         asked = self.asked(name)
         return "running" if asked == "running" or is_reachable(self._accesses[name]) else asked
 
     def asked(self, name: str) -> MachineState:
-        """What was last asked of a machine; takes no time."""
+        """The last requested state of a machine; takes no time."""
         return self._states.get(name, "running")
 
     def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -53,7 +53,7 @@ class HostsSuspender:
 
     def _suspend(self, names: Collection[str], state: MachineState) -> dict[str, dict[str, Any]]:
         running = [name for name in names if self.asked(name) == "running"]
-        # Noted first: should a command fail halfway, the machine is to be resumed all the same.
+        # Recorded first: if a command fails halfway, the machine must still be resumed.
         self._states.update(dict.fromkeys(running, state))
         return self._run(running, "brownout_suspend_stall" if state == "stalled" else "brownout_suspend_freeze")
 

@@ -1,5 +1,5 @@
-"""The namespace world: nodes as Linux namespaces of one machine, each with its own network, disk and power switch.
+"""The namespaces world: nodes are Linux namespaces of one machine, each with its own network, disk and power switch.
 
-`world` offers the `World`; `sandbox` is what must be entered first; `requirements` says what the machine lacks for it.
-This package's `__init__` imports nothing: the processes that become a sandbox or a node load only what they need.
+`world` has the `World`; a sandbox must be entered first; `requirements` lists what the machine lacks for it. This
+package's `__init__` imports nothing: the processes that become a sandbox or a node load only what they need.
 """

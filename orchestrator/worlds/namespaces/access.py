@@ -1,4 +1,4 @@
-"""Who may enter a node: keys, sshd's configuration, and the few files of /etc that are a node's own."""
+"""Access to nodes: keys, sshd's configuration, and the files in /etc that differ between nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MaxStartups 200:30:400
 MaxSessions 200
 Subsystem sftp internal-sftp
 """
-# `*` is no password; `!`, which some images have, would lock the account and keep even keys out.
+# `*` allows no password; `!`, which some images have, would also lock out keys.
 _SHADOW = "root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n"
 
 
@@ -39,7 +39,7 @@ class Access:
         self.known_hosts = directory / "known_hosts"
 
     def create(self) -> None:
-        """The key that opens every node. Raises `WorldError`."""
+        """Make the key for all nodes. Raises `WorldError`."""
         self.directory.mkdir(parents=True, mode=0o700)
         _make_key(self.key_file, "brownout")
 
@@ -59,7 +59,7 @@ class Access:
         shadow.write_text(_SHADOW, encoding="utf-8")
 
     def trust(self, nodes: Iterable[tuple[Node, Path]]) -> None:
-        """Write the host keys of all nodes, and an `ssh -F` configuration by which people may enter."""
+        """Write the host keys of all nodes, and an `ssh -F` configuration for logins by hand."""
         known, config = [], []
         for node, etc in nodes:
             kind, key = (etc / "brownout" / "host_key.pub").read_text(encoding="utf-8").split()[:2]

@@ -1,7 +1,7 @@
-"""Data disks: a file behind a loop device, with a filesystem of its own.
+"""Data disks: a file behind a loop device, with its own filesystem.
 
-The file has no name from the start, and the loop device clears itself with its last user: both are gone when the
-processes that hold them are, however those ended.
+The file has no name, and the loop device is detached with its last user: both disappear with the processes that hold
+them, however those ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILESYSTEMS = tuple(_MKFS)
 
 
 class DataDiskError(Exception):
-    """A disk cannot be made or attached; the message says which and why."""
+    """A disk cannot be made or attached; the message has the disk and the cause."""
 
 
 class DataDisk:
@@ -61,7 +61,7 @@ class DataDisk:
             raise DataDiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
 
     def attach(self) -> Attached:
-        """Put the disk behind a free loop device. Raises `DataDiskError`."""
+        """Attach the disk to a free loop device. Raises `DataDiskError`."""
         for _ in range(64):
             number = _free_loop()
             device = _device_path(number)
@@ -71,12 +71,12 @@ class DataDisk:
                 return Attached(device, number, descriptor)
             except OSError as error:
                 os.close(descriptor)
-                if error.errno != errno.EBUSY:  # somebody else took it first
+                if error.errno != errno.EBUSY:  # another process took the device first
                     raise DataDiskError(f"{self.name}: {device} cannot be set up: {error.strerror}") from error
         raise DataDiskError(f"{self.name}: no loop device stayed free long enough; see `losetup --list`")
 
     def close(self) -> None:
-        """Give the file back to the filesystem that it is on, once the loop device is gone too."""
+        """Free the file's space, once the loop device is detached, too."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -98,18 +98,18 @@ class Attached:
         self._backing = self._read_backing()
 
     def release(self) -> None:
-        """Let go: from now on the device lives as long as its mount."""
+        """Release: from now on the device lives as long as its mount."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def wait_detached(self, timeout_s: float = 60.0) -> None:
-        """Wait until the device has no file: proof that nobody, anywhere, has the filesystem mounted any more.
+        """Wait until the device has no file: proof that no process has the filesystem mounted any more.
 
-        Raises `DataDiskError`. The device must not be opened to find out, for that would keep it attached."""
+        Raises `DataDiskError`. Does not open the device, because that would keep it attached."""
         self.release()
         deadline = time.monotonic() + timeout_s
-        while self._read_backing() == self._backing:  # another's file: the device is in use again, by somebody else
+        while self._read_backing() == self._backing:  # with another file, the device is used by another process already
             if time.monotonic() > deadline:
                 raise DataDiskError(
                     f"{self.device} is still in use {timeout_s:g} s after its node's last process ended"
@@ -147,7 +147,7 @@ def _device_path(number: int) -> str:
     device = f"/dev/loop{number}"
     if os.path.exists(device):
         return device
-    # A container's /dev may not be the kernel's own, which has every device by itself.
+    # A container's /dev may lack devices that the kernel's own devtmpfs has.
     private = str(PRIVATE_ROOT / f"loop{number}")
     if not os.path.exists(private):
         os.mknod(private, stat.S_IFBLK | 0o600, os.makedev(_LOOP_MAJOR, number))

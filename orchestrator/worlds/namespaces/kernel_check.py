@@ -1,7 +1,7 @@
-"""Tries what the namespace world needs of the kernel, in namespaces of its own, and tells what does not work.
+"""Tries the kernel features that the namespaces world needs, in separate namespaces, and reports failures.
 
-A program: prints a JSON object that maps each need to the kernel's words, for those that are not met. Standard library
-only. Trying is the only honest check: containers, security modules and kernel options each forbid in their own way.
+A program: prints a JSON object that maps each unmet need to the kernel's message. Standard library only. Only a trial
+is reliable: containers, security modules and kernel options each restrict in their own way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(_: list[str]) -> NoReturn:
         except OSError as error:
             unmet[need] = str(error)
             if need == "namespaces":
-                break  # the others would be tried on the machine itself
+                break  # further trials would affect the machine itself
     print(json.dumps(unmet), flush=True)
     sys.exit(0)
 
@@ -57,7 +57,7 @@ def _namespaces() -> None:
 
 
 def _process_namespaces() -> None:
-    # In a child: whoever unshares this can start only one process more.
+    # In a child: a process that unshares this can fork only once.
     child = os.fork()
     if child == 0:
         try:

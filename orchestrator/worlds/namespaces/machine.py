@@ -1,4 +1,4 @@
-"""One node's hardware: what can be booted, cut from power, and booted again."""
+"""One node's simulated hardware: can be booted, cut from power, and booted again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SSH_PORT = 22
 
 @dataclass(frozen=True)
 class Boot:
-    """One boot: from power on to power off. The boot id is its alone; the kernel uses namespace numbers again."""
+    """One boot: from power on to power off. The boot id is unique; the kernel reuses namespace numbers."""
 
     pid: int
     boot_id: str
@@ -40,8 +40,8 @@ class Boot:
 
 
 class Machine:
-    """A node's cables, disk and processes. `scratch` is where its root filesystem's changes are kept between boots;
-    `binds` is shown in it beside what every node on `root` has."""
+    """A node's cable, disk and processes. `scratch` keeps its root filesystem's changes between boots; `binds` are
+    shown in it in addition to those of every node on `root`."""
 
     def __init__(
         self, node: Node, group: Cgroup, disk: DataDisk, scratch: Path, root: RootFilesystem, *binds: Bind
@@ -58,7 +58,7 @@ class Machine:
 
     @property
     def etc(self) -> Path:
-        """The node's /etc, as far as it differs from the machine's."""
+        """The files in the node's /etc that differ from the machine's."""
         return self._scratch / "upper" / "etc"
 
     @property
@@ -69,7 +69,7 @@ class Machine:
         return Path(f"/proc/{self.boot.pid}/root{self.node.data_dir}")
 
     def create(self) -> None:
-        """Everything that outlives a boot. Raises `WorldError`."""
+        """Make everything that outlives a boot. Raises `WorldError`."""
         for name in ("root", "upper/etc", "work"):
             (self._scratch / name).mkdir(parents=True, exist_ok=True)
         self._group.create()
@@ -89,17 +89,17 @@ class Machine:
             _await_banner(self.node)
         except (OSError, DataDiskError, WorldError, subprocess.TimeoutExpired) as error:
             clean_up(self.halt, cause=error)
-            raise WorldError(f"{self.node.name} does not come up: {described(error)}") from error
+            raise WorldError(f"{self.node.name} does not boot: {described(error)}") from error
         self.boot = Boot(pid, boot_id, namespace)
         return self.boot
 
     def unplug(self) -> None:
-        """First moment of a power cut: nothing that happens on the node after this is seen by anybody."""
+        """Start of a power cut: from now on no other node sees anything from this one."""
         links.set_down(self.link)
         self._group.freeze(True)
 
     def lose_power(self, rng: Random | None) -> Torn:
-        """The rest of it: what was not on the disk is gone. `rng` decides what still gets there; None: nothing."""
+        """The rest of a power cut: unsynced data is lost. `rng` chooses what is still written back; None: nothing."""
         torn = tear(self.data, rng)
         mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -111,14 +111,14 @@ class Machine:
         return torn
 
     def discard(self) -> None:
-        """The end of the machine: its data is not needed any more, so it is not written back either."""
+        """End the machine: its data is no longer needed, so it is not written back."""
         if self.boot is not None:
             try:
                 mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 syscalls.shut_filesystem_down(mount, syscalls.SHUTDOWN_AT_ONCE)
                 os.close(mount)
             except OSError:
-                pass  # writing it back takes longer, that is all
+                pass  # then writing it back only takes longer
         clean_up(self.halt, self._disk.close, self._group.remove)
 
     def halt(self) -> None:
@@ -127,7 +127,7 @@ class Machine:
             clean_up(
                 self._group.kill,
                 self._thaw,
-                # Now, not when the kernel gets round to taking the namespace down: its name is needed again.
+                # Explicitly: the kernel removes the namespace asynchronously, and its name is needed again.
                 lambda: links.delete(self.link),
                 self._await_detached,
             )
@@ -183,11 +183,11 @@ class Machine:
 
 
 def _await_banner(node: Node) -> None:
-    """Wait until the node's sshd speaks. Raises `WorldError`."""
+    """Wait until the node's sshd sends its banner. Raises `WorldError`."""
     deadline = time.monotonic() + _SSH_DEADLINE_S
     while True:
         try:
-            # Short: TCP repeats a SYN that was lost on its way only after a second; a new one need not wait.
+            # Short: TCP repeats a lost SYN only after a second; a new connection sends one immediately.
             with socket.create_connection((node.address, SSH_PORT), timeout=0.03) as channel:
                 channel.settimeout(1.0)
                 if channel.recv(4) == b"SSH-":

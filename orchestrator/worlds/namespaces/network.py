@@ -22,29 +22,30 @@ def node_address(number: int) -> str:
 
 
 def node_mac(number: int) -> str:
-    """Fixed: whoever remembers a node's hardware address must find the rebooted node at it."""
+    """Fixed, so that neighbour caches stay valid when a node is rebooted."""
     return f"02:62:6f:00:00:{number:02x}"
 
 
 class BridgeNetwork(PairFilter):
-    """The cables between the nodes, and what is cut between them."""
+    """The cables between the nodes, and the cuts between them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         super().__init__({node.name: node.address for node in nodes}, BRIDGE)
         self._nodes = nodes
 
     def build(self) -> None:
-        """The bridge and the table. Raises `WorldError`."""
+        """Make the bridge and the table. Raises `WorldError`."""
         try:
             links.disable_ipv6()
             links.ip_batch(
                 [
-                    # An address of its own: else the bridge takes that of a port, another one whenever a node comes or
-                    # goes, and everybody who remembers the last one talks into the void.
+                    # A fixed address: otherwise the bridge takes a port's address, which changes whenever a node is
+                    # added or
+                    # removed, and neighbour caches become wrong.
                     f"link add {BRIDGE} address {_BRIDGE_MAC} type bridge mcast_snooping 0",
                     f"addr add {GATEWAY}/{PREFIX_LENGTH} dev {BRIDGE}",
                     f"link set {BRIDGE} up",
-                    # Asking for an address on a cable that is not yet up is answered after a second: do not ask.
+                    # Address resolution on a cable that is not up yet takes a second: avoid it.
                     *(
                         f"neigh replace {node.address} lladdr {node_mac(node.id)} dev {BRIDGE} nud permanent"
                         for node in self._nodes
@@ -56,6 +57,6 @@ class BridgeNetwork(PairFilter):
         self.install()
 
     def remove(self) -> None:
-        """Remove bridge and table; no error when they do not exist."""
+        """Remove bridge and table; no error if they do not exist."""
         links.delete(BRIDGE)
         self.uninstall()

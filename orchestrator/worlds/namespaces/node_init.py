@@ -1,11 +1,11 @@
 """The first process of a node: makes the node's namespaces and its root, starts sshd, and reaps.
 
-Started with a marshalled mapping on standard input (`Machine._boot_plan`); answers on standard output with one line,
-`ok <pid>` (as the sandbox counts) or `error <reason>`, and the launching process ends; PID 1 of the node stays.
-Standard library only, and of that as little as can be: importing json and pathlib would double the time to start.
+Reads a marshalled mapping from standard input (`Machine._boot_plan`); answers on standard output with one line, `ok
+<pid>` (in the sandbox's numbering) or `error <reason>`. Then the launching process ends; PID 1 of the node stays.
+Standard library only, and as little of it as possible: importing json and pathlib would double the start time.
 
-The data disk is mounted in the node's own mount namespace and nowhere else: so it is unmounted when the node's last
-process ends, and no other node's namespace can hold on to it.
+The data disk is mounted only in the node's own mount namespace: so it is unmounted when the node's last process ends,
+and no other node's namespace can keep it mounted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _answer(line: str) -> NoReturn:
 
 
 def _connect(boot: dict[str, Any]) -> None:
-    """A network namespace with `eth0` in it, whose other end is in the sandbox's bridge."""
+    """Make a network namespace with `eth0`, whose other end is in the sandbox's bridge."""
     sandbox, parent = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC), os.getppid()
     syscalls.unshare(syscalls.CLONE_NEWNET)
     own = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
@@ -72,8 +72,8 @@ def _connect(boot: dict[str, Any]) -> None:
             f"addr add {boot['address']}/{boot['prefix_length']} dev eth0",
         ]
     )
-    # The bridge's end goes up first. The other way round, the kernel tells the bridge of its carrier only when it next
-    # looks, which may be a second later.
+    # The bridge's end goes up first. In the other order, the kernel notifies the bridge of the carrier only at its next
+    # check, up to a second later.
     syscalls.enter_network(sandbox)
     links.add_to_bridge(boot["bridge"], boot["link"])
     links.set_up(boot["link"])
@@ -82,7 +82,7 @@ def _connect(boot: dict[str, Any]) -> None:
 
 
 def _start_clocks_at_zero() -> None:
-    """The uptime and monotonic clock of children start near 0, as a machine's do that has just booted."""
+    """Make the uptime and monotonic clock of children start near 0, as on a machine that has just booted."""
     for name, clock in (("monotonic", time.CLOCK_MONOTONIC), ("boottime", time.CLOCK_BOOTTIME)):
         seconds, nanoseconds = divmod(-time.clock_gettime_ns(clock), 1_000_000_000)
         _write("/proc/self/timens_offsets", f"{name} {seconds} {nanoseconds}\n")
@@ -104,7 +104,7 @@ def _be_first(boot: dict[str, Any], reporter: int) -> NoReturn:
     except OSError as error:
         os.write(reporter, str(error).encode()[:4000])
         os._exit(1)
-    os.closerange(3, 256)  # closes the reporter: an empty report is a good one
+    os.closerange(3, 256)  # closes the reporter: an empty report means success
     while True:
         try:
             os.wait()
@@ -148,7 +148,7 @@ def _make_devices(dev: str) -> None:
 
 
 def _make_boot_id(root: str, boot_id: str) -> None:
-    """A boot id of the node's own, where every Linux has it: the kernel's would be the same on all nodes, for ever."""
+    """Give the node a boot id of its own, at the usual path: the kernel's would be the same on all nodes, always."""
     own = f"{root}/run/brownout/boot_id"
     os.makedirs(os.path.dirname(own))
     _write(own, f"{boot_id}\n")

@@ -1,6 +1,6 @@
-"""The power switch of the namespace world.
+"""The power switch of the namespaces world.
 
-The order is what makes it a power cut: first no node that is cut is heard any more, then some dirty pages may reach the
+The order makes it a power cut: first the network of all cut nodes is disconnected, then some dirty pages may reach the
 disks, then the filesystems stop, then the processes are killed, and only then is anything taken down.
 """
 
@@ -18,7 +18,7 @@ from orchestrator.worlds.namespaces.machine import Machine
 
 
 class NamespacePower:
-    """Cuts and restores the power of machines; `on_cut` and `on_boot` hear each name afterwards."""
+    """Cuts and restores the power of machines; `on_cut` and `on_boot` get each name afterwards."""
 
     def __init__(
         self,

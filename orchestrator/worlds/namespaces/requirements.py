@@ -1,4 +1,4 @@
-"""What a machine needs for the namespace world, checked by trying, each with the remedy."""
+"""The requirements of the namespaces world on a machine, checked by trying, each with its remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TRIALS = {
 
 
 def check(filesystem: str = "ext4") -> list[Requirement]:
-    """All needs, met or not, in the order in which to remedy them. Takes about 50 ms."""
+    """All requirements, met or not, in the order in which to remedy them. Takes about 50 ms."""
     if sys.platform != "linux":
         return [Requirement("Linux", False, f"this is {sys.platform}", "use a Linux machine, or the process world")]
     found = [_root(), *(_program(name, package) for name, package in _PACKAGES.items()), _sshd_user()]
@@ -45,7 +45,7 @@ def check(filesystem: str = "ext4") -> list[Requirement]:
 
 
 def missing(filesystem: str = "ext4") -> list[Requirement]:
-    """The needs that are not met; empty where the namespace world can run."""
+    """The unmet requirements; empty if the namespaces world can run."""
     return [requirement for requirement in check(filesystem) if not requirement.met]
 
 

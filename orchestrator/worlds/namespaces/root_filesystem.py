@@ -1,4 +1,4 @@
-"""What nodes run on: this machine's own root filesystem, or the one of the nodes' image. Neither is ever changed."""
+"""The root filesystem of nodes: this machine's own, or the nodes' image. Neither is ever changed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Bind:
 
 @dataclass(frozen=True)
 class RootFilesystem:
-    """A root filesystem, and how sshd and Python are started on it.
+    """A root filesystem, and how to start sshd and Python on it.
 
-    `python` is the interpreter that has our packages, with `python_path`; `binds` is what nodes need beyond the root
-    filesystem.
+    `python`: the interpreter with Brownout's packages, with `python_path`; `binds`: what nodes need in addition to the
+    root filesystem.
     """
 
     lower: Path
@@ -54,7 +54,7 @@ def _machine() -> RootFilesystem:
 
 
 def _image(rootfs: Path) -> RootFilesystem:
-    """Nothing of the machine is in it but the broker's package."""
+    """Contains nothing of the machine except the broker's package."""
     return RootFilesystem(
         lower=rootfs,
         sshd="/usr/sbin/sshd",
@@ -65,15 +65,16 @@ def _image(rootfs: Path) -> RootFilesystem:
 
 
 def _visible() -> tuple[Bind, ...]:
-    """What services need to run and may not find on the root filesystem: Python, its environment and this project."""
+    """Directories that services need and that may not be on the root filesystem: Python, its environment, this
+    project."""
     wanted = dict.fromkeys(
         path
         for given in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))
         for path in (given, os.path.realpath(given))
         if path != "/usr"
     )
-    # Other filesystems than the root's are not in an overlay over `/`.
+    # An overlay over `/` does not contain other filesystems.
     root = os.stat("/").st_dev
     elsewhere = [path for path in ("/usr", "/opt") if os.path.isdir(path) and os.stat(path).st_dev != root]
-    # A parent goes before its children, or it would hide them.
+    # Parents first: otherwise they would hide their children.
     return tuple(Bind(path, path) for path in sorted([*wanted, *elsewhere], key=len))

@@ -1,7 +1,7 @@
-"""What is in memory only, and how a power cut may let some of it reach the disk.
+"""Finds data that is only in memory, and lets a power cut write part of it to the disk.
 
-A kernel writes pages back in an order of its own. Writing a random subset back just before the cut, with or without the
-metadata that makes them part of a file, leaves what real disks leave: clean prefixes, holes of zeros, torn records.
+A kernel writes pages back in any order. Writing a random subset back just before the cut, with or without the metadata
+that makes them part of a file, leaves the same as real disks: clean prefixes, holes of zeros, torn records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Torn:
-    """What was done before the cut. `dropped` is None where the kernel cannot tell (before Linux 6.5)."""
+    """What was done before the cut. `dropped` is None if the kernel cannot report it (before Linux 6.5)."""
 
     written_back: int
     dropped: int | None
@@ -43,12 +43,12 @@ def tear(root: Path, rng: Random | None) -> Torn:
         if error.errno != errno.ENOSYS:
             raise
         return Torn(0, None, False)
-    # Of the pages that were written, a file's length and extents tell only when the journal gets out as well.
+    # Written pages belong to a file only if the journal, with its length and extents, is written, too.
     return Torn(written, left, rng is not None and rng.random() < 2 / 3)
 
 
 def dirty_pages(descriptor: int, size: int) -> Iterator[int]:
-    """The numbers of a file's dirty pages, found by halving. Raises `OSError` (ENOSYS before Linux 6.5)."""
+    """The numbers of a file's dirty pages, found by bisection. Raises `OSError` (ENOSYS before Linux 6.5)."""
     pending = [(0, _whole(size) // PAGE)]
     while pending:
         first, count = pending.pop()
@@ -65,13 +65,14 @@ def _whole(size: int) -> int:
 
 
 def _choose(pages: list[int], rng: Random) -> list[int]:
-    """None, few, half or all: the cases that break logs differ."""
+    """None, few, half or all: different cases break logs."""
     count = rng.choice((0, 1, 2, len(pages) // 2, len(pages)))
     return sorted(rng.sample(pages, min(count, len(pages))))
 
 
 def _files(root: Path) -> Iterator[tuple[int, int]]:
-    """Every regular file below `root`, open, with its size, in the order of their paths. Files may vanish meanwhile."""
+    """Every regular file below `root`, open, with its size, in the order of their paths. Files may disappear
+    meanwhile."""
     for directory, names, files in os.walk(root):
         names.sort()
         for name in sorted(files):

@@ -1,4 +1,4 @@
-"""The namespace world: real processes, sockets, kernel and filesystems on one machine, up in a third of a second."""
+"""The namespaces world: real processes, sockets, kernel and filesystems on one machine; starts in 0.3 s."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VAR = "/var/brownout"
 
 
 class NamespaceWorld(ServicesOnHosts):
-    """Nodes as namespaces. Lives in a sandbox (`sandbox.enter_sandbox`), one world at a time in each."""
+    """Nodes as namespaces. Needs a sandbox (`sandbox.enter_sandbox`) with one world at a time."""
 
     name = "namespaces"
     capabilities: frozenset[str] = inflictable(("power", "network"))
@@ -90,9 +90,9 @@ class NamespaceWorld(ServicesOnHosts):
     def up(self, on_progress: Progress = no_progress) -> None:
         sandbox = current_sandbox()
         if sandbox is None:
-            raise WorldError("the namespace world lives in a sandbox; start the command through `enter_sandbox`")
+            raise WorldError("the namespace world needs a sandbox; start the command through `enter_sandbox`")
         self._lock.take()
-        # The SSH library takes longer to import than a node to boot: it is imported meanwhile.
+        # Importing the SSH library takes longer than booting a node, so it is imported concurrently.
         threading.Thread(target=_import_fabric, name="import-fabric", daemon=True).start()
         self._group = cgroups.sandbox_group(sandbox).child(self._spec.run_id)
         with on_failure(self.down):
@@ -113,7 +113,7 @@ class NamespaceWorld(ServicesOnHosts):
         )
 
     def _remove_surroundings(self) -> None:
-        """Remove the group of all processes, and the network: only where `up` has begun to make them."""
+        """Remove the group of all processes, and the network, if `up` has started to make them."""
         if self._group is not None:
             clean_up(self._group.remove, self._network.remove)
             self._group = None
@@ -127,14 +127,14 @@ class NamespaceWorld(ServicesOnHosts):
         return True
 
     def kernel_words(self, name: str, pid: int) -> str:
-        """The kernel's log has other pids than the node; what its control groups count is all that is known."""
+        """The kernel's log has other pids than the node, so only the counts of its control groups are available."""
         del name, pid
         count = 0 if self._group is None else self._group.oom_kills()
         fresh, self._oom_kills = count - self._oom_kills, count
         return f"oom_kill in memory.events rose by {fresh}" if fresh > 0 else ""
 
     def collect(self, node: Node, destination: Path) -> None:
-        """Read directly off the node's disk, through the mount that its first process has; the node must be on."""
+        """Reads the node's disk directly, through the mount of its first process; the node must be on."""
         try:
             directory, patterns = self.deployment.collected
             copy_data(self._machines[node.name].data / directory, patterns, destination)
@@ -143,7 +143,7 @@ class NamespaceWorld(ServicesOnHosts):
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
-        """The command that opens a shell on a node, or runs a command there, for who is in the same sandbox."""
+        """The command that opens a shell on a node, or runs a command there, from inside the sandbox."""
         return ["ssh", "-F", str(self._access.directory / "config"), name, *command]
 
     def _node(self, number: int) -> Node:
@@ -219,9 +219,9 @@ class NamespaceWorld(ServicesOnHosts):
         self._greet(node.name)
 
     def _disk_directory(self) -> Path:
-        """Where the disks' files are: in memory when they all fit twice into what is free, else in the run's directory.
+        """The directory of the disks' files: in memory if twice their size is free, else in the run's directory.
 
-        Power losses are made by the filesystem on the disk, so what is under the disk changes speed only."""
+        Power cuts happen in the filesystem on the disk, so what is below the disk only affects speed."""
         needed = 2 * self._spec.disk_bytes * self._spec.node_count
         return self._scratch if _available_memory() > needed else self._spec.run_dir
 
@@ -229,21 +229,21 @@ class NamespaceWorld(ServicesOnHosts):
         self._hosts[name].disconnect()
 
     def _greet(self, name: str) -> None:
-        """Connect in the background: the first command after a boot should not wait for the handshake."""
+        """Connect in the background, so that the first command after a boot does not wait for the handshake."""
         threading.Thread(target=_try_connect, args=(self._hosts[name],), name=f"connect-{name}", daemon=True).start()
 
 
 def _available_memory() -> int:
-    """Bytes that can be taken without swapping."""
+    """Bytes that can be used without swapping."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 def _import_fabric() -> None:
-    with contextlib.suppress(ImportError):  # the first command imports it again, and tells
+    with contextlib.suppress(ImportError):  # the first command imports it again and reports the error
         importlib.import_module("fabric")
 
 
 def _try_connect(host: SshHost) -> None:
-    with contextlib.suppress(HostError):  # the first command tries again, and tells
+    with contextlib.suppress(HostError):  # the first command tries again and reports the error
         host.connect()

@@ -1,1 +1,1 @@
-"""The process world: services as processes on loopback. Needs no privileges; can be killed and paused, no more."""
+"""The process world: services as processes on loopback. Needs no privileges; supports kill and pause only."""

@@ -1,4 +1,4 @@
-"""This machine as one of several hosts: a service is a process here, a command is a child."""
+"""This machine as one of several hosts: a service is a process here, a command is a child process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LOOK_S = 0.01
 
 
 class Supervisor:
-    """The process that is the parent of all services, and ends with them when this process does."""
+    """The process that is the parent of all services. It ends with this process, and ends the services."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # A session of its own: Ctrl-C is for the orchestrator, which then ends the services in its own order.
+        # A separate session: Ctrl-C goes to the orchestrator only, which then ends the services in order.
         self._process = subprocess.Popen(
             program("orchestrator.worlds.process.supervisor"),
             stdin=subprocess.PIPE,
@@ -36,11 +36,11 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs. When it has ended, the kernel ends all services: that is no deed of theirs."""
+        """Whether it runs. When it ends, the kernel ends all services: then their end is not their own failure."""
         return self._process.poll() is None
 
     def start(self, argv: list[str], environment: dict[str, str], directory: Path, log: Path) -> int:
-        """Start a process; its pid. Raises `HostError` when it cannot be started."""
+        """Start a process; returns its pid. Raises `HostError` when it cannot be started."""
         order = {"argv": argv, "environment": environment, "directory": str(directory), "log": str(log)}
         answer = self._ask(json.dumps(order).encode() + b"\n")
         if "error" in answer:
@@ -48,7 +48,7 @@ class Supervisor:
         return int(answer["pid"])
 
     def ended(self, pid: int) -> int | None:
-        """How a process that was started ended, as shells have it; None while it runs. Raises `HostError`."""
+        """How a started process ended, in a shell's numbering; None while it runs. Raises `HostError`."""
         status = self._ask(json.dumps({"ended": pid}).encode() + b"\n")["status"]
         return None if status is None else int(status)
 
@@ -87,7 +87,7 @@ class LocalHost:
         self._service = service
         self._supervisor = supervisor
         self._started: tuple[int, str] | None = None
-        self._ended: int | None = None  # the process before, while what it left behind may still be there
+        self._ended: int | None = None  # the previous process, while its children may still exist
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         process = subprocess.Popen(
@@ -108,8 +108,8 @@ class LocalHost:
         return Result(process.returncode, stdout, stderr)
 
     def prepare(self, command: str, timeout_s: float) -> Result:
-        """As `run`, by the supervisor: all that it starts ends with the services, and is not waited for where it stays.
-        Its output is one text with its errors."""
+        """As `run`, through the supervisor: everything that it starts ends with the services; background processes are
+        not waited for. Returns output and errors as one text."""
         output = Path(f"{self._node.data_dir}.prepare")
         output.unlink(missing_ok=True)
         pid = self._supervisor.start(["/bin/sh", "-c", command], {}, Path.cwd(), output)
@@ -139,7 +139,7 @@ class LocalHost:
     def start_service(self) -> None:
         if self.service_pid() is not None:
             return
-        if self._started is not None:  # from here on its end is not that of the service last started
+        if self._started is not None:  # from now on its end is not the end of the last started service
             self._ended, self._started = self._started[0], None
         if self._ended is not None:
             self._end_left(self._ended)
@@ -154,19 +154,19 @@ class LocalHost:
         self._started = (pid, _start_time(pid) or "")
 
     def _end_left(self, pid: int) -> None:
-        """Kill what the service's last process has left behind: it works on the same data. Raises `HostError`."""
+        """Kill the children of the service's last process: they use the same data. Raises `HostError`."""
         seen = ask(self, end_left_script(pid, 0))
         if seen["state"] not in ("gone", "killed"):
-            raise HostError(f"{self.name}: what the service has left behind does not end: {seen['left']}")
+            raise HostError(f"{self.name}: processes that the service left behind do not end: {seen['left']}")
         if seen["left"]:
             with open(self._node.service_log, "a", encoding="utf-8") as log:
                 log.write(f"brownout: killed what the service had left behind: {seen['left']}\n")
 
 
 def _start_time(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot; None when it has ended."""
+    """The start time of a process, in clock ticks since boot; None when it has ended."""
     try:
-        # The kernel cuts a program's name after 15 bytes, be it in the middle of a character.
+        # The kernel truncates a program's name after 15 bytes, possibly within a character.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
     except OSError:
         return None

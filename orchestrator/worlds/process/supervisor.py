@@ -1,12 +1,11 @@
-"""The parent of all services of a process world: none outlives it, and it does not outlive the orchestrator.
+"""The parent of all services of a process world: services end with it, and it ends with the orchestrator.
 
-A program. Reads one JSON object per line from standard input: `{"argv", "environment", "directory", "log"}` starts that
-process and is answered with `{"pid"}` or `{"error"}`; `{"ended": pid}` with `{"status"}`: how it ended, as shells have
-it, or null. The end of its input is the end of the orchestrator, however that
-ended: then it kills every process that it started, and all that those have started, and ends. Who loses its parent
-becomes its child: a service may be a script whose program goes on when the script is killed. The parent-death signal
-covers its own sudden end, as far as its children go.
-Standard library only.
+A program. Reads one JSON object per line from standard input. `{"argv", "environment", "directory", "log"}` starts a
+process; the answer is `{"pid"}` or `{"error"}`. `{"ended": pid}` asks how it ended; the answer is `{"status"}`, in a
+shell's numbering, or null. The end of the input means the end of the orchestrator, for any reason: then it kills every
+process that it started, with all their descendants, and ends. It adopts orphans: a service may be a script whose
+program continues when the script is killed. The parent-death signal kills its children if it is killed itself. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ def main(_: list[str]) -> NoReturn:
     try:
         _serve()
     except BrokenPipeError:
-        pass  # the orchestrator ended between its order and the answer: an end like any other
-    except BaseException:  # whatever breaks here: what was started ends first
+        pass  # the orchestrator ended between its request and the answer: a normal end
+    except BaseException:  # on any error: end what was started first
         traceback.print_exc()
     _end()
 
 
 def _serve() -> None:
-    """Do what the orchestrator asks for, until it has ended."""
+    """Follow the orchestrator's requests until it has ended."""
     waker, wake = os.pipe()
     for end in (waker, wake):
         os.set_blocking(end, False)
-    # A handler that does nothing: the byte that Python writes for it is what interrupts the wait below.
+    # A handler that does nothing: the byte that Python writes for it interrupts the wait below.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     started: set[int] = set()
@@ -64,7 +63,7 @@ def _serve() -> None:
 
 
 def _reap(started: set[int], ended: dict[int, int]) -> None:
-    """Take note of who of those that were `started` has `ended`; of adopted ones nobody asks."""
+    """Record which of the `started` processes have `ended`; adopted ones are not recorded."""
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = found
@@ -75,7 +74,7 @@ def _reap(started: set[int], ended: dict[int, int]) -> None:
 
 
 def _end() -> NoReturn:
-    """Kill all children, and those that become children thereby, until there are none."""
+    """Kill all children, and processes that become children thereby, until none is left."""
     with contextlib.suppress(ChildProcessError):
         while True:
             for child in _children():

@@ -1,4 +1,4 @@
-"""The process world: what remains possible without privileges."""
+"""The process world: what is possible without privileges."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProcessWorld(ServicesOnHosts):
             self._plain_run_dir = PlainPath(spec.run_dir)
             self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         except NoPortError as error:
-            raise WorldError(f"{error}; end what listens there") from error
+            raise WorldError(f"{error}; end the process that listens there") from error
         except OSError as error:
             raise WorldError(f"the process world cannot be made: {error}") from error
         self._hosts: dict[str, LocalHost] = {}
@@ -99,7 +99,7 @@ class ProcessWorld(ServicesOnHosts):
             self._supervisor = None
 
     def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
-        """Nothing of it outlives the run, however that ends."""
+        """Started by the supervisor, so that nothing of it outlives the run."""
         return self._hosts[host.name].prepare(command, timeout_s)
 
     def dump(self, node: Node) -> bool:
@@ -119,9 +119,9 @@ class ProcessWorld(ServicesOnHosts):
             raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
-        """A shell, or a command, in the node's directory: that is all that there is of it."""
+        """A shell, or a command, in the node's directory, since the node has no separate environment."""
         directory = next(node.data_dir for node in self._nodes if node.name == name)
-        script = [" ".join(command)] if command else []  # as ssh does it
+        script = [" ".join(command)] if command else []  # as ssh does
         return ["/bin/sh", "-c", 'cd "$0" && exec "${SHELL:-/bin/sh}" ${1+-c "$1"}', directory, *script]
 
     @property
@@ -130,7 +130,7 @@ class ProcessWorld(ServicesOnHosts):
 
     def _node(self, number: int) -> Node:
         name = f"n{number}"
-        # A system's configuration has these paths: the program that reads them must find nothing in them to parse.
+        # A system's configuration contains these paths: they must be free of characters that a program would parse.
         seen = Path(self._plain_run_dir.path)
         return Node(
             name=name,
