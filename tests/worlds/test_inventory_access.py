@@ -27,4 +27,4 @@ def test_a_slow_host_has_the_time_to_show_its_key(tmp_path: Path, monkeypatch: p
         (host,) = chosen(Inventory(Path("h.ini"), "brownout", (Listed("web", variables),)), 1)
         access = find_access(host)
     assert access.host_keys == (f"asked with -T 20 -p {access.port} 127.0.0.1",)
-    assert access.noted == ("the host key of n1 (web) was not known, and is trusted as it was found",)
+    assert access.noted == ("the host key of n1 (web) was not known, and is trusted without verification",)

@@ -118,7 +118,7 @@ def test_an_inventory_that_is_none(tmp_path: Path, text: str | None, complaint: 
     ("variables", "complaint"),
     [
         ({"brownout_adress": "x"}, "brownout_adress is not a variable of Brownout; did you mean brownout_address?"),
-        ({"brownout_port": "90920"}, "brownout_port is '90920', which is no port"),
+        ({"brownout_port": "90920"}, "brownout_port is '90920', which is not a port"),
         ({"brownout_own_clock": "perhaps"}, "brownout_own_clock is 'perhaps'; write true or false"),
         ({"brownout_time_scale": 0.1}, "brownout_time_scale is '0.1'"),
         ({"brownout_data_dir": "/"}, "brownout_data_dir is '/'"),

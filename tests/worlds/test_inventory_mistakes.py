@@ -40,8 +40,8 @@ def run(tmp_path: Path, inventory: str | None, name: str = "hosts.ini") -> int:
         ("all: {hosts: {a: {b\n", "hosts.yml", "is not understood by Ansible"),
         ("[brownout]\n", "hosts.ini", "the group brownout has no hosts"),
         ("[brownout]\nnowhere.invalid\n", "hosts.ini", "the name nowhere.invalid is not known"),
-        ("[brownout]\nh ansible_host=127.0.0.1 brownout_address=::1\n", "hosts.ini", "is no IPv4 address"),
-        ("[brownout]\nh ansible_host=127.0.0.1 brownout_port=x\n", "hosts.ini", "which is no port"),
+        ("[brownout]\nh ansible_host=127.0.0.1 brownout_address=::1\n", "hosts.ini", "is not an IPv4 address"),
+        ("[brownout]\nh ansible_host=127.0.0.1 brownout_port=x\n", "hosts.ini", "which is not a port"),
         (
             "[brownout]\nh ansible_host=127.0.0.1 ansible_ssh_common_args='-o Nonsense=1'\n",
             "hosts.ini",
@@ -67,7 +67,7 @@ def test_a_host_at_which_nothing_listens_is_no_mistake(tmp_path: Path, capsys: p
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 def test_a_key_is_looked_at_before_the_host_is(tmp_path: Path) -> None:
-    for content, mode, said in ((b"no key\n", 0o600, "is no private key"), (None, 0o644, "chmod 600")):
+    for content, mode, said in ((b"no key\n", 0o600, "is not a private key"), (None, 0o644, "chmod 600")):
         key = tmp_path / f"key-{mode:o}"
         if content is None:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
