@@ -1,4 +1,4 @@
-"""Choosing a world for this machine, with the reason."""
+"""Chooses a world for this machine, with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant"
 
 @dataclass(frozen=True)
 class Selection:
-    """A lab, and why it was chosen."""
+    """A lab and the reason for its choice."""
 
     lab: type[Lab]
     reason: str
@@ -24,7 +24,7 @@ class Selection:
 
 def lab_named(name: str) -> type[Lab]:
     """The lab of this world. Raises `UsageError` for an unknown name."""
-    # Imported where they are wanted, for each brings libraries with it that only its own runs need.
+    # Imported late, because each imports libraries that only its own runs need.
     match name:
         case "namespaces":
             from orchestrator.worlds.stateless_labs import NamespaceLab
@@ -50,16 +50,16 @@ def lab_named(name: str) -> type[Lab]:
 
 
 def require_machines(purpose: str) -> None:
-    """Raise `UsageError` where what reaches machines of their own is not installed."""
+    """Raise `UsageError` if the software for machines (virtual ones and inventory hosts) is not installed."""
     if not extras.is_there(extras.VMS):
         raise UsageError(extras.what_is_missing(extras.VMS, purpose))
 
 
 def select_lab(name: str = "auto", filesystem: str = "ext4") -> Selection:
-    """The lab of this world; with "auto" namespaces where this machine can, else processes.
+    """The lab of this world; for "auto" namespaces if this machine supports them, else processes.
 
-    Raises `UsageError` for an unknown name, and with what is missing and the remedy when the namespace world was asked
-    for and cannot be. What the other worlds need, their `prepare` sees to.
+    Raises `UsageError` for an unknown name, and, if the namespaces world was requested but cannot run, with what is
+    missing and the remedy. The other worlds check their requirements in `prepare`.
     """
     if name in ("vagrant", "inventory"):
         require_machines(f"the {name} world")

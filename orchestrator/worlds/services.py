@@ -1,4 +1,4 @@
-"""Starting and stopping the service of any host, and waiting until that is done."""
+"""Starts and stops the service of any host, and waits for the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.settings import ClientSettings
 LOOK_S = 0.2
 KILLED_S = 10.0
 STATUS_S = 5.0
-_NO_PROGRAM = (126, 127)  # as shells say it: it may not be executed, or is not there
+_NO_PROGRAM = (126, 127)  # a shell's exit codes: not executable, not found
 _LAST_WORDS_BYTES = 2_000
 _HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
-    """Do one thing for each item at the same time. Raises the first failure, once all have ended."""
+    """Do one thing for each item in parallel. Raises the first failure, once all have ended."""
     REAL_TIME.for_each(items, action)
 
 
@@ -59,8 +59,8 @@ class ServicesOnHosts(ABC):
 
     @property
     def left_behind(self) -> dict[str, str]:
-        """The pids that services which were stopped left behind, by node; they were ended, too."""
-        found: dict[str, str] = self.__dict__.setdefault("_left_behind", {})  # at once, for several are stopped so
+        """By node: the pids that stopped services left behind; these processes were ended, too."""
+        found: dict[str, str] = self.__dict__.setdefault("_left_behind", {})  # atomic, for parallel stops
         return found
 
     def service(self, node: Node) -> Service:
@@ -72,7 +72,7 @@ class ServicesOnHosts(ABC):
         network: Network | None = None,
         suspender: Suspender | None = None,
     ) -> Site:
-        """What a nemesis can reach, with the deadlines that every service keeps."""
+        """The nemesis's view of the world, with the deadlines that every service keeps."""
         services = [self.service(node) for node in self.nodes]
         return Site(
             self.hosts,
@@ -86,7 +86,7 @@ class ServicesOnHosts(ABC):
         )
 
     def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
-        """A client as a process of this machine, which reaches all nodes."""
+        """A client as a process of this machine; it reaches all nodes."""
         return ClientProcess(kind, role, settings, log)
 
     def observe(self, system: System, members: Sequence[Member], topic: str) -> Observer:
@@ -96,7 +96,7 @@ class ServicesOnHosts(ABC):
         self.scheduler.for_each(self.nodes, self._prepare_service)
 
     def _prepare_service(self, node: Node) -> None:
-        """What was prepared must survive a power cut that comes at once; programs do not always see to that."""
+        """Syncs the prepared data, so that it survives an immediate power cut; programs do not always sync."""
         host, service = self.hosts[node.name], self.service(node)
         for words in service.prepare:
             command = shlex.join(self._prepare_words(node, service, words))
@@ -108,13 +108,13 @@ class ServicesOnHosts(ABC):
             host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
 
     def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
-        """Run a preparing command to its end."""
+        """Run a preparing command and wait for its end."""
         return host.run(command, timeout_s=timeout_s)
 
     def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
-        """A preparing command, as it is run on the service's host: where the service will run, too."""
+        """A preparing command, with the environment of the service's host."""
         variables = [f"{key}={value}" for key, value in service.environment.items()]
-        # `env` would take a program whose path has a `=` for one more variable.
+        # `env` would read a program whose path has a `=` as another variable.
         return ["env", *variables, "sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, *words]
 
     def start_service(self, node: Node) -> None:
@@ -136,8 +136,8 @@ class ServicesOnHosts(ABC):
             self.scheduler.sleep(0.01)
 
     def _ended_at_start(self, node: Node) -> WorldError | HostError:
-        """What to raise for a service that ended before it listened. One that could not be started at all did nothing
-        that could be a finding. Who waits for a process learns of its end a little later than who looks for it."""
+        """The error for a service that ended before it listened. A program that could not be started is not a finding
+        about the system. The status is polled: it is known slightly later than the end is visible."""
         host, give_up_s = self.hosts[node.name], self.scheduler.monotonic() + STATUS_S * self.time_scale
         while (status := host.service_exit()) is None and self.scheduler.monotonic() < give_up_s:
             self.scheduler.sleep(0.05)
@@ -167,7 +167,7 @@ class ServicesOnHosts(ABC):
         return asked
 
     def _by_start_order(self, nodes: Sequence[Node] | None) -> list[list[Node]]:
-        """The nodes (None: all) in the groups that start together, first the first."""
+        """The nodes (None: all) in the groups that start together, in start order."""
         groups: dict[int, list[Node]] = {}
         for node in self.nodes if nodes is None else nodes:
             groups.setdefault(self.service(node).start_order, []).append(node)
@@ -194,16 +194,17 @@ class ServicesOnHosts(ABC):
         )
 
     def _end_left(self, node: Node, pid: int) -> None:
-        """Ask what a process of the service, which has ended, has left behind to end, too, and wait until it has."""
+        """End the processes that an ended service process has left behind, and wait until they have ended."""
         service = self.service(node)
         patience_s = service.stop_deadline_s * self.time_scale
-        script = end_left_script(pid, round(patience_s) + 1)  # by a clock of whole seconds
+        script = end_left_script(pid, round(patience_s) + 1)  # its clock has whole seconds
         seen = ask(self.hosts[node.name], script, timeout_s=service.stop_deadline_s + 15)
         if seen["left"]:
             self.left_behind[node.name] = seen["left"]
         if seen["state"] != "gone" and not (seen["state"] == "killed" and service.kills_at_stop):
             raise WorldError(
-                f"{node.name}: what the service had left behind ({seen['left']}) did not end within {patience_s:g} s "
+                f"{node.name}: processes that the service had left behind ({seen['left']}) did not end within "
+                f"{patience_s:g} s "
                 f"of SIGTERM; {_HOW_TO_STOP}; its last words: {self.last_words(node)}"
             )
 
@@ -224,7 +225,7 @@ class ServicesOnHosts(ABC):
         self.start_service(node)
 
     def last_words(self, node: Node) -> str:
-        """The end of a service's log, or where it would be."""
+        """The end of a service's log, or the path where it would be."""
         return end_of_log(node.record_dir / "service.log")
 
     def kernel_words(self, name: str, pid: int) -> str:
@@ -239,21 +240,21 @@ class ServicesOnHosts(ABC):
         for node in self.nodes:
             try:
                 self.collect(node, node.record_dir)
-            except WorldError as error:  # what the others have is worth the more
+            except WorldError as error:  # the files of the other nodes are then even more important
                 complaints.append(str(error))
         if complaints:
             raise WorldError("; ".join(complaints))
 
 
 def accepts(address: str, port: int) -> bool:
-    """Whether something listens there."""
+    """Whether a process listens there."""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1.0):
         return True
     return False
 
 
 def end_of_log(path: Path) -> str:
-    """The last words in a file, or where they would be."""
+    """The last lines of a file, or the reason why there are none, with the path."""
     try:
         with path.open("rb") as log:
             log.seek(0, 2)

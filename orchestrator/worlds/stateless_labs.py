@@ -1,4 +1,4 @@
-"""Labs of worlds in which nothing outlives a run: it makes its own nodes, faster than old ones could be cleaned."""
+"""Labs of worlds in which nothing outlives a run: it makes its own nodes faster than old ones could be cleaned."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from orchestrator.worlds.process.world import ProcessWorld
 
 @runtime_checkable
 class Enterable(Protocol):
-    """A world that knows how its nodes are entered."""
+    """A world whose nodes have a shell."""
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]: ...
 
 
 class PerRunLab:
-    """A lab with nothing in it but the world of the present run."""
+    """A lab that only holds the world of the current run."""
 
     kind: ClassVar[type[World]]
     systems: ClassVar[frozenset[str] | None] = None
@@ -33,7 +33,7 @@ class PerRunLab:
     time_scale: float
 
     def __init__(self, _: LabSpec) -> None:
-        self.limits: list[str] = []  # each run's world has its own
+        self.limits: list[str] = []  # each run's world has its own limits
         self._world: World | None = None
 
     def __init_subclass__(cls) -> None:
@@ -42,10 +42,10 @@ class PerRunLab:
 
     @classmethod
     def prepare(cls, _: LabSpec) -> None:
-        """Nothing: what these worlds need is looked at when one of them is chosen."""
+        """Does nothing: the requirements of these worlds are checked when one is chosen."""
 
     def open(self, on_progress: Progress = no_progress) -> None:
-        """Nothing outlives a run."""
+        """Does nothing: nothing outlives a run."""
 
     def world(self, spec: WorldSpec) -> World:
         self._world = self.kind(spec)
@@ -61,13 +61,13 @@ class PerRunLab:
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         if self._world is None:
-            raise WorldError(f"{name} is not there: no run has made it yet")
-        assert isinstance(self._world, Enterable), f"nobody can enter the nodes of the {self.name} world"
+            raise WorldError(f"{name} does not exist yet: no run has made it")
+        assert isinstance(self._world, Enterable), f"nodes of the {self.name} world have no shell"
         return self._world.shell(name, command)
 
 
 class NamespaceLab(PerRunLab):
-    """Runs in the namespace world."""
+    """Runs in the namespaces world."""
 
     kind = NamespaceWorld
 

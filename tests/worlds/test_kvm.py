@@ -52,8 +52,8 @@ def test_a_kvm_that_boots_the_kernel_works(image: Path) -> None:
             "the nodes' kernel does not boot within 0.5 s; the last line of its console: Probing EDD (edd=off to "
             "disable)... ok",
         ),
-        (hypervisors.IS_SILENT, "the nodes' kernel does not boot within 0.5 s; its console said nothing"),
-        (hypervisors.RESTARTS, "KVM: entry failed, hardware error 0x80000021; its console said nothing"),
+        (hypervisors.IS_SILENT, "the nodes' kernel does not boot within 0.5 s; its console printed nothing"),
+        (hypervisors.RESTARTS, "KVM: entry failed, hardware error 0x80000021; its console printed nothing"),
         (
             'echo "qemu-system-x86_64: warning: host doesn\'t support requested feature: pni" >&2; exit 1',
             "warning: host doesn't support requested feature: pni",
@@ -80,7 +80,7 @@ def test_no_emulator_is_an_answer(image: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_an_image_the_first_instructions_count(image: Path) -> None:
     hypervisors.emulator(image.with_name("bin"), hypervisors.HANGS)
-    assert kvm.asked(None) == kvm.Answer(True, "works, but no image is there to be booted")
+    assert kvm.asked(None) == kvm.Answer(True, "works, but there was no image to boot")
 
 
 def test_an_answer_holds_for_this_kernel_this_emulator_and_this_boot_of_the_host(image: Path) -> None:
@@ -130,6 +130,6 @@ def test_the_doctor_is_told_which_it_is_and_why(image: Path, monkeypatch: pytest
     hypervisors.emulator(image.with_name("bin"), hypervisors.IS_SILENT)
     said = requirements.acceleration(image)
     assert not said.met
-    assert said.detail.endswith("its console said nothing: machines are emulated")
+    assert said.detail.endswith("its console printed nothing: machines are emulated")
     monkeypatch.setenv(driver.VARIABLE, "qemu")
     assert requirements.acceleration(image).detail == "BROWNOUT_DRIVER=qemu: machines are emulated"

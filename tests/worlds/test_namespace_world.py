@@ -161,7 +161,7 @@ def test_a_world_that_cannot_come_up_says_why_and_leaves_nothing(tmp_path: Path)
     assert "its disk cannot be made: run n" in disk
     assert "mkfs.ext4 failed" in disk
     assert "No space left on device" in space
-    assert "does not come up: sshd does not answer at 10.77.0.1" in sshd
+    assert "does not boot: sshd does not answer at 10.77.0.1" in sshd
     assert "console.log" in sshd
     assert seen["left"] == []
     assert seen["links"] == ["all", "default", "lo"]

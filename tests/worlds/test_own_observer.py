@@ -105,7 +105,7 @@ def test_an_observer_that_cannot_be_made_is_told_by_who_asks_it(tmp_path: Path) 
 
 def test_a_view_that_does_not_return_ends_who_waits_for_it(tmp_path: Path) -> None:
     stuck = observer(tmp_path, "threading.Event().wait()", time_scale=0.1)
-    said = rf"^{tmp_path}/mine\.py:6: view\(\) of the observer did not return within 1 s; it is there still$"
+    said = rf"^{tmp_path}/mine\.py:6: view\(\) of the observer did not return within 1 s; it is still running$"
     stuck.create_topic([[1]], 60.0)  # it is made now
     cluster = Cluster(stuck, [], "")
     for _ in range(2):  # the second time at once

@@ -54,7 +54,7 @@ def test_a_wait_that_uses_up_the_processor_ends_with_the_seed(monkeypatch: pytes
     with SimulatedCluster(1, 1) as cluster:
         scheduler = VirtualScheduler(cluster, 77)
         cluster.loop.call_later(0.5, spin)
-        with pytest.raises(WorldError, match=r"seed 77: the simulated world used 0.05 s of processor for one wait"):
+        with pytest.raises(WorldError, match=r"seed 77: the simulated world used 0.05 s of CPU time for one wait"):
             scheduler.sleep(1.0)
         assert cluster.loop.now == 0.5, "it ends with what it saw"
         cluster.loop.unhandled.clear()  # the interrupted callback

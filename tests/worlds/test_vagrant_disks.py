@@ -91,7 +91,7 @@ def test_no_machine_starts_from_a_disk_that_a_cut_has_half_made(
         a_cp_that_fails(tmp_path, patch)
         with pytest.raises(WorldError, match=r"base\.raw cannot be copied: No space left"):
             lives.disks.lose_power(None)
-    with pytest.raises(WorldError, match=r"data\.raw is not whole"):
+    with pytest.raises(WorldError, match=r"data\.raw is incomplete"):
         lives.disks.resume()
     lives.disks.restore()
     lives.live(20, "B")
@@ -103,7 +103,7 @@ def test_no_machine_starts_after_a_log_that_is_none(lives: Lives) -> None:
     (lives.directory / "writes.log").write_bytes(b"?" * SECTOR)
     with pytest.raises(WorldError, match="not a write log"):
         lives.disks.lose_power(None)
-    with pytest.raises(WorldError, match=r"data\.raw is not whole"):
+    with pytest.raises(WorldError, match=r"data\.raw is incomplete"):
         lives.disks.resume()
 
 
@@ -134,6 +134,6 @@ def test_the_disk_is_looked_at_before_the_machine_is_started(tmp_path: Path) -> 
     with pytest.raises(WorldError):
         machine.disks.lose_power(None)
     libvirt.asked.clear()
-    with pytest.raises(WorldError, match="not whole"):
+    with pytest.raises(WorldError, match="incomplete"):
         machine.start()
     assert "start" not in libvirt.asked

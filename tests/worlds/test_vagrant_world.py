@@ -100,16 +100,16 @@ def test_where_machines_do_not_come_up_with_kvm_they_are_emulated_once(tmp_path:
     vagrant = 'echo "==> n1: Starting domain."; echo "no luck with $BROWNOUT_DRIVER"; exit 1'
     hypervisors.libvirt(tmp_path / "bin", vagrant)
     seen = play("not_even_emulated", str(tmp_path), module=MODULE)
-    no_luck = "vagrant up ended with code 1: no luck with {}; all it said is in "
+    no_luck = "vagrant up ended with code 1: no luck with {}; its output is in "
     told = [line for line in seen["said"] if "starting libvirt" in line or "KVM" in line]
     assert told[0] == "starting libvirt; machines are virtual (KVM)"
-    assert told[1].startswith("machines did not come up with KVM, and are now emulated: " + no_luck.format("kvm"))
+    assert told[1].startswith("machines did not boot with KVM, and are now emulated: " + no_luck.format("kvm"))
     assert told[2] == "starting libvirt; machines are emulated"
     assert len(told) == 3, "once"
     assert seen["error"].startswith(no_luck.format("qemu"))
     assert seen["time_scale"] == lab.EMULATED_TIME_SCALE
-    assert seen["limits"][0].startswith("machines are emulated (machines did not come up with KVM: vagrant up ended")
-    assert seen["believed"] == "machines did not come up with it", "the next lab does not lose the same time again"
+    assert seen["limits"][0].startswith("machines are emulated (machines did not boot with KVM: vagrant up ended")
+    assert seen["believed"] == "machines did not boot with it", "the next lab does not lose the same time again"
     assert (seen["left"], seen["running"]) == (["sandbox"], [])
     assert not {"br-control", "br-data"} & set(seen["links"])
 
@@ -162,7 +162,7 @@ def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
     if kvm.executes().works:
         pytest.skip("KVM works here")
     seen = play("emulated", str(tmp_path), module=MODULE, deadline_s=2 * PATIENCE_S)
-    assert any(line.startswith("machines did not come up with KVM, and are now emulated: ") for line in seen["said"])
+    assert any(line.startswith("machines did not boot with KVM, and are now emulated: ") for line in seen["said"])
     assert (seen["time_scale"], seen["nodes"]) == (lab.EMULATED_TIME_SCALE, ["n1"])
 
 
@@ -358,5 +358,5 @@ printf "\tfrom /usr/lib/ruby/b.rb:7:in \`action'\n"
 exit 1
 """
     up = vagrant_saying(tmp_path, monkeypatch, script)
-    with pytest.raises(WorldError, match=r"code 1: Network not found \(Libvirt::Error\); all it said"):
+    with pytest.raises(WorldError, match=r"code 1: Network not found \(Libvirt::Error\); its output"):
         up.run(1.0, lambda _: None)

@@ -109,7 +109,7 @@ def test_a_machine_that_never_lets_us_in_is_told_with_the_reason(tmp_path: Path,
 def test_a_console_that_said_nothing_means_that_the_kernel_did_not_run(tmp_path: Path) -> None:
     (tmp_path / "console.log").touch()
     words = machine(tmp_path, BusyHost(1, 0)).last_words()
-    assert words.startswith("its console says nothing at all, so its processor did not come as far as the kernel's")
+    assert words.startswith("its console printed nothing, so its processor did not reach the kernel's")
     assert "BROWNOUT_DRIVER=qemu" in words
     (tmp_path / "console.log").write_text("Linux version 6.1\nKernel panic\n")
     assert machine(tmp_path, BusyHost(1, 0)).last_words() == "the end of its console: Linux version 6.1 | Kernel panic"

@@ -1,5 +1,5 @@
-"""Worlds whose nodes are machines reached by SSH, provisioned before the run: virtual machines, hosts of an inventory.
+"""Worlds whose nodes are machines reached by SSH and provisioned before the run: virtual machines, inventory hosts.
 
-`world` offers the `World` of one run over the machines that a lab owns; `paths` says where things lie on each of them;
-`mirror` brings home what the services say while they say it.
+`world` has the `World` of one run on a lab's machines; `paths` the paths on each machine; `log_stream` copies the
+services' trace and log while they are written.
 """

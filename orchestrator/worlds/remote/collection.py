@@ -1,4 +1,4 @@
-"""Bringing home what machines have: their services' data, their kernels' words, their journals."""
+"""Collects from machines: their services' data, kernel logs and journals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.machine import playbooks
 from orchestrator.worlds.base import no_progress
 
 Collected = tuple[str, tuple[str, ...]]
-"""A directory below a node's data directory, and which files in it, as globs."""
+"""A directory below a node's data directory, and globs of the files in it."""
 
 _COLLECTED = ("data", "kernel.log", "journal.log")
 
@@ -24,10 +24,10 @@ def collect(
     directory: Path,
 ) -> None:
     """Collect from the nodes named in `destinations`, each into its own directory, by playbook. `wanted`: the directory
-    below a node's data directory, and which files in it.
+    below a node's data directory, and globs of the files in it.
 
-    `targets` are the nodes as playbooks take them; `directory` is for what Ansible leaves behind. Raises `WorldError`;
-    what some nodes gave is then there all the same."""
+    `targets`: the nodes as playbooks take them; `directory`: for Ansible's output. Raises `WorldError`; what was
+    collected from other nodes is kept."""
     chosen = {name: targets[name] for name in destinations}
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix="collect-") as scratch:
@@ -53,7 +53,7 @@ def _move(source: Path, destination: Path) -> None:
             target = destination / name
             if target.is_dir():
                 shutil.rmtree(target)
-            # Not at once where it is another filesystem: half a replica must not be taken for a whole one.
+            # Via a temporary name if it is another filesystem: a partial replica must not look complete.
             draft = destination / f"{name}.partial"
             shutil.move(source / name, draft)
             draft.replace(target)

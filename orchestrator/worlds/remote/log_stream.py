@@ -1,7 +1,7 @@
-"""Brings home, line by line while they are written, what a node's service says: its trace and its log.
+"""Copies a node's trace and log line by line, while the service writes them.
 
-A node keeps both in memory-backed files, which a power cut takes: what was not read by then is lost, as on any machine
-that loses power. Nothing else is: a connection that breaks is made again, and goes on where it ended.
+A node keeps both in memory, so a power cut takes what was not copied by then, as on any machine. Nothing else is lost:
+a broken connection is made again and continues at the same position.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _POLL_S = 0.02
 class MirroredFile:
     """One file of one host, copied to `target` as it grows.
 
-    `stamped`: the file has one JSON object a line; each gets `seen`, our wall clock when it came, in nanoseconds."""
+    `stamped`: the file has one JSON object per line; each gets `seen`, this machine's wall clock at arrival in
+    nanoseconds."""
 
     def __init__(self, host: SshHost, path: str, target: Path, *, stamped: bool) -> None:
         self._host = host
@@ -45,7 +46,7 @@ class MirroredFile:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop copying; what has come is written."""
+        """Stop copying; what has arrived is written."""
         self._ending.set()
         following = self._following
         if following is not None:
@@ -54,12 +55,12 @@ class MirroredFile:
             self._thread.join()
 
     def settle(self, timeout_s: float) -> str | None:
-        """Wait until everything that the file has now has come; what stands in the way, if that takes too long.
+        """Wait until everything that the file contains now has arrived; returns the problem, if that takes too long.
 
-        Raises `HostError` when the host cannot be asked."""
+        Raises `HostError` when the host does not answer."""
         done = self._host.run(f"cat {BOOT_ID}; stat -c %s {shlex.quote(self._path)} 2>/dev/null || echo 0")
         said = done.stdout.split()
-        if len(said) != 2:  # a host that can start no program says less than it was asked for
+        if len(said) != 2:  # a host that cannot start programs prints less
             raise HostError(f"{self._host.name}: its boot and {self._path} cannot be read: {done.stderr.strip()}")
         boot, size = said
         give_up = time.monotonic() + timeout_s
@@ -70,7 +71,7 @@ class MirroredFile:
         return None
 
     def _received(self, boot: bytes) -> int:
-        """How many bytes of the file have come, with the beginning of a line that is not whole yet."""
+        """The number of bytes of the file that have arrived, including an incomplete last line."""
         following = self._following
         if boot != self._boot:
             return 0
@@ -84,14 +85,14 @@ class MirroredFile:
                 self._ending.wait(_PAUSE_S)
 
     def _follow(self, target: BinaryIO) -> None:
-        """Copy until the connection is lost. The first line that comes is the boot's name."""
+        """Copy until the connection is lost. The first line is the boot id."""
         first = True
 
         def take(line: bytes) -> None:
             nonlocal first
             if first:
                 first = False
-                if line != self._boot:  # the file is another one
+                if line != self._boot:  # after a boot the file is a new one
                     self._boot, self._position = line, 0
                 return
             target.write((_stamp(line) if self._stamped else line) + b"\n")
@@ -107,7 +108,7 @@ class MirroredFile:
 
 
 def _tail(path: str, boot: bytes, position: int) -> str:
-    """Print the boot's name, then the file from `position` on if that is still the boot meant, else from its start."""
+    """Print the boot id, then the file from `position` on if the boot id is still the same, else from its start."""
     directory = shlex.quote(path.rpartition("/")[0])
     return f"""b=$(cat {BOOT_ID}); echo "$b"; start=1
 [ "$b" = {boot.decode()} ] && start={position + 1}
@@ -116,14 +117,14 @@ exec tail -s 0.5 --pid=$$ -c +$start -F {shlex.quote(path)} 2>/dev/null"""
 
 
 def _stamp(line: bytes) -> bytes:
-    """A JSON object with one more field; anything else (a line cut short by a kill) as it is."""
+    """A JSON object with one more field; other lines (cut short by a kill) unchanged."""
     if line.startswith(b"{") and line.endswith(b"}") and len(line) > 2:
         return b'%s,"seen":%d}' % (line[:-1], time.time_ns())
     return line
 
 
 class Mirror:
-    """The trace and the log of every node, mirrored into its `record_dir`."""
+    """The trace and the log of every node, copied into its `record_dir`."""
 
     def __init__(self, nodes: Sequence[Node], hosts: Mapping[str, SshHost]) -> None:
         self._hosts = hosts
@@ -141,13 +142,13 @@ class Mirror:
                 file.begin()
 
     def settle(self, name: str, timeout_s: float) -> list[str]:
-        """Wait until everything has come that a node has written by now; complaints about what has not.
+        """Wait until everything that a node has written by now has arrived; returns complaints about what has not.
 
-        Raises `HostError` when the node cannot be asked."""
+        Raises `HostError` when the node does not answer."""
         return [complaint for file in self._files[name] if (complaint := file.settle(timeout_s)) is not None]
 
     def end(self) -> None:
-        """Stop mirroring. May be called twice."""
+        """Stop copying. Can be called twice."""
         for host in self._hosts.values():
             host.unfollow()
         in_parallel([file for files in self._files.values() for file in files], MirroredFile.end)

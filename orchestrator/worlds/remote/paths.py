@@ -1,4 +1,4 @@
-"""Where things lie on a provisioned machine. The playbooks make them; a run writes the configuration."""
+"""Paths on a provisioned machine. The playbooks make them; a run writes the configuration."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ ETC = "/etc/brownout"
 SERVICE = f"{ETC}/service.sh"
 """The script that becomes the service; a run writes it."""
 SERVICE_PORT = f"{ETC}/service.port"
-"""The port by which it is known to serve; a run writes it, too."""
+"""The file with the port that shows that the service serves; a run writes it."""
 MARK = "BROWNOUT_SERVICE"
-"""An environment variable of every service that a run has started, by which one that was left is known."""
+"""An environment variable of every service that a run has started, to recognize leftovers."""
 FILES = "/opt/brownout/files"
-"""The files of systems, each version in a directory of its own."""
+"""The files of systems, each version in its own directory."""
 PYTHON_PATH = "/opt/brownout/app:/opt/brownout/site"
 
 RUNTIME = "/run/brownout"
-"""Gone after a boot."""
+"""Emptied by a boot."""
 SERVICE_LOG = f"{RUNTIME}/service.log"
 PID_FILE = f"{RUNTIME}/service.pid"
 
 DATA = "/data"
 DEFAULT_PORT = 9092
-"""Until a run's system says another one."""
+"""The default, unless a run's system has another one."""
 
 
 def service_unit(*, systemd: bool) -> Unit:
-    """How a machine starts its service, with systemd as its first process or without."""
+    """The unit by which a machine starts its service, with or without systemd as its first process."""
     if systemd:
         return SystemdUnit()
     return ScriptUnit(command=(LAUNCHER,), directory="/", log=SERVICE_LOG, pid_file=PID_FILE)

@@ -1,4 +1,4 @@
-"""What the playbooks are told of the software under test: the same for virtual machines and an inventory's hosts."""
+"""The playbooks' variables about the software under test, for virtual machines and an inventory's hosts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEFAULT_ROLE = "service"
 
 @dataclass(frozen=True)
 class Provisions:
-    """Everything that the machines of a lab get, whatever run is first. `files`: by the directory on the machine."""
+    """Everything that the machines of a lab get, for any run. `files`: by the directory on the machine."""
 
     app: App
     files: dict[str, FilesArchive]
     software: tuple[Software, ...]
 
     def variables(self, site_archive: Path, site_key: str) -> dict[str, Any]:
-        """Of one machine, whose Python takes the packages in `site_archive`."""
+        """The variables of one machine, whose Python uses the packages in `site_archive`."""
         trees = [
             {"to": f"{paths.PROGRAMS}/app", "archive": str(self.app.archive), "key": self.app.key},
             {"to": f"{paths.PROGRAMS}/site", "archive": str(site_archive), "key": site_key},
@@ -43,7 +43,8 @@ class Provisions:
 
 
 def provisions(software: Sequence[Software]) -> Provisions:
-    """Archives of all that the machines need. Raises `WorldError` or `UsageError` for files that cannot be sent."""
+    """Archives of everything that the machines need. Raises `WorldError` or `UsageError` for files that cannot be
+    sent."""
     try:
         files = {
             f"{paths.FILES}/{each.name}": files_archive(PROJECT_ROOT, each.files) for each in software if each.files
@@ -56,7 +57,7 @@ def provisions(software: Sequence[Software]) -> Provisions:
 
 
 def _roles(software: Sequence[Software]) -> dict[str, str]:
-    """Which role makes a machine ready, and which one a user's system brings besides. All versions have the same."""
+    """The role that prepares a machine, and the additional one of a user's system. All versions have the same roles."""
     if not software or not software[0].playbook_role:
         return {"brownout_system": DEFAULT_ROLE}
     role, directory = software[0].playbook_role, software[0].own_directory
@@ -77,7 +78,7 @@ def programs(software: Sequence[Software]) -> dict[str, str]:
 
 
 def ports(software: Sequence[Software], number: int, first: int | None = None) -> tuple[int, ...]:
-    """What node `number` (from 1) may be told to listen on, that of its clients first. `first`: another one for it."""
+    """The ports of node `number` (from 1), the clients' port first. `first`: another clients' port for this node."""
     found: dict[int, None] = {}
     for each in software:
         own = each.ports[number - 1]

@@ -1,4 +1,4 @@
-"""The directory of a user's own system as an archive: machines of their own see nothing of this one."""
+"""Archives the directory of a user-defined system for machines, which do not share files with this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from systems.description import FILE_NAME
 
 MOST_BYTES = 256 << 20
 _MADE_AGAIN = "__pycache__"
-# What every store of runs has, whatever it is called: the plan of its first run, before that is made.
+# A file that every store has, whatever its name: the plan of its first run, written before the run.
 _RUNS = ("*/plans/*.campaign", "*/*/run.toml")
 
 
@@ -31,7 +31,7 @@ def directory_archive(directory: Path) -> FilesArchive:
 
 
 def _files(directory: Path) -> list[Path]:
-    """All but what is hidden, is made again, or was left by runs: a system finds there what it finds here."""
+    """All files except hidden ones, caches and runs: a system finds the same files on the machine as here."""
     found: list[Path] = []
     for path in sorted(directory.iterdir()):
         if path.name.startswith("."):

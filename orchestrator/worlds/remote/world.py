@@ -1,4 +1,4 @@
-"""One run's world over machines that are there already: configures them, mirrors their services' words, collects."""
+"""One run's world on existing machines: configures them, copies their services' output, collects their files."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from systems.service import Deployment, Service
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
 LIMIT = (
-    "services write their trace into their node's memory, from where it is copied: its last moments before a power cut "
+    "services write their trace into their node's memory, from where it is copied: the last moments before a power cut "
     "may be missing"
 )
 
 
 @dataclass(frozen=True)
 class RemoteEndpoint:
-    """Where a machine's service is reached (`port`: None for the one that its role names), and where its data lies."""
+    """A machine's service address (`port`: None for its role's default) and its data directory."""
 
     id: int
     address: str
@@ -42,11 +42,11 @@ class RemoteEndpoint:
 
 
 class Machines(Protocol):
-    """What a lab gives to the world of one run. The lab owns them."""
+    """The machines that a lab provides for the world of one run. The lab owns them."""
 
     @property
     def hosts(self) -> Mapping[str, SshHost]:
-        """By the node's name, in the nodes' order; connected or connectable."""
+        """By node name, in the nodes' order; connected or connectable."""
         ...
 
     @property
@@ -61,20 +61,20 @@ class Machines(Protocol):
     def endpoint(self, name: str) -> RemoteEndpoint: ...
 
     def reset(self, on_progress: Progress) -> None:
-        """Bring every machine into the state after its provisioning: reachable, its data empty, its service not
-        running, no fault left. Raises `WorldError`."""
+        """Bring every machine into the state after its provisioning: reachable, without data, service or fault. Raises
+        `WorldError`."""
         ...
 
     def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
-        """Bring each machine's data (`<destination>/data`, as `orchestrator.worlds.node_collection` has it) and its
-        `kernel.log` and `journal.log` home. Raises `WorldError`."""
+        """Collect each machine's data (to `<destination>/data`, as in `orchestrator.worlds.node_collection`),
+        `kernel.log` and `journal.log`. Raises `WorldError`."""
         ...
 
 
 class RemoteWorld(ServicesOnHosts):
     """Brokers on a lab's machines, for one run."""
 
-    needs_sandbox = False  # what the machines need, their lab has entered already
+    needs_sandbox = False  # a sandbox that the machines need was entered by their lab
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class RemoteWorld(ServicesOnHosts):
         return super().last_words(node)
 
     def dump(self, node: Node) -> bool:
-        """Over the network, that would take longer than what it is to look at."""
+        """Not supported: over the network it would take longer than the state lasts."""
         del node
         return False
 
@@ -176,7 +176,7 @@ class RemoteWorld(ServicesOnHosts):
             raise WorldError("; ".join(filter(None, complaints)))
 
     def _settled(self, node: Node) -> str:
-        """Have everything that the node wrote come home; what has not."""
+        """Wait until everything that the node wrote has arrived; returns the problem, if any."""
         if self._mirror is None:
             return ""
         try:
@@ -211,7 +211,7 @@ class RemoteWorld(ServicesOnHosts):
             *(put_script(path, text) for path, text in service.files.items()),
             put_script(paths.SERVICE, service_script(service, node.data_dir)),
             put_script(paths.SERVICE_PORT, f"{node.port}\n"),
-            f"rm -f {node.trace_path} {node.service_log}",  # an earlier run in the same boot may have left its own
+            f"rm -f {node.trace_path} {node.service_log}",  # an earlier run in the same boot may have left these files
         ]
         done = host.run(" && ".join(steps))
         if not done.ok:
@@ -219,11 +219,11 @@ class RemoteWorld(ServicesOnHosts):
         keep_configuration(node.record_dir, node.etc_dir, service.files)
 
     def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
-        """In the service's surroundings: what is written there is to belong to the service's user."""
+        """In the service's environment, so that the files belong to the service's user."""
         return [paths.LAUNCHER, *super()._prepare_words(node, service, words)]
 
     def _silence(self, node: Node) -> None:
-        """Kill a service that still runs on a machine that can be reached."""
+        """Kill a service that still runs on a reachable machine."""
         with contextlib.suppress(HostError):
             host = self._machines.hosts[node.name]
             pid = host.service_pid()
@@ -232,7 +232,7 @@ class RemoteWorld(ServicesOnHosts):
 
 
 def service_script(service: Service, directory: str) -> str:
-    """The script that becomes a service, in this directory, for whoever starts it on the machine."""
+    """The script that becomes a service in this directory."""
     variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in service.environment.items())
     there = f"cd {shlex.quote(directory)} || exit 1\n"
     return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}{there}exec {shlex.join(service.command)}\n"

@@ -1,1 +1,1 @@
-"""The simulated world: the very brokers, in this process, under virtual time, on a network and disks of a seed."""
+"""The simulation: the real brokers in this process, in virtual time, on a network and disks driven by a seed."""

@@ -1,4 +1,4 @@
-"""The run loop's end of a client that lives in the simulated world."""
+"""The run loop's handle of a client in the simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KILLED = -9
 
 
 class SimulatedClientProcess(ClientHandle):
-    """A client as a process on a host of its own, which no fault reaches."""
+    """A client as a process on its own host, which no fault affects."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The disks of simulated machines, from below."""
+"""The disks of simulated machines, below their filesystems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METADATA, ASIDE = "__cluster_metadata", "-aside/"
 
 
 class SimulatedDisks:
-    """All disks, and what was done to them."""
+    """All disks and their faults."""
 
     def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
         self._cluster = cluster
@@ -40,8 +40,8 @@ class SimulatedDisks:
     def flip(self, name: str, seed: int, count: int) -> list[str]:
         machine = self._stopped(name)
         chance, told = Random(f"{self._cluster.seed}/flip/{seed}"), list[str]()
-        # The metadata of a voter are the quorum's own: what it promises does not cover what rots in a majority of them.
-        # What the broker has set aside it never reads again.
+        # A voter's metadata are excluded: the quorum does not promise to survive corruption of a majority of them.
+        # Files that the broker has set aside are excluded: it never reads them again.
         logs = sorted(
             path
             for path, data in machine.disk.files()
@@ -99,6 +99,6 @@ def _count(content: list[tuple[str, bytes | None]]) -> int:
 
 
 def _whole_path(directory: str) -> list[tuple[str, bytes | None]]:
-    """A directory with all that it lies in, as an empty disk has it that was made ready for a service."""
+    """A directory with its parents, as on an empty disk that was prepared for a service."""
     parts = directory.split("/") if directory else []
     return [("/".join(parts[:end]), None) for end in range(1, len(parts) + 1)]

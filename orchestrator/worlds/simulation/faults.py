@@ -14,7 +14,7 @@ Pair = tuple[str, str]
 
 
 class SimulatedPower:
-    """The plugs of all machines."""
+    """The power switches of all machines."""
 
     def __init__(self, cluster: SimulatedCluster, hosts: Mapping[str, SimulatedHost]) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class SimulatedPower:
         boots = {name: self._hosts[name].boot_id for name in on}
         self._cuts += 1
         chance = Random(f"{self._cluster.seed}/cut {self._cuts}/{tear}")
-        # Without tearing nothing is written back first, as where a filesystem is shut down without flushing.
+        # Without tearing nothing is written back first, as when a filesystem is shut down without flushing.
         self._cluster.power_loss(*on, rng=chance, commit=tear is not None) if on else None
         return {name: {"boot_id": boots[name], "journal_flushed": tear is not None} for name in on}
 
@@ -41,7 +41,7 @@ class SimulatedPower:
 
 
 class SimulatedCables:
-    """What connects the machines, cut by directed pairs."""
+    """The connections between the machines, cut by directed pairs."""
 
     def __init__(self, cluster: SimulatedCluster, hosts: Mapping[str, SimulatedHost]) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""A simulated machine as a host: it has no shell, and answers what faults ask of one."""
+"""A simulated machine as a host: it has no shell, but answers the commands that faults send."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster, SimulatedMachine
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-PROBE_PORT = 9  # nobody needs to listen: whether packets pass is known
+PROBE_PORT = 9  # no listener needed: the simulation knows whether packets pass
 TICKS = 100  # a second
-COMMAND_S = 0.002  # that a command takes: whoever asks again and again sees time pass
+COMMAND_S = 0.002  # the duration of a command, so that polling advances the time
 _MARKS = ".brownout"
 _NOT_FOUND = 127
 _DEVICE = "eth0"
-_NO_KERNEL = -1  # switches no tasks: nobody takes it for this machine's own
+_NO_KERNEL = -1  # no context switches: never mistaken for this machine's own count
 
 T = TypeVar("T")
 
@@ -74,18 +74,18 @@ class SimulatedHost:
 
     @property
     def boot_id(self) -> str:
-        """The name of the machine's present boot."""
+        """The id of the machine's current boot."""
         chance = Random(f"{self._cluster.seed}/{self.name}/boot/{self._machine.boots}")
         return f"{chance.getrandbits(128):032x}"
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
-        """A `Script` is answered; of other commands, `cat`, `sync -f` and `kill` are known."""
+        """Answers a `Script`; of other commands, supports `cat`, `sync -f` and `kill`."""
         self._require_awake(timeout_s)
         self._scheduler.sleep(COMMAND_S)
         if isinstance(command, Script):
             try:
                 answers = self._answer(command.question, timeout_s)
-            except OSError as error:  # of its disk: a shell would have failed
+            except OSError as error:  # an error of its disk: a shell's command would have failed
                 raise HostError(f"{self.name}: {error}") from error
             return Result(
                 0,
@@ -131,7 +131,7 @@ class SimulatedHost:
             raise HostUnreachableError(f"{self.name} does not answer")
 
     def _finish(self, deed: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """The result of something that a command waits for. Raises `HostError` when it is not over in time."""
+        """The result of an operation that a command waits for. Raises `HostError` when it takes too long."""
         try:
             return self._scheduler.run(asyncio.wait_for(deed, timeout_s))
         except TimeoutError:
@@ -226,7 +226,7 @@ class SimulatedHost:
         return {**seen, "state": self._threads(question.pid) or "gone", "port": self._port()}
 
     def _start(self, pid: int) -> str:
-        """When a process began, in ticks since the world did; empty when it does not run."""
+        """The start time of a process, in ticks since the start of the simulation; empty if it does not run."""
         return str(1 + round(self._machine.began_s * TICKS)) if self._is(pid) else ""
 
     def _threads(self, pid: int) -> str:
@@ -242,7 +242,7 @@ class SimulatedHost:
         return "open" if passes else "closed"
 
     def _queues(self) -> list[dict[str, Any]]:
-        """As `tc -s -j qdisc show` tells of them."""
+        """The queues, in the format of `tc -s -j qdisc show`."""
         outlet = self._cluster.network.outlet(self.name)
         if outlet is None or not (outlet.disturbance.delay_s or outlet.disturbance.loss):
             return []
@@ -303,7 +303,7 @@ class SimulatedHost:
 
 
 def _is_like(path: str, pattern: str) -> bool:
-    """As a shell's patterns are: no asterisk reaches into another directory."""
+    """As a shell's patterns: an asterisk does not match a slash."""
     parts, patterns = path.split("/"), pattern.split("/")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 

@@ -1,4 +1,4 @@
-"""The lab of the simulated world: nothing outlives a run."""
+"""The lab of the simulation: nothing outlives a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYSTEM = "brownout"
 
 
 class SimulationLab(PerRunLab):
-    """Runs of our own broker under virtual time."""
+    """Runs of Brownout's broker in virtual time."""
 
     kind = SimulationWorld
     systems: ClassVar[frozenset[str] | None] = frozenset({SYSTEM})
@@ -23,4 +23,4 @@ class SimulationLab(PerRunLab):
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         del command
-        raise WorldError(f"{name} is simulated: nobody can enter it; its trace is in nodes/{name}/events.jsonl")
+        raise WorldError(f"{name} is simulated and has no shell; its trace is in nodes/{name}/events.jsonl")

@@ -1,4 +1,4 @@
-"""What packets meet between simulated machines, beside cuts: by netem's words, or by those of the simulated wire."""
+"""Disturbs packets between simulated machines, other than cuts: with netem's parameters, or the simulated wire's."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _WORDS = re.compile(r"(delay|loss) ([\d.]+)(?:ms|%)(?: ([\d.]+)ms)?")
 
 
 def asked_of_netem(words: str) -> dict[str, float]:
-    """What netem is told, as fields of `Disturbance`; all that it can be told, so that it forgets what was before."""
+    """netem's parameters as fields of `Disturbance`; all of them, so that earlier values are reset."""
     told = {word: (float(first), float(second or 0)) for word, first, second in _WORDS.findall(words)}
     (delay_ms, jitter_ms), (loss, _) = told.get("delay", (0.0, 0.0)), told.get("loss", (0.0, 0.0))
     return {"delay_s": delay_ms / 1e3, "jitter_s": jitter_ms / 1e3, "loss": loss / 100}
 
 
 def disturb(cluster: SimulatedCluster, name: str, **changes: float) -> None:
-    """Change something of what befalls a machine's packets, and leave the rest as it is."""
+    """Change some disturbances of a machine's packets and keep the others."""
     outlet = cluster.network.outlet(name)
     wanted = replace(Disturbance() if outlet is None else outlet.disturbance, **changes)
     cluster.disturb(name, None if wanted == Disturbance() else wanted)
 
 
 class SimulatedWire:
-    """What only simulated packets can be told to do."""
+    """Disturbances that only simulated packets can have."""
 
     def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
         self._cluster = cluster
@@ -67,7 +67,7 @@ class SimulatedWire:
         return 0 if outlet is None else outlet.held
 
     def _reset_again(self, name: str, order: _Resets) -> None:
-        if self._resetting.get(name) is not order:  # it has been withdrawn, and perhaps another one given
+        if self._resetting.get(name) is not order:  # the order was withdrawn or replaced
             return
         order.broken += self.reset(name)
         self._cluster.network.at(self._cluster.loop.now + order.every_s, self._reset_again, name, order)
@@ -75,7 +75,7 @@ class SimulatedWire:
 
 @dataclass(eq=False)
 class _Resets:
-    """An order to reset connections again and again; how many it has broken."""
+    """An order to reset connections repeatedly, with the number of connections that were reset."""
 
     every_s: float
     broken: int = 0

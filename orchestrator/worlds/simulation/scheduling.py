@@ -1,4 +1,4 @@
-"""Virtual time for code that blocks: whoever waits lets the simulated world go on until then."""
+"""Virtual time for blocking code: a wait runs the simulation until that time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from simulator.cluster import SimulatedCluster
 from simulator.loop import DeadlockError, LivelockError
 
 CPU_LIMIT_S = 120.0
-"""Of this machine's processor, for one wait: a world that needs more has stopped making progress."""
+"""CPU time for one wait, in seconds: a simulation that needs more makes no progress."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class StuckError(Exception):
-    """Raised in whatever code has used up the processor time of a wait."""
+    """Raised in the code that uses up the CPU time of a wait."""
 
 
 class VirtualScheduler:
-    """The time of one simulated cluster. There is one thread: what would happen at once happens one after the other.
+    """The time of one simulated cluster. There is one thread: parallel actions are executed one after the other.
 
-    Every wait raises `WorldError` when the world has stopped making progress: nothing is scheduled that could bring
-    about what is awaited, callbacks schedule each other for ever, or the processor time of a wait is used up."""
+    Every wait raises `WorldError` when the simulation makes no progress: nothing is scheduled that could cause the
+    awaited condition, callbacks schedule each other endlessly, or the CPU time of a wait is used up."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
         self._cluster = cluster
@@ -41,7 +41,7 @@ class VirtualScheduler:
         return self._cluster.loop.time()
 
     def monotonic_ns(self) -> int:
-        """Later with each reading: whoever reads twice has done something in between, which takes time elsewhere."""
+        """Strictly increasing: on real machines, actions between two readings take time."""
         self._last_ns = max(round(self._cluster.loop.time() * 1e9), self._last_ns + 1)
         return self._last_ns
 
@@ -49,7 +49,7 @@ class VirtualScheduler:
         return self._cluster.wall_ns() / 1e9
 
     def moment_of(self, real_ns: int) -> int:
-        """The world's time begins with the run."""
+        """The virtual time starts with the run."""
         del real_ns
         return 0
 
@@ -57,7 +57,7 @@ class VirtualScheduler:
         self.until(lambda: False, seconds)
 
     def until(self, holds: Callable[[], bool], seconds: float) -> bool:
-        """Let the world go on until something holds, for at most so many seconds; whether it does."""
+        """Run the simulation until a condition holds, for at most `seconds`; returns whether it holds."""
         with self._guarded():
             return self._cluster.loop.run_until(holds, seconds)
 
@@ -72,7 +72,7 @@ class VirtualScheduler:
         for item in items:
             try:
                 results.append(action(item))
-            except Exception as error:  # as on threads: the others are done all the same
+            except Exception as error:  # as with threads, the other actions are executed nevertheless
                 first = first or error
         if first is not None:
             raise first
@@ -89,11 +89,11 @@ class VirtualScheduler:
         except (DeadlockError, LivelockError, StuckError) as error:
             raise WorldError(f"seed {self._seed}: the simulated world stopped making progress: {error}") from error
         if self._stuck:
-            raise WorldError(f"seed {self._seed}: the simulated world used {CPU_LIMIT_S:g} s of processor for one wait")
+            raise WorldError(f"seed {self._seed}: the simulated world used {CPU_LIMIT_S:g} s of CPU time for one wait")
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
-        """Signals reach the main thread only; elsewhere (in a test, under Spark) there is no limit."""
+        """Signals reach the main thread only; in other threads (tests, Spark) there is no limit."""
         if not _in_main_thread():
             yield
             return
@@ -108,7 +108,7 @@ class VirtualScheduler:
     def _used_up(self, _number: int, _frame: FrameType | None) -> None:
         self._stuck = True
         self._cluster.loop.stop()
-        raise StuckError(f"{CPU_LIMIT_S:g} s of processor for one wait")
+        raise StuckError(f"{CPU_LIMIT_S:g} s of CPU time for one wait")
 
 
 def _in_main_thread() -> bool:
@@ -117,8 +117,8 @@ def _in_main_thread() -> bool:
 
 @contextlib.contextmanager
 def _signals_after() -> Iterator[None]:
-    """What asks the run to stop is heard when the wait is over: a handler that raises would do so in whichever
-    simulated process has its turn, which takes it for an error of its own."""
+    """Handle interrupts after the wait: a handler that raises would raise inside whichever simulated process is
+    running, which would treat it as its own error."""
     handled = [it for it in STOPPING if callable(signal.getsignal(it))] if _in_main_thread() else []
     heard: list[int] = []
     before = {number: signal.signal(number, lambda received, _: heard.append(received)) for number in handled}
@@ -132,13 +132,13 @@ def _signals_after() -> Iterator[None]:
 
 
 class _Done:
-    """A deed that is over; it may have failed."""
+    """A finished action, which may have failed."""
 
     def __init__(self, deed: Callable[[], None]) -> None:
         self._error: BaseException | None = None
         try:
             deed()
-        except Exception as error:  # handed to whoever asks
+        except Exception as error:  # raised by `result`
             self._error = error
 
     def result(self) -> None:

@@ -1,4 +1,4 @@
-"""Simulated machines that stop and go on, and what their clocks count by."""
+"""Suspends and resumes simulated machines, and changes the rate of their clocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BY = {"by": "the simulator"}
 
 
 class SimulatedSuspender:
-    """Stops whole machines."""
+    """Suspends whole machines."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class SimulatedSuspender:
 
 
 class SimulatedOscillators:
-    """What clocks count by."""
+    """The rate of clocks."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""The simulated world of one run."""
+"""The simulation of one run."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from workloads.settings import ClientSettings
 _DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
 OBSERVER = "observer"
 ORACLES = "oracles.json"
-"""In a run's history: what the oracles compared after every step, and what they found."""
+"""In a run's history: the oracles' comparisons after every step, and their findings."""
 SUMMARY = "simulation.json"
-"""In a run's directory: its name, its world's seed, the digest of all that happened, what it took of both times."""
+"""In a run's directory: its name, the seed of the simulation, the digest over all events, virtual and CPU time."""
 MESSAGES = "messages.jsonl"
-"""There too, where the run was to write it: every request and answer, a `simulator.messages.Said` a line."""
+"""In the same place, with `messages`: every request and response, one `simulator.messages.Said` per line."""
 
 
 class SimulationWorld(ServicesOnHosts):
-    """Our own brokers in this process. Everything that happens follows from the run's seed.
+    """Brownout's brokers in this process. Everything that happens follows from the run's seed.
 
-    Invariant: from the beginning to `down` nothing is collected as garbage, for when that happens differs from process
-    to process, and objects may act when they are collected."""
+    Invariant: from the start to `down` there is no garbage collection, because its time differs between processes, and
+    finalizers may have effects."""
 
     name = "simulation"
     capabilities: frozenset[str] = inflictable(
@@ -65,7 +65,8 @@ class SimulationWorld(ServicesOnHosts):
         self.limits = [
             "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
             "clients are simulated too: librdkafka is not exercised",
-            "power-loss-all is one moment in a random schedule only: in variations and what is shrunk, nodes lose "
+            "power-loss-all cuts all nodes at once in a random schedule only: in variations and reduced campaigns, "
+            "nodes lose "
             "their power one after another",
         ]
         self._spec = spec
@@ -137,14 +138,14 @@ class SimulationWorld(ServicesOnHosts):
 
     @property
     def digest(self) -> str:
-        """Of everything that has happened: the brokers' events and every byte that arrived anywhere."""
+        """The digest over everything that happened: the brokers' events and every byte that arrived anywhere."""
         return self._cluster.digest()
 
     def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
         return SimulatedClientProcess(self._cluster, self._time, kind, role, settings, log)
 
     def observe(self, system: System, members: Sequence[Member], topic: str) -> KafkaObserver:
-        del system  # there is one that runs here
+        del system  # only one system runs here
         return KafkaObserver(members, topic, asking=VirtualAsking(self._time.run))
 
     def up(self, on_progress: Progress = no_progress) -> None:
@@ -163,7 +164,7 @@ class SimulationWorld(ServicesOnHosts):
         if not self._is_up:
             return
         clean_up(
-            lambda: self._cluster.unhandled().clear(),  # told by `collect_all`
+            lambda: self._cluster.unhandled().clear(),  # reported by `collect_all`
             self._cluster.close,
             self._guard.leave,
             lambda: shutil.rmtree(self._scratch, ignore_errors=True),
@@ -173,14 +174,14 @@ class SimulationWorld(ServicesOnHosts):
         self._is_up = False
 
     def service(self, node: Node) -> Service:
-        """As everywhere; the templates are filled in once, for a simulated run is over in seconds."""
+        """As in other worlds; templates are filled in only once, because a simulated run takes only seconds."""
         return self._services[node.name]
 
     def accepts(self, node: Node) -> bool:
         return self._cluster.network.is_open(node.address, node.port)
 
     def stop_services(self, nodes: Sequence[Node] | None = None) -> dict[str, int]:
-        """All are asked to end before the first is waited for."""
+        """Sends SIGTERM to all services before it waits for the first."""
         chosen = self.nodes if nodes is None else nodes
         pids = {node.name: self.hosts[node.name].service_pid() for node in chosen}
         for node in chosen:
@@ -189,7 +190,7 @@ class SimulationWorld(ServicesOnHosts):
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def stop_service(self, node: Node) -> int | None:
-        """One that was asked before is only waited for."""
+        """A service that got SIGTERM before is only waited for."""
         patience_s, pid = self.service(node).stop_deadline_s, self.hosts[node.name].service_pid()
         self._cluster.terminate(node.name)
         if not self._time.until(lambda: not self._cluster.machines[node.name].running, patience_s):
@@ -200,7 +201,7 @@ class SimulationWorld(ServicesOnHosts):
         return pid
 
     def kernel_words(self, name: str, pid: int) -> str:
-        """A simulated kernel kills nobody for lack of memory."""
+        """A simulated kernel kills no process for lack of memory."""
         del name, pid
         return ""
 
@@ -212,7 +213,8 @@ class SimulationWorld(ServicesOnHosts):
         self._copy(node, destination, DATA)
 
     def collect_all(self) -> None:
-        """An exception that nobody caught is a defect of somebody: what was recorded is kept, and not believed."""
+        """An unhandled exception is a bug, in the broker or in Brownout: the evidence is kept, and the run is
+        unknown."""
         super().collect_all()
         self._write_summary()
         self._write_messages()
@@ -247,7 +249,7 @@ class SimulationWorld(ServicesOnHosts):
         return self._spec.run_dir / "world"
 
     def _copy(self, node: Node, destination: Path, name: str) -> None:
-        """Through a real directory, from which files are chosen as in every world."""
+        """By way of a real directory, from which files are chosen as in every world."""
         directory, patterns = self.deployment.collected
         root = self._scratch / node.name
         shutil.rmtree(root, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""libvirt's daemon with a configuration and state of its own: the machine's libvirt, if it has one, is another.
+"""Starts libvirt's daemon with its own configuration and state, separate from the machine's libvirt.
 
-Started by `hypervisor` as a program: `[control group, directory, command...]`. What the daemon and all that it starts
-see at libvirt's usual places lies in the directory. Standard library only.
+`hypervisor` starts it as a program: `[control group, directory, command...]`. The directory replaces libvirt's usual
+paths for the daemon and all its children. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLACES = {
     "log": "/var/log/libvirt",
     "cache": "/var/cache/libvirt",
 }
-"""Directories within the lab's, and where libvirt looks for them."""
+"""Directories within the lab's, and libvirt's usual paths for them."""
 
 _CONTROL_GROUPS = "/sys/fs/cgroup"
 
@@ -29,14 +29,15 @@ def main(arguments: list[str]) -> NoReturn:
     group, directory, command = Path(arguments[0]), arguments[1], arguments[2:]
     try:
         cgroups.Cgroup(group).adopt(0)
-        os.setsid()  # Ctrl-C at the terminal is for the orchestrator, which decides what becomes of the machines
+        os.setsid()  # Ctrl-C at the terminal goes to the orchestrator only, which then ends the machines
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
         for name, place in PLACES.items():
             os.makedirs(place, exist_ok=True)
             syscalls.bind(f"{directory}/{name}", place)
-        # Without control groups in sight, libvirt makes none: they would outlive the sandbox, and bear the same names
-        # in each. And the devices it looks into are to be those of this network namespace.
+        # Without visible control groups libvirt makes none. They would outlive the sandbox and have the same names in
+        # each.
+        # It must see the devices of this network namespace.
         _hide_control_groups()
         syscalls.mount("sysfs", "/sys", "sysfs", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
         os.execvp(command[0], command)

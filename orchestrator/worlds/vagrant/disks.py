@@ -1,4 +1,4 @@
-"""The disks of one virtual machine, and what becomes of them when power is cut or a saved state restored."""
+"""The disks of one virtual machine, and their state after a power cut or a restore."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from orchestrator.worlds.vagrant import write_log
 class MachineDisks:
     """A data disk with a write log, and a root disk without. Only for machines that do not run.
 
-    The Vagrantfile tells QEMU of `data.raw` and `writes.log` in the machine's directory; `base.raw` is the data disk as
-    it was when the machine was started; `saved` holds memory and disks after provisioning. Where a copy or a replay
-    failed halfway the data disk is not whole, and no machine starts from it.
+    The Vagrantfile gives QEMU `data.raw` and `writes.log` in the machine's directory. `base.raw` is the data disk at
+    the machine's start; `saved` has memory and disks after provisioning. If a copy or a replay failed halfway, the data
+    disk is incomplete, and no machine is started from it.
     """
 
     def __init__(self, directory: Path, root: Path) -> None:
@@ -29,7 +29,7 @@ class MachineDisks:
         self._whole = True
 
     def create(self, data_bytes: int) -> None:
-        """An empty data disk."""
+        """Make an empty data disk."""
         self._saved.mkdir(parents=True)
         for path in (self._data, self._base):
             with path.open("wb") as disk:
@@ -37,7 +37,7 @@ class MachineDisks:
         self._log.write_bytes(b"")
 
     def lose_power(self, tear: Random | None) -> write_log.Replayed:
-        """Make the data disk what it is after a power cut. Raises `WorldError`."""
+        """Bring the data disk into the state after a power cut. Raises `WorldError`."""
         self._whole = False
         try:
             replayed = write_log.replay(self._log, self._base, tear)
@@ -47,27 +47,28 @@ class MachineDisks:
         return replayed
 
     def resume(self) -> None:
-        """Be ready for the machine's next start, also when it ended without a power cut: then everything that it had
-        written is there, and the next cut must not take it. Raises `WorldError`."""
+        """Prepare for the machine's next start, also if it ended without a power cut: then all its writes are kept, and
+        the next cut must not take them. Raises `WorldError`."""
         if not self._whole:
-            raise WorldError(f"{self._data} is not whole: a copy or a replay that makes it failed halfway")
+            raise WorldError(f"{self._data} is incomplete: a copy or a replay that makes it failed halfway")
         try:
-            # QEMU begins the log anew at every start: what is in it is of a life that the base does not have.
+            # QEMU starts a new log at every start: the old one belongs to a run of the machine that the base does not
+            # have.
             if self._log.stat().st_size:
                 self._whole = False
                 _copy(self._data, self._base)
                 self._log.write_bytes(b"")
                 self._whole = True
         except OSError as error:
-            raise WorldError(f"the write log {self._log} cannot be begun anew: {error}") from error
+            raise WorldError(f"the write log {self._log} cannot be restarted: {error}") from error
 
     def save(self) -> None:
-        """Keep the disks as they are, beside the memory. Raises `WorldError`."""
+        """Save the disks beside the memory. Raises `WorldError`."""
         _copy(self._data, self._saved / "data.raw")
         _copy(self._root, self._saved / "root.qcow2")
 
     def restore(self) -> None:
-        """Make the disks what they were when they were kept. Raises `WorldError`."""
+        """Restore the saved disks. Raises `WorldError`."""
         self._whole = False
         _copy(self._saved / "root.qcow2", self._root)
         _copy(self._saved / "data.raw", self._base)
@@ -80,7 +81,7 @@ class MachineDisks:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Without the holes, which are most of it; shared with the source where the filesystem can."""
+    """Copy without holes, which are most of it; shares blocks with the source if the filesystem supports that."""
     command = ["cp", "--sparse=always", "--reflink=auto", str(source), str(target)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False

@@ -1,4 +1,4 @@
-"""How machines are run: on the processor itself (KVM), or emulated. Settled by the user, else by trying."""
+"""Decides how machines are run: on the processor itself (KVM), or emulated; by the user's choice, else by trying."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orchestrator.worlds.vagrant import kvm
 VARIABLE = "BROWNOUT_DRIVER"
 
 Name = Literal["kvm", "qemu"]
-"""As libvirt and the Vagrantfile call them."""
+"""The names that libvirt and the Vagrantfile use."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """`reason`: why it is this one, for people. `is_asked`: by the user, who is not contradicted."""
+    """`reason`: why this driver was chosen. `is_asked`: by the user, whose choice is final."""
 
     name: Name
     reason: str
@@ -30,7 +30,7 @@ class Driver:
 
 
 def asked() -> Name | None:
-    """What the environment asks for. Raises `UsageError` when that is nothing known."""
+    """The choice in the environment variable. Raises `UsageError` for an unknown value."""
     given = os.environ.get(VARIABLE)
     match given:
         case "kvm" | "qemu":
@@ -41,8 +41,8 @@ def asked() -> Name | None:
 
 
 def choose(image: Path | None, *, anew: bool = False) -> Driver:
-    """The driver for machines that boot the image in this directory. With `anew`, what is known of KVM from before is
-    not enough. Raises `UsageError`."""
+    """The driver for machines that boot the image in this directory. With `anew`, an earlier result for KVM is ignored.
+    Raises `UsageError`."""
     given = asked()
     if given is not None:
         return Driver(given, f"{VARIABLE}={given}", is_asked=True)

@@ -1,4 +1,4 @@
-"""libvirt in the sandbox: started with a state of its own in the lab's directory, asked through `virsh`."""
+"""libvirt in the sandbox: started with its own state in the lab's directory, called through `virsh`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOL = "default"
 _VIRSH = ("virsh", "-q", "-c", URI)
 _START_DEADLINE_S = 30.0
 _VIRSH_DEADLINE_S = 120.0
-# Everything runs as root and stays in the sandbox, which is what protects the machine from it and it from others.
+# Everything runs as root within the sandbox, which isolates it from the machine.
 _QEMU_SETTINGS = """\
 user = "root"
 group = "root"
@@ -37,7 +37,7 @@ log_outputs = "3:stderr"
 
 
 class Hypervisor:
-    """The sandbox's libvirt. `group` holds every process of it, virtual machines included."""
+    """The sandbox's libvirt. `group` contains all its processes, including virtual machines."""
 
     def __init__(self, directory: Path, group: cgroups.Cgroup) -> None:
         self._directory = directory
@@ -68,24 +68,24 @@ class Hypervisor:
             self.virsh("net-define", str(file))
         for name in network.BRIDGES:
             self.virsh("net-start", name)
-        # Asking for the address of a machine that is just booting is given up after seconds: do not ask.
+        # Address resolution of a machine that is just booting is given up after seconds: avoid it.
         links.ip_batch([f"neigh replace {neighbour} nud permanent" for neighbour in network.neighbours(numbers)])
         self.virsh("pool-define-as", POOL, "dir", "--target", str(self.pool))
         self.virsh("pool-start", POOL)
 
     def stop(self) -> None:
-        """End it and every virtual machine at once, and remove what the kernel keeps of them. May be called twice."""
+        """Kill it and every virtual machine, and remove what the kernel keeps of them. Can be called twice."""
         self._group.remove()
         if self._daemon is not None:
             self._daemon.wait()
             self._daemon = None
-        # Files of its previous life in /run would tell the next daemon of machines that are gone.
+        # Files of an earlier daemon in /run would list machines that are gone.
         shutil.rmtree("/run/libvirt", ignore_errors=True)
         for bridge in network.BRIDGES.values():
             links.delete(bridge)
 
     def virsh(self, *arguments: str) -> str:
-        """Run a command of virsh's; what it prints. Raises `WorldError` with its complaint."""
+        """Run a virsh command; returns its output. Raises `WorldError` with its error message."""
         command = [*_VIRSH, *arguments]
         try:
             done = subprocess.run(
@@ -99,7 +99,7 @@ class Hypervisor:
             )
         except OSError as error:
             raise WorldError(
-                f"virsh cannot be run: {error.strerror}; `brownout doctor` says what is missing"
+                f"virsh cannot be run: {error.strerror}; `brownout doctor` lists what is missing"
             ) from error
         except subprocess.TimeoutExpired as error:
             raise WorldError(
@@ -113,7 +113,7 @@ class Hypervisor:
         return done.stdout
 
     def said_of(self, domain: str) -> str:
-        """The last line of the log in which QEMU and libvirt write what becomes of a machine."""
+        """The last line of QEMU's and libvirt's log of a machine."""
         return _last_line(self._directory / "log" / "qemu" / f"{domain}.log")
 
     def _wait_for(self, started: subprocess.Popen[bytes]) -> None:
@@ -135,4 +135,4 @@ def _last_line(log: Path) -> str:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError as error:
         return f"none ({error.strerror})"
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -1,4 +1,4 @@
-"""The image's root filesystem as a directory, where programs of the machines run on this one: as fast as it is."""
+"""The image's root filesystem as a directory, in which the machines' programs run at this machine's full speed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = ("dev", "proc")
 def with_made_files(
     image: Image, software: Sequence[Software], on_progress: Callable[[str], None]
 ) -> tuple[Software, ...]:
-    """The same software, with what its systems make of their files for machines that have this image. In a sandbox."""
+    """The same software, with the files that its systems generate on machines with this image. Needs a sandbox."""
     return tuple(_with_made_files(image, each, on_progress) for each in software)
 
 
@@ -35,8 +35,8 @@ def _with_made_files(image: Image, each: Software, on_progress: Callable[[str], 
 
 @contextlib.contextmanager
 def _opened(image: Image, files_dir: str, files: Mapping[str, Path]) -> Iterator[Path]:
-    """With these files where and as the playbooks put them. What is changed is in memory, and gone afterwards: the
-    image's own directory is never written."""
+    """With these files in the same places as on the machines. Changes are in memory and discarded: the image's
+    directory is never written."""
     root, changes, work = (_PLACE / name for name in ("root", "changes", "work"))
     for directory in (root, changes, work):
         directory.mkdir(parents=True)

@@ -1,10 +1,10 @@
-"""Whether virtual machines can use the processor itself (KVM) here, found out by booting what nodes boot.
+"""Determines whether virtual machines can use the processor itself (KVM), by booting the nodes' kernel.
 
-/dev/kvm may be there, and even execute a few instructions, where the kernel of the nodes' image hangs at its beginning:
-inside other virtual machines, for example. So KVM is believed once that very kernel has started its first program, from
-the image's own initrd, and this has said a word. The answer is kept beside the image, for this boot of the host, this
-kernel and this emulator. Standard library only; as a program, for the Vagrantfile, `kvm.py [DIRECTORY OF AN IMAGE]`
-exits with 0 where KVM works.
+/dev/kvm may exist, and even execute a few instructions, on hosts where the kernel of the nodes' image hangs at its
+start, for example inside other virtual machines. So KVM counts as working once that kernel has started its first
+program, from the image's own initrd, and the program has printed a word. The answer is cached beside the image, for
+this boot of the host, this kernel and this emulator. Standard library only; as a program, for the Vagrantfile, `kvm.py
+[DIRECTORY OF AN IMAGE]` exits with 0 if KVM works.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pathlib import Path
 
 EMULATOR = "qemu-system-x86_64"
 EXECUTE_S = 3.0
-"""A machine that works executes its first instructions within 50 ms."""
+"""A working machine executes its first instructions within 50 ms."""
 BOOT_S = 5.0
-"""A machine that works has started its first program within a second."""
+"""A working machine has started its first program within a second."""
 
-# QEMU refuses to start where the processor has less. `vme` is a feature that some real ones lack.
+# QEMU refuses to start on a processor with fewer features. `vme` is missing in some real ones.
 _LEAST_PROCESSOR = "Nehalem,vme=off,enforce"
 _EXIT_PORT = 0xF4
 _SAID = 0x10
-# What a processor executes first lies 16 bytes below the end of the ROM:
+# The first executed instructions are 16 bytes below the end of the ROM:
 # mov dx, 0xf4; mov al, 0x10; out dx, al; hlt; jmp to the hlt
 _FIRST_INSTRUCTIONS = bytes((0xBA, _EXIT_PORT, 0x00, 0xB0, _SAID, 0xEE, 0xF4, 0xEB, 0xFD))
 _ROM_BYTES = 1 << 16
-# QEMU's debug device ends it with this code when the guest writes to its port.
+# The exit code of QEMU's debug device when the guest writes to its port.
 _EXIT_CODE = _SAID << 1 | 1
-# The kernel repeats its command line on the console: what the program says is not to be found in it.
+# The kernel prints its command line on the console, so the expected output must not be in it.
 _WORD = "brownout-42"
-# After the dashes: what the first program is given. It has /dev/console, from the initrd.
+# After the dashes: the arguments of the first program. Its /dev/console is in the initrd.
 _COMMAND_LINE = (
     "console=ttyS0 loglevel=6 panic=-1 rdinit=/bin/busybox -- "
     'sh -c "echo brownout-$((6 * 7)); exec /bin/busybox poweroff -f"'
@@ -50,19 +50,18 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether KVM works, and what was seen."""
+    """Whether KVM works, and the observation."""
 
     works: bool
     detail: str
 
 
 def asked(image: Path | None, *, anew: bool = False) -> Answer:
-    """Whether the image in this directory boots with KVM, as far as that was found out since the host's boot, else by
-    trying; `anew`: by trying. Without an image: whether machines execute anything. Raises nothing: no emulator is an
-    answer too."""
+    """Whether the image in this directory boots with KVM: from the cache of this boot, else by trying; with `anew`, by
+    trying. Without an image: whether machines execute anything. Never raises: a missing emulator is an answer, too."""
     if image is None or not (image / "vmlinuz").exists():
         answer = executes()
-        return Answer(True, f"{answer.detail}, but no image is there to be booted") if answer.works else answer
+        return Answer(True, f"{answer.detail}, but there was no image to boot") if answer.works else answer
     key = _key(image)
     if not anew and (kept := _read(image, key)) is not None:
         return kept
@@ -72,12 +71,12 @@ def asked(image: Path | None, *, anew: bool = False) -> Answer:
 
 
 def distrust(image: Path, reason: str) -> None:
-    """Have `asked` say no from now on, until the host boots or is asked anew: machines did not come up with KVM."""
+    """Make `asked` return no until the host boots or a new trial is requested: machines did not boot with KVM."""
     _write(image, _key(image), Answer(False, reason))
 
 
 def executes(accelerator: str = "kvm") -> Answer:
-    """Whether a machine executes its first instructions with this accelerator of QEMU's."""
+    """Whether a machine executes its first instructions with this accelerator of QEMU."""
     rom = bytearray(_ROM_BYTES)
     rom[-16 : len(_FIRST_INSTRUCTIONS) - 16] = _FIRST_INSTRUCTIONS
     processor = _LEAST_PROCESSOR if accelerator == "kvm" else "max"
@@ -89,7 +88,7 @@ def executes(accelerator: str = "kvm") -> Answer:
             done = _emulate(accelerator, processor, EXECUTE_S, "-m", "16", "-bios", file.name, *exit_port)
         except FileNotFoundError:
             return Answer(False, f"{EMULATOR} is not installed")
-        except OSError as error:  # such as one of another user
+        except OSError as error:  # for example another user's
             return Answer(False, f"{EMULATOR} cannot be run: {error.strerror}")
         except subprocess.TimeoutExpired:
             return Answer(False, "a virtual machine starts but executes nothing")
@@ -97,8 +96,7 @@ def executes(accelerator: str = "kvm") -> Answer:
 
 
 def boots(image: Path, accelerator: str = "kvm") -> Answer:
-    """Whether the kernel of the image starts a program with this accelerator of QEMU's, on the processor that nodes
-    are given."""
+    """Whether the kernel of the image starts a program with this accelerator of QEMU, on the nodes' processor type."""
     first = executes(accelerator)
     if not first.works:
         return first
@@ -146,11 +144,11 @@ def _complaint(done: subprocess.CompletedProcess[str], besides: str = "") -> Ans
 
 def _last_line(console: str) -> str:
     lines = [line.strip() for line in console.splitlines() if line.strip()]
-    return f"the last line of its console: {lines[-1]}" if lines else "its console said nothing"
+    return f"the last line of its console: {lines[-1]}" if lines else "its console printed nothing"
 
 
 def _key(image: Path) -> dict[str, str]:
-    """What an answer holds for."""
+    """The conditions under which a cached answer is valid."""
     program = shutil.which(EMULATOR)
     with contextlib.suppress(OSError):
         return {
@@ -170,7 +168,7 @@ def _read(image: Path, key: dict[str, str]) -> Answer | None:
 
 
 def _write(image: Path, key: dict[str, str], answer: Answer) -> None:
-    """Where it cannot be kept, it is found out again."""
+    """Cache an answer; errors are ignored, since the trial can be repeated."""
     draft = image / f".{_KEPT}-{os.getpid()}"
     with contextlib.suppress(OSError):
         draft.write_text(json.dumps({"for": key, **asdict(answer)}), encoding="utf-8")

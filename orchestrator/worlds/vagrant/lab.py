@@ -1,4 +1,4 @@
-"""The lab of virtual machines: booted by Vagrant and provisioned by Ansible once, restored for each run."""
+"""The lab of virtual machines: boots them with Vagrant and provisions them with Ansible once, restores them per run."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
 
 EMULATED_TIME_SCALE = 4.0
 EMULATED_JAVA_TIME_SCALE = 12.0
-"""An emulator translates what Java compiles once more: what takes a Kafka broker 4 s takes it minutes there."""
+"""Emulation of Java's compiled code is slow: a Kafka broker that starts in 4 s takes minutes there."""
 DATA_SERIAL = "data"
 
 _MEMORY_MB = 512
-# A Java with a heap of 256 MB, and what the kernel keeps of its files.
+# MB: a Java with a heap of 256 MB, and the kernel's file cache.
 _JAVA_MEMORY_MB = 1024
 _PROGRAM_PLACES = ("usr/bin", "usr/sbin", "usr/local/bin")
 
@@ -83,7 +83,7 @@ class VagrantLab:
     def open(self, on_progress: Progress = no_progress) -> None:
         sandbox = current_sandbox()
         if sandbox is None:
-            raise WorldError("virtual machines live in a sandbox; start the command through `enter_sandbox`")
+            raise WorldError("virtual machines need a sandbox; start the command through `enter_sandbox`")
         try:
             image = _image_for(self._spec)
             given = playbook_variables.provisions(with_made_files(image, self._spec.software, on_progress))
@@ -104,22 +104,22 @@ class VagrantLab:
             raise
 
     def _make_all(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
-        """Boot and provision all machines; emulated ones where KVM does not bring them up."""
+        """Boot and provision all machines; emulated ones if they do not boot with KVM."""
         try:
             self._make(sandbox, image, given, on_progress)
         except BootError as error:
             if self._driver.emulates or self._driver.is_asked:
                 raise
             said = lab_directory.keep_logs(self._machines, str(error))
-            on_progress(f"machines did not come up with KVM, and are now emulated: {said}")
-            kvm.distrust(image.directory, "machines did not come up with it")
+            on_progress(f"machines did not boot with KVM, and are now emulated: {said}")
+            kvm.distrust(image.directory, "machines did not boot with it")
             self.close()
-            self._settle(Driver("qemu", f"machines did not come up with KVM: {said}"))
+            self._settle(Driver("qemu", f"machines did not boot with KVM: {said}"))
             self._make(sandbox, image, given, on_progress)
 
     def world(self, spec: WorldSpec) -> World:
         if self._ready is None:
-            raise WorldError("the virtual machines are not there: the lab was not opened")
+            raise WorldError("the virtual machines do not exist: the lab was not opened")
         return RemoteWorld(spec, self.name, self._ready, self.capabilities, self.limits, self.time_scale)
 
     def close(self) -> None:
@@ -159,16 +159,16 @@ class VagrantLab:
     def play(self, playbook: str, on_progress: Progress) -> playbooks.Played:
         """Run a playbook on all machines. Raises `WorldError`."""
         if self._ready is None:
-            raise WorldError("the virtual machines are not there: the lab was not opened")
+            raise WorldError("the virtual machines do not exist: the lab was not opened")
         return self._ready.play(playbook, on_progress)
 
     @property
     def _key_file(self) -> Path:
-        """The key that every machine of Vagrant's has: their network is in this sandbox alone."""
+        """Vagrant's well-known key, which every machine accepts: their network exists in this sandbox only."""
         return PLACE / "home" / "insecure_private_key"
 
     def _settle(self, chosen: Driver) -> None:
-        """How machines are run, and what follows from it for the runs."""
+        """Set the driver and what follows from it for the runs."""
         self._driver = chosen
         emulated = EMULATED_JAVA_TIME_SCALE if _runs_on_java(self._spec) else EMULATED_TIME_SCALE
         self.time_scale = emulated if chosen.emulates else 1.0
@@ -179,7 +179,7 @@ class VagrantLab:
         )
 
     def _make(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
-        """All machines, provisioned and saved. Raises `BootError` when they do not come up, `WorldError`, `OSError`."""
+        """Make, provision and save all machines. Raises `BootError` if they do not boot, `WorldError`, `OSError`."""
         lab_directory.make(self._spec.directory, self._spec.node_count, self._memory_mb)
         self._hypervisor = hypervisor = Hypervisor(PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
         on_progress(f"starting libvirt; machines are {'emulated' if self._driver.emulates else 'virtual (KVM)'}")
@@ -226,7 +226,8 @@ class VagrantLab:
         machine.wait_until_ready(BOOT_DEADLINE_S * self.time_scale)
 
     def _environment(self, image: Image) -> dict[str, str]:
-        """What Vagrant and our Vagrantfile are told. Vagrant looks at nothing of the user's, and asks nobody."""
+        """The environment of Vagrant and the Vagrantfile. Vagrant uses none of the user's settings and never
+        prompts."""
         return {
             "VAGRANT_HOME": str(PLACE / "home"),
             "VAGRANT_CWD": str(PROJECT_ROOT),
@@ -261,7 +262,7 @@ def _runs_on_java(spec: LabSpec) -> bool:
 
 
 def _image_for(spec: LabSpec) -> Image:
-    """The image that has what the software needs. Raises `ImageError`, and `UsageError` where no image can have it."""
+    """An image with what the software needs. Raises `ImageError`, and `UsageError` if no image can have it."""
     least = playbook_variables.least_java(spec.software)
     if least > JAVA:
         title = next(each.title for each in spec.software if each.least_java == least)

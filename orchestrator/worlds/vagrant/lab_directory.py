@@ -1,4 +1,4 @@
-"""Where a lab of virtual machines keeps what it needs: made in memory where that suffices, and gone with the lab."""
+"""The directory of a lab of virtual machines: in memory if there is enough, removed with the lab."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 
 PLACE = PRIVATE_ROOT / "lab"
-"""For all that runs in the sandbox: sockets must have short paths, and QEMU's options plain ones."""
+"""The path within the sandbox: sockets need short paths, and QEMU's options plain ones."""
 
-# What a node's disks and its saved state take at first; as much again is for what its runs write.
+# The initial size of a node's disks and saved state; the same again is reserved for its runs.
 _SAVED_BYTES = 512 << 20
 _FAILED = cache_directory() / "vagrant-failed"
 _LOGS = ("vagrant.log", "libvirtd.log", "log", "ansible")
 
 
 def make(directory: Path, nodes: int, memory_mb: int) -> None:
-    """In memory if there is enough, where it goes with the sandbox and is fastest; else in `directory`. Raises
-    `WorldError` where there is no room either, `OSError`."""
+    """Make it in memory if there is enough, where it is fastest and removed with the sandbox; else in `directory`.
+    Raises `WorldError` without enough space in either, `OSError`."""
     needed = 2 * nodes * max(_SAVED_BYTES, memory_mb << 20)
     if _memory_suffices(needed + nodes * (memory_mb << 20), needed):
         PLACE.mkdir()
@@ -34,13 +34,13 @@ def make(directory: Path, nodes: int, memory_mb: int) -> None:
     if free < needed:
         raise WorldError(
             f"{directory} has {free >> 20} MB free, and {nodes} virtual machines need {needed >> 20} MB; free some, or "
-            "have runs kept elsewhere: --store DIR"
+            "use another place: --store DIR"
         )
     PLACE.symlink_to(directory)
 
 
 def remove() -> None:
-    """Nothing is left in it. A directory that was given stays, for it may be locked by its owner."""
+    """Empty it. A given directory itself stays, because its owner may have locked it."""
     if not PLACE.is_symlink():
         shutil.rmtree(PLACE, ignore_errors=True)
         return
@@ -54,10 +54,10 @@ def remove() -> None:
 
 
 def link_box(image: Image, pool: Path) -> None:
-    """Give Vagrant and libvirt's storage pool the image as if they had it already, so that neither makes a copy: it is
+    """Give Vagrant and libvirt's storage pool the image as if they had it already, so that neither copies it: it is
     never written.
 
-    Vagrant keeps boxes in this layout; its libvirt provider uploads the disk unless the pool has it by this name."""
+    This is Vagrant's layout of boxes; its libvirt provider uploads the disk unless the pool has it under this name."""
     name = f"brownout-VAGRANTSLASH-node-{image.key}"
     box = PLACE / "home" / "boxes" / name / "0" / "libvirt"
     box.mkdir(parents=True)
@@ -71,8 +71,8 @@ def link_box(image: Image, pool: Path) -> None:
 
 
 def keep_logs(machines: Iterable[str], words: str) -> str:
-    """Keep what a lab that could not be made has said, until the next such one; `words`, which name its logs, with
-    where these are now."""
+    """Keep the logs of a lab that could not be made, until the next such lab. Returns the message `words`, with the
+    logs' new paths in place of the old ones."""
     with contextlib.suppress(OSError):
         shutil.rmtree(_FAILED, ignore_errors=True)
         _FAILED.mkdir(parents=True)
@@ -87,7 +87,7 @@ def keep_logs(machines: Iterable[str], words: str) -> str:
 
 
 def _memory_suffices(wanted: int, kept: int) -> bool:
-    """Whether so many bytes are free, and as many as are kept in files find room in the sandbox's own memory."""
+    """Whether this number of bytes is free, and the sandbox's memory filesystem has room for the files."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     return available > wanted and shutil.disk_usage(PRIVATE_ROOT).free > kept

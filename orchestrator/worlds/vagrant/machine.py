@@ -1,4 +1,4 @@
-"""One virtual machine: its process, its disks, its clock, and the SSH connection into it."""
+"""One virtual machine: its process, its disks, its clock, and the SSH connection to it."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _CLOCK_TRIES = 3
 _LOOKS = 4
 _LOOK_S = 0.1
 _CONNECT_S = 0.5
-# Who asks again too soon has an emulated machine start one SSH server more, and all of them slower.
+# Polling too often makes an emulated machine start further SSH servers, which slows all of them down.
 _GREETING_S = 10.0
 _SECOND_CONNECTION_S = 5.0
 _DEATH_DEADLINE_S = 10.0
 _LAST_LINES = 8
-# QEMU stops a machine when there is no room for what it writes, rather than have its disk fail.
+# QEMU stops a machine when there is no space for its writes, instead of failing the disk.
 _IO_ERROR = "paused (I/O error)"
-# A kernel names itself before it does anything else.
+# The kernel prints its name before anything else.
 _SILENCE = (
-    "its console says nothing at all, so its processor did not come as far as the kernel's first line: the hypervisor "
-    "does not run it, or this machine is far too busy (BROWNOUT_DRIVER=qemu does without KVM)"
+    "its console printed nothing, so its processor did not reach the kernel's first line: the hypervisor "
+    "does not run it, or this machine is overloaded (BROWNOUT_DRIVER=qemu runs without KVM)"
 )
 _PID_FILES = Path("/run/libvirt/qemu")
 
 
 class BootError(WorldError):
-    """Machines do not come up; the message names one, and has the last words of its console."""
+    """Machines do not boot; the message names one, with the end of its console output."""
 
 
 class VirtualMachine:
-    """A machine that `vagrant up` has made. `directory` holds its disks and what its console says."""
+    """A machine made by `vagrant up`. `directory` has its disks and its console's output."""
 
     def __init__(self, host: SshHost, control_address: str, hypervisor: Hypervisor, directory: Path) -> None:
         self.host = host
@@ -71,15 +71,16 @@ class VirtualMachine:
         return pid if named else None
 
     def kill(self) -> None:
-        """Its end, at once: nothing of it is asked, not even whether its disks are written."""
+        """Kill it at once, without syncing its disks."""
         kill_all([self])
 
     def lose_connection(self) -> None:
         self.host.disconnect()
 
     def save(self) -> None:
-        """Keep memory and disks for `restore`. The machine is off afterwards. Raises `WorldError`."""
-        # What was installed would else be in its memory only, and the first power cut after a restoring would undo it.
+        """Save memory and disks for `restore`. The machine is off afterwards. Raises `WorldError`."""
+        # Otherwise installed files would be in its memory only, and the first power cut after a restore would lose
+        # them.
         done = self.host.run("sync")
         if not done.ok:
             raise WorldError(f"{self.name}: its disks cannot be synced: {done.stderr.strip()}")
@@ -88,25 +89,25 @@ class VirtualMachine:
         self.disks.save()
 
     def restore(self) -> None:
-        """Be as when it was saved, whatever it is now, running and reachable. Raises `WorldError`."""
+        """Restore the saved state, whatever the current state; it then runs and is reachable. Raises `WorldError`."""
         self.kill()
         self._wait_until_off()
         self.disks.restore()
         self._hypervisor.virsh("restore", str(self.disks.memory), "--running")
 
     def start(self) -> None:
-        """Power on: boots from its disks. Raises `WorldError`."""
+        """Power on: boot from its disks. Raises `WorldError`."""
         self._wait_until_off()
         self.disks.resume()
         self._keep_console()
         self._hypervisor.virsh("start", self.domain)
 
     def wait_until_ready(self, deadline_s: float, *, was_up: bool = False) -> float:
-        """Wait for its SSH server, connect, and set its clock by ours; how many seconds that was ahead. Raises
-        `BootError`, and `WorldError` for a clock that cannot be set.
+        """Wait for its SSH server, connect, and set its clock by this machine's; returns by how many seconds it was
+        ahead. Raises `BootError`, and `WorldError` for a clock that cannot be set.
 
-        With `was_up` its SSH server is there already: being greeted first would cost half a second. A machine that has
-        much to do gives connections up, the first ones above all: they are tried again."""
+        With `was_up` its SSH server runs already: waiting for its banner would cost half a second. A busy machine drops
+        connections, above all the first ones: they are retried."""
         give_up = time.monotonic() + deadline_s
         greeted = was_up
         while True:
@@ -129,23 +130,24 @@ class VirtualMachine:
             time.sleep(_LOOK_S)
 
     def _set_clock(self) -> float:
-        """How many seconds its clock was ahead of ours, unless it is right. Raises `WorldError`, `HostError`.
+        """The number of seconds by which its clock is ahead; sets the clock unless it is right. Raises `WorldError`,
+        `HostError`.
 
-        A booted machine is about a second behind, a restored one as far as its saving lies back."""
+        A booted machine is about a second behind, a restored one as far as its save is in the past."""
         first = ahead = self._clock_ahead()
         for _ in range(_CLOCK_TRIES):
             if abs(ahead) <= CLOCK_TOLERANCE_S:
                 return first
-            # Set by how far it is off, not to a time: a command takes a good while to begin in an emulated machine.
+            # Shifted, not set to a time: a command takes long to start in an emulated machine.
             now = f"time.clock_gettime(time.CLOCK_REALTIME) - {ahead!r}"
             done = self.host.run(f"python3 -I -S -c 'import time; time.clock_settime(time.CLOCK_REALTIME, {now})'")
             if not done.ok:
                 raise WorldError(f"{self.name}: its clock cannot be set: {done.stderr.strip()}")
             ahead = self._clock_ahead()
-        raise WorldError(f"{self.name}: its clock is {ahead:+.3f} s from ours and does not stay where it is set")
+        raise WorldError(f"{self.name}: its clock is {ahead:+.3f} s from this machine's and does not keep the time set")
 
     def last_words(self) -> str:
-        """The end of what its console said, for people."""
+        """The end of its console output, for a message."""
         with contextlib.suppress(OSError):
             if self.console.stat().st_size == 0:
                 return _SILENCE
@@ -153,7 +155,7 @@ class VirtualMachine:
         return f"the end of its console: {words}"
 
     def condition(self) -> str:
-        """What keeps it from being reached, as far as that is seen from outside, for people; empty: nothing is seen."""
+        """Why it is unreachable, as far as that is visible from outside; empty if nothing is visible."""
         pid = self.pid()
         if pid is None:
             return f"its virtual machine is off; the last line of QEMU's log: {self._hypervisor.said_of(self.domain)}"
@@ -166,11 +168,11 @@ class VirtualMachine:
         if state == _IO_ERROR:
             free = shutil.disk_usage(self.disks.directory).free
             full = f"{self.disks.directory.resolve()} has {free >> 20} MB left"
-            return f"its virtual machine is stopped, for its disk cannot be written ({full})"
+            return f"its virtual machine is stopped, because its disk cannot be written ({full})"
         return "" if state.startswith("running") else f"its virtual machine is {state}"
 
     def write_console(self, destination: Path) -> None:
-        """What its console said since the lab was opened, all boots. Raises `OSError`."""
+        """Write its console output since the lab was opened, of all boots. Raises `OSError`."""
         with destination.open("wb") as target:
             for part in (self._all_consoles, self.console):
                 if part.exists():
@@ -178,14 +180,14 @@ class VirtualMachine:
                         shutil.copyfileobj(source, target)
 
     def _keep_console(self) -> None:
-        """QEMU begins the console's file anew at each start."""
+        """QEMU truncates the console's file at each start."""
         if self.console.exists():
             with self._all_consoles.open("ab") as kept, self.console.open("rb") as source:
                 shutil.copyfileobj(source, kept)
             self.console.write_bytes(b"")
 
     def _wait_until_off(self) -> None:
-        """Until libvirt has noticed that the process has ended."""
+        """Wait until libvirt has noticed the end of the process."""
         give_up = time.monotonic() + _DEATH_DEADLINE_S
         while (state := self._hypervisor.virsh("domstate", self.domain).strip()) != "shut off":
             if time.monotonic() > give_up:
@@ -201,7 +203,7 @@ class VirtualMachine:
             return False
 
     def _clock_ahead(self) -> float:
-        """As its shell tells it, several times: each answer is late by its way to us, so the quickest is taken."""
+        """Measured several times by its shell: each answer is late by its transmission, so the fastest is used."""
         looks: list[float] = []
 
         def heard(line: bytes) -> None:
@@ -221,7 +223,7 @@ class VirtualMachine:
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for what a process does: T when it is stopped; X when it is gone."""
+    """The kernel's letter for a process's state: T when it is stopped; X when it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:
@@ -229,7 +231,7 @@ def process_state(pid: int) -> str:
 
 
 def kill_all(machines: list[VirtualMachine]) -> None:
-    """End all at the same moment, within microseconds; waits until they have ended. Those that are off stay so."""
+    """Kill all within microseconds, and wait until they have ended. Machines that are off stay off."""
     descriptors = []
     for machine in machines:
         pid = machine.pid()

@@ -1,4 +1,4 @@
-"""The virtual machines of a lab, as a run takes them: reset by restoring their saved state, collected by playbook."""
+"""A lab's virtual machines as the machines of a run: restored from their saved state, collected by playbook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.worlds.vagrant.suspender import VirtualSuspender
 
 
 class VirtualMachines:
-    """Machines that were booted and provisioned. `directory` is for what Ansible leaves behind."""
+    """Booted and provisioned machines. `directory` is for Ansible's output."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class VirtualMachines:
         return RemoteEndpoint(number, data_address(number))
 
     def save(self) -> None:
-        """Keep every machine as it is now, for `reset`; the machines are off afterwards. Raises `WorldError`."""
+        """Save every machine's current state for `reset`; the machines are off afterwards. Raises `WorldError`."""
         in_parallel(self._machines.values(), VirtualMachine.save)
 
     def reset(self, on_progress: Progress) -> None:
         self.network.heal()
         self.suspender.forget()
         in_parallel(self._machines.values(), self._restore)
-        on_progress(f"{', '.join(self._machines)} are as they were after provisioning")
+        on_progress(f"{', '.join(self._machines)} are restored to the state after provisioning")
 
     def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
         try:
@@ -60,7 +60,7 @@ class VirtualMachines:
                 destination.mkdir(parents=True, exist_ok=True)
                 self._machines[name].write_console(destination / "console.log")
         except OSError as error:
-            raise WorldError(f"what the consoles said cannot be kept: {error}") from error
+            raise WorldError(f"the console output cannot be stored: {error}") from error
         collection.collect(self._targets, destinations, wanted, self._directory)
 
     def play(self, playbook: str, on_progress: Progress) -> Played:

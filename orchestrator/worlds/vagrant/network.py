@@ -14,17 +14,17 @@ MAX_NODES = 100
 
 
 def control_address(number: int) -> str:
-    """Where the node with this number (from 1) is reached by SSH; the same in every sandbox."""
+    """The SSH address of the node with this number (from 1); the same in every sandbox."""
     return f"192.168.121.{10 + number}"
 
 
 def data_address(number: int) -> str:
-    """Where the node's broker listens."""
+    """The address that the node's broker listens on."""
     return f"10.77.0.{10 + number}"
 
 
 def neighbours(numbers: Iterable[int]) -> list[str]:
-    """Every node's hardware address on each bridge, as `ip neigh` takes it."""
+    """Every node's hardware address on each bridge, in `ip neigh` syntax."""
     return [
         f"{address(number)} lladdr {_mac(network, number)} dev {BRIDGES[network]}"
         for number in numbers
@@ -37,10 +37,10 @@ def _mac(network: str, number: int) -> str:
 
 
 def definitions(numbers: Iterable[int]) -> list[str]:
-    """Both networks for libvirt: nothing is forwarded out of them, no names are resolved.
+    """Both networks for libvirt, without forwarding and name resolution.
 
-    Vagrant learns a machine's address from a DHCP lease, so the control network gives each its own. It does not first
-    probe whether the address is in use: that takes seconds, and machines that boot together would get none."""
+    Vagrant learns a machine's address from a DHCP lease, so the control network gives each a fixed one. It does not
+    probe whether the address is in use: that takes seconds, and machines that boot together would get no address."""
     hosts = "".join(f"<host mac='{_mac(CONTROL, number)}' ip='{control_address(number)}'/>" for number in numbers)
     return [
         f"""<network xmlns:dnsmasq='http://libvirt.org/schemas/network/dnsmasq/1.0'>

@@ -1,4 +1,4 @@
-"""The power switch of virtual machines: QEMU is killed, and the data disk loses what its cache held."""
+"""The power switch of virtual machines: QEMU is killed, and the data disk loses the content of its cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class VirtualPower:
     def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
         affected = [self._machines[name] for name in names if self.is_on(name)]
         started = time.monotonic()
-        # Nothing leaves a machine that does not execute: unlike nodes that share our kernel, it cannot say goodbye.
+        # A machine that does not execute sends nothing: nodes that share this kernel, in contrast, may close
+        # connections.
         kill_all(affected)
         killed_ms = _ms(started)
         details = _each(affected, lambda machine: _lose(machine, tear))
@@ -56,7 +57,7 @@ def _lose(machine: VirtualMachine, tear: int | None) -> dict[str, Any]:
 
 
 def _each(machines: list[VirtualMachine], action: Callable[[VirtualMachine], T]) -> dict[str, T]:
-    """What an action says of each machine, done in parallel. Raises the first failure, once all have ended."""
+    """By name, the result of an action on each machine, in parallel. Raises the first failure, once all have ended."""
     if not machines:
         return {}
     with ThreadPoolExecutor(len(machines), thread_name_prefix="power") as pool:

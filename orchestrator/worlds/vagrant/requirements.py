@@ -1,4 +1,4 @@
-"""What a machine needs for the vagrant world, each with the remedy."""
+"""The requirements of the vagrant world on a machine, each with its remedy."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PACKAGES: Mapping[str, str] = {
     "nft": "nftables",
     "ip": "iproute2",
 }
-"""Programs, and the Debian packages that they are in."""
+"""Programs and their Debian packages."""
 
 PLUGIN_PACKAGE = "vagrant-libvirt"
 PLUGIN_MARK = f"/var/lib/dpkg/info/{PLUGIN_PACKAGE}.list"
-"""There where Debian's package is installed."""
+"""Exists if Debian's package is installed."""
 
 
 def check() -> list[Requirement]:
-    """All needs, met or not, in the order in which to remedy them."""
+    """All requirements, met or not, in the order in which to remedy them."""
     if sys.platform != "linux":
         remedy = "use a Linux machine; or `vagrant up` with VirtualBox, and its machines as an inventory"
         return [Requirement("Linux", False, f"this is {sys.platform}", remedy)]
@@ -46,21 +46,21 @@ def check() -> list[Requirement]:
 
 
 def missing() -> list[Requirement]:
-    """The needs that are not met; empty where the vagrant world can run. KVM is not among them: without it, machines
-    are emulated, which is slower."""
+    """The unmet requirements; empty if the vagrant world can run. KVM is not one of them: without it, machines are
+    emulated, which is slower."""
     return [requirement for requirement in check() if not requirement.met]
 
 
 def acceleration(image: Path | None) -> Requirement:
-    """Whether machines that boot the image in this directory run on the processor itself, found out anew. Never a need:
-    `met` says which it is. Raises `UsageError`."""
+    """Whether machines that boot the image in this directory run on the processor itself, by a new trial. Never a
+    requirement: `met` is the result. Raises `UsageError`."""
     chosen = driver.choose(image, anew=True)
     detail = f"{chosen.reason}: machines are emulated" if chosen.emulates else chosen.reason
     return Requirement("KVM", not chosen.emulates, detail.removeprefix("KVM: "), "nothing to do: only slower")
 
 
 def plugin() -> Requirement:
-    """Vagrant's provider for libvirt; Debian's Ruby knows where its packages are."""
+    """Vagrant's libvirt provider; Debian's Ruby finds its packages."""
     ask = "Gem::Specification.find_by_name('vagrant-libvirt')"
     remedy = f"apt-get install {PLUGIN_PACKAGE}"
     try:

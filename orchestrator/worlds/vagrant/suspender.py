@@ -1,4 +1,4 @@
-"""Stopping virtual machines from outside: with their clocks (QEMU's stop) or without (the process is stopped)."""
+"""Suspends virtual machines from outside: with their clocks (QEMU's stop) or without (the process is stopped)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _DEADLINE_S = 5.0
 class VirtualSuspender:
     """Stalls, freezes and resumes virtual machines.
 
-    A stalled QEMU answers nobody, libvirt included: whoever asks libvirt about that machine waits until it goes on.
-    Freezing flushes the machine's disks, because QEMU does whenever it stops: what a guest had written is then durable.
+    A stalled QEMU does not answer, not even libvirt: requests to libvirt about that machine hang until it is resumed. A
+    freeze flushes the machine's disks, because QEMU flushes whenever it stops: the guest's writes are then durable.
     """
 
     def __init__(self, machines: Mapping[str, VirtualMachine], hypervisor: Hypervisor) -> None:
@@ -34,7 +34,7 @@ class VirtualSuspender:
         return {name: self._signal(name, signal.SIGSTOP, "stalled") for name in names}
 
     def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        # Noted first: should one fail halfway, it is to be resumed all the same.
+        # Recorded first: if a command fails halfway, the machine must still be resumed.
         self._frozen |= set(names)
         return self._ask(names, "suspend")
 
@@ -47,7 +47,7 @@ class VirtualSuspender:
         return said
 
     def state(self, name: str) -> MachineState:
-        """By what the kernel says of the process, and libvirt of the machine."""
+        """By the kernel's state of the process, and libvirt's state of the machine."""
         pid = self._machines[name].pid()
         if pid is not None and process_state(pid) in "Tt":
             return "stalled"
@@ -56,7 +56,7 @@ class VirtualSuspender:
         return "running"
 
     def forget(self) -> None:
-        """All machines are new ones, which run."""
+        """Reset: all machines are new and running."""
         self._frozen.clear()
 
     def _signal(self, name: str, number: signal.Signals, wanted: MachineState) -> dict[str, Any]:

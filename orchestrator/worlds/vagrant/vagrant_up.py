@@ -1,4 +1,4 @@
-"""`vagrant up` in the sandbox: told what people want to know of it, ended when it takes too long or is interrupted."""
+"""`vagrant up` in the sandbox: reports progress, and is ended when it takes too long or is interrupted."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NODES_DEADLINE_S = 30.0
 _FURTHER_NODE = 0.3
 _LOOK_S = 0.5
 _SAID = re.compile(r"^(?:==>|   ) (?P<node>[\w.-]+): (?P<text>.*)$")
-# What Vagrant prints on its way, and what of it is worth telling.
+# Lines of Vagrant's output that are reported as progress.
 _TOLD = {
     "Starting domain.": "{node} is booting",
     "Machine booted and ready!": "{node} answers",
 }
 _READY = "Machine booted and ready!"
 _STARTED = "Starting domain."
-# A Ruby exception begins with where it was raised, and goes on with how that was come to.
+# A Ruby exception starts with the place where it was raised, followed by its stack.
 _RAISED = re.compile(r"^/\S+:\d+:in `[^']*': ")
 _TRACE = re.compile(r"^(from )?/\S+:\d+:in ")
 _FIRST_LINES = 8
@@ -40,7 +40,7 @@ _FIRST_LINES = 8
 class VagrantUp:
     """One `vagrant up` of nodes that do not exist yet.
 
-    `alive(name)`: whether a node's machine runs. `last_words(name)`: the end of its console."""
+    `alive(name)`: whether a node's machine runs. `last_words(name)`: the end of its console output."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class VagrantUp:
         self._lines: list[str] = []
 
     def run(self, time_scale: float, on_progress: Progress) -> None:
-        """Boot all nodes and wait until each answers. Raises `BootError` that names node and cause, and `WorldError`
-        where Vagrant itself cannot be run."""
+        """Boot all nodes and wait until each answers. Raises `BootError` with the node and the cause, and `WorldError`
+        if Vagrant itself cannot be run."""
         deadline_s = NODES_DEADLINE_S * time_scale * (1 + _FURTHER_NODE * (len(self._names) - 1))
         give_up = time.monotonic() + deadline_s
         command = ["vagrant", "up", "--no-color", "--no-provision", "--provider", "libvirt", "--parallel"]
@@ -74,11 +74,11 @@ class VagrantUp:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: Vagrant would take its time to tidy up
+                start_new_session=True,  # Ctrl-C goes to the orchestrator only: Vagrant would take long to clean up
             )
         except OSError as error:
             raise WorldError(
-                f"vagrant cannot be run: {error.strerror}; `brownout doctor` says what is missing"
+                f"vagrant cannot be run: {error.strerror}; `brownout doctor` lists what is missing"
             ) from error
         try:
             self._watch(process, give_up, deadline_s, on_progress)
@@ -107,11 +107,11 @@ class VagrantUp:
                 late = next(name for name in self._names if name not in self._ready)
                 raise BootError(
                     f"{late}: the virtual machine has not booted within {deadline_s:g} s; {self._last_words(late)}; "
-                    f"what Vagrant said is in {self._log}"
+                    f"Vagrant's output is in {self._log}"
                 )
         code = process.wait()
         if code != 0 or self._ready != set(self._names):
-            raise BootError(f"vagrant up ended with code {code}: {self._complaint()}; all it said is in {self._log}")
+            raise BootError(f"vagrant up ended with code {code}: {self._complaint()}; its output is in {self._log}")
 
     def _hear(self, line: str, on_progress: Progress) -> None:
         self._lines.append(line)
@@ -127,7 +127,7 @@ class VagrantUp:
             on_progress(_TOLD[text].format(node=node))
 
     def _look(self) -> None:
-        """Vagrant would wait for minutes for a machine that has ended."""
+        """Detect machines that have ended: Vagrant would wait for them for minutes."""
         for name in self._booting - self._ready:
             if self._alive(name):
                 self._seen_alive.add(name)
@@ -135,11 +135,11 @@ class VagrantUp:
                 raise BootError(f"{name}: the virtual machine ended while it booted; {self._last_words(name)}")
 
     def _complaint(self) -> str:
-        """What Vagrant said that is not progress of a node, and not where in its own programs it was."""
+        """Vagrant's output without the progress of nodes and without stack traces."""
         plain = [line.strip() for line in self._lines if line.strip() and not _SAID.match(line)]
         raised = [_RAISED.sub("", line) for line in plain if _RAISED.match(line)]
         words = raised or [line for line in plain if not _TRACE.match(line)]
-        return " ".join(words[:_FIRST_LINES]) or (self._lines[-1].strip() if self._lines else "it said nothing")
+        return " ".join(words[:_FIRST_LINES]) or (self._lines[-1].strip() if self._lines else "it printed nothing")
 
 
 def _read(output: IO[bytes], said: queue.SimpleQueue[str | None], log: Path) -> None:

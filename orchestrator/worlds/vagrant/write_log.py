@@ -1,9 +1,9 @@
-"""What a power cut leaves on a disk that has a volatile write cache.
+"""Computes what a power cut leaves on a disk that has a volatile write cache.
 
-QEMU's `blklogwrites` filter writes down every write and flush that the guest sends to the disk, in the format of
-Linux's dm-log-writes: a superblock, then entries, each a sector of header and, for writes, the data. After a cut the
-log is replayed onto the disk as it was when the machine was started: what was written before the last flush is there,
-and so is what was written through the cache (FUA); of the rest, nothing, or a random part.
+Theory of operation. QEMU's `blklogwrites` filter records every write and flush that the guest sends to the disk, in the
+format of Linux's dm-log-writes: a superblock, then entries, each a sector of header and, for writes, the data. After a
+cut the log is replayed onto the disk's state at the machine's start: writes before the last flush are applied, and
+writes through the cache (FUA); of the rest, nothing, or a random part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class WriteLogEntry:
-    """One request of the guest: `offset` and `length` on the disk; `data` is where its bytes are in the log, or -1."""
+    """One request of the guest: `offset` and `length` on the disk; `data`: position of its bytes in the log, or -1."""
 
     offset: int
     length: int
@@ -42,8 +42,8 @@ class WriteLogEntry:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay found: `lost` writes of those logged. `gaps`: places in the log that a killed QEMU left empty,
-    which held requests that it had not answered yet."""
+    """The result of a replay. `lost`: logged writes that were not applied. `gaps`: places in the log that a killed QEMU
+    left empty, for requests that it had not completed."""
 
     writes: int
     lost: int
@@ -52,12 +52,12 @@ class Replayed:
 
 
 class LogError(Exception):
-    """The log is not one."""
+    """The file is not a write log."""
 
 
 def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
-    """Apply a log to the disk image that it began on. Without `tear`, everything after the last flush is lost; with it,
-    each of those writes survives or not by the toss of a coin. Raises `LogError`, `OSError`."""
+    """Apply a log to the disk image that it started on. Without `tear`, everything after the last flush is lost; with
+    it, each of those writes survives with probability 1/2. Raises `LogError`, `OSError`."""
     size = disk.stat().st_size
     with log.open("rb") as source, disk.open("r+b") as target:
         entries, gaps = _read(source.fileno(), size)
@@ -67,7 +67,7 @@ def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
             if not entry.writes:
                 continue
             writes += 1
-            # A flush that carries data flushes what came before it, not its own data.
+            # A flush that carries data flushes the writes before it, not its own data.
             durable = number < last_flush or entry.flags & FUA
             if not durable and (tear is None or tear.random() < 0.5):
                 lost += 1
@@ -77,13 +77,13 @@ def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
 
 
 def _read(log: int, disk_size: int) -> tuple[list[WriteLogEntry], int]:
-    """All whole entries in order, and the number of gaps between them."""
+    """All complete entries in order, and the number of gaps between them."""
     first = os.pread(log, _SUPERBLOCK.size, 0)
     if len(first) < _SUPERBLOCK.size:
-        return [], 0  # the machine never came as far as opening its disk
+        return [], 0  # the machine ended before it opened its disk
     magic, version, _, sector = _SUPERBLOCK.unpack(first)
     if not any(first):
-        magic, version, sector = _MAGIC, 1, _USUAL_SECTOR  # QEMU writes the superblock with the first flush
+        magic, version, sector = _MAGIC, 1, _USUAL_SECTOR  # QEMU writes the superblock only with the first flush
     if magic != _MAGIC or version != 1 or not 512 <= sector <= 65536:
         raise LogError(f"not a write log: magic {magic:#x}, version {version}, sector size {sector}")
     scan = _Scan(log, os.fstat(log).st_size, sector, disk_size)
@@ -91,8 +91,8 @@ def _read(log: int, disk_size: int) -> tuple[list[WriteLogEntry], int]:
 
 
 class _Scan:
-    """Walks a log. Requests are logged concurrently, so a kill can leave a hole where one had its place but had not
-    been written, with whole (and flushed!) entries behind it: the walk goes on where the next one can begin."""
+    """Reads a log. Requests are logged concurrently, so a kill can leave a gap for a request that was not written yet,
+    with complete (and flushed) entries after it: reading continues at the next possible entry."""
 
     def __init__(self, log: int, log_size: int, sector: int, disk_size: int) -> None:
         self._log = log
@@ -114,12 +114,12 @@ class _Scan:
                 continue
             end = self._end(position, entry)
             if end > self._log_size:
-                return  # its data is not all there: it was not answered
+                return  # its data is incomplete, so the request was not completed
             yield entry
             position = end
 
     def _entry_at(self, position: int) -> WriteLogEntry | None:
-        """The entry whose header is here; None when there is none."""
+        """The entry whose header is at this position; None if there is none."""
         raw = os.pread(self._log, self._sector, position)
         if len(raw) < self._sector or raw.count(0, _HEADER.size) != self._sector - _HEADER.size:
             return None
@@ -134,13 +134,13 @@ class _Scan:
         return position + self._sector + (entry.length if entry.data >= 0 else 0)
 
     def _next_after(self, position: int) -> int | None:
-        """The next place from which entries follow each other to the log's end or the next gap."""
+        """The next position from which entries follow each other to the log's end or the next gap."""
         for candidate in range(position + self._sector, self._log_size - self._sector + 1, self._sector):
             entry = self._entry_at(candidate)
             if entry is None:
                 continue
             end = self._end(candidate, entry)
-            # Data may look like a header; it then leads nowhere.
+            # Data may look like a header; the entries after it are then invalid.
             if end >= self._log_size or self._entry_at(end) is not None or not any(self._peek(end)):
                 return candidate
         return None
