@@ -21,7 +21,7 @@ class Member:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """`leader` is None without a leader."""
+    """A partition without a leader has None as `leader`."""
 
     leader: str | None
     leader_epoch: int
@@ -86,6 +86,6 @@ class Elector(Protocol):
     """The additional method of the observer of a system that `elects`."""
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """One attempt to make a node the leader of a partition, or of the whole cluster when `partition` is None, by
+        """One attempt to elect a node leader of a partition, or (`partition` is None) of the whole cluster, by
         the system's own clean election. None when it is the leader; otherwise why not. Callers repeat it until None."""
         ...

@@ -74,7 +74,7 @@ class ClientHandle(ABC):
 
     @property
     def where_printed(self) -> str:
-        """Names the file of the client's output, for the end of a sentence; empty when the file is empty."""
+        """Names the file of the client's output, for the end of a sentence; reports an empty file, too."""
         try:
             printed = self._log.stat().st_size > 0
         except OSError:

@@ -140,7 +140,7 @@ def note_move(host: Host) -> Evidence:
 
 def _context_switches() -> int | None:
     """The number of context switches of this kernel since its boot; None if the kernel does not report it. No namespace
-    hides the number and no two kernels have the same at the same moment, so it tells containers from machines."""
+    hides the number and no two kernels have the same at the same moment, so it identifies containers."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
             if line.startswith("ctxt "):

@@ -21,7 +21,7 @@ HANG_S = 1.0
 """A probe that has not returned after this time counts as blocked."""
 _LONGEST_S = 30.0
 _TRIES = 20
-"""The number of syncs of which at least one is about as fast as the disk can be."""
+"""In this number of syncs, at least one is about as fast as the disk can be."""
 
 DEFECTS = (0, 1)
 """Exit codes that a service must not have after a disk fault: success, and an uncaught exception."""
@@ -45,7 +45,7 @@ class DiskTroubles(Mechanism):
     # --- faults that end services
 
     def fail(self, targets: Collection[str], *, full: bool) -> Evidence:
-        """Let syncs fail, or leave no space, and check that with a probe; the heal shows the services' reaction."""
+        """Make syncs fail, or leave no space, and check that with a probe; the heal shows the services' reaction."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             if full:
@@ -94,7 +94,7 @@ class DiskTroubles(Mechanism):
     # --- faults that services survive
 
     def delay(self, targets: Collection[str], by_s: float) -> Evidence:
-        """Let syncs take longer, and check that with a probe."""
+        """Make syncs take longer, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             before_s = _probe(disks, host.name, _LONGEST_S)
@@ -107,7 +107,7 @@ class DiskTroubles(Mechanism):
         return self._on_each(targets, act)
 
     def hang(self, targets: Collection[str]) -> Evidence:
-        """Let syncs block, and check that with a probe."""
+        """Make syncs block, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             disks.hang(host.name, True)

@@ -220,7 +220,7 @@ def terminate_script(pid: int, address: str, port: int, seconds: int) -> Script:
 tree {pid}; born=
 for each in ${{all#{pid}}}; do look "$each"; born="$born $each:$start"; done
 look {pid}; before=$start; echo "start=$before"
-begun=$(date +%s); end=$(( begun + {seconds} ))
+since=$(date +%s); end=$(( since + {seconds} ))
 kill -TERM {pid} && echo signalled=yes
 while look {pid}; do
   case "$state" in ''|Z|X) state=gone; break;; esac
@@ -234,7 +234,7 @@ if [ "$said" = gone ]; then
   [ -z "$ended" ] || echo "left=$ended"
   said=${{forced:-gone}}
 fi
-echo "state=$said"; echo "waited=$(( $(date +%s) - begun ))"
+echo "state=$said"; echo "waited=$(( $(date +%s) - since ))"
 if {_connects(address, port)}; then echo port=open; else echo port=closed; fi
 """
     return Script(text, Terminate(pid, address, port, seconds))

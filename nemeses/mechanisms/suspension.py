@@ -32,7 +32,7 @@ class _Held:
 
 @dataclass
 class _Before:
-    """Observations of a running host: the time until its first answer, its clocks, and why one of them is None."""
+    """Observations of a running host: the time until its first answer, its clocks, or why they are unknown."""
 
     word_s: float | None = None
     reading: ClockReading | None = None

@@ -15,7 +15,7 @@ from nemeses.mechanisms.shell import ask
 from nemeses.ports import Host, HostError
 from nemeses.probes import DigestFiles, DigestHeads, Script
 
-_TELL = 'tell() { echo "$1=$2 $(head -c "$2" "$1" 2>/dev/null | sha256sum | cut -c1-64)"; }'
+_DIGEST = 'digest() { echo "$1=$2 $(head -c "$2" "$1" 2>/dev/null | sha256sum | cut -c1-64)"; }'
 _DEADLINE_S = 60.0
 
 
@@ -28,8 +28,8 @@ class AtStake:
     def note(self, host: Host, pattern: str) -> None:
         """Record the content of the files that match this pattern. Raises `HostError`, also when all are empty."""
         script = (
-            f"{_TELL}\ncd {shlex.quote(host.data_dir)} || exit\nfor file in {pattern}; do\n"
-            '[ -s "$file" ] && tell "$file" "$(($(wc -c < "$file")))"\ndone\necho noted=yes'
+            f"{_DIGEST}\ncd {shlex.quote(host.data_dir)} || exit\nfor file in {pattern}; do\n"
+            '[ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"\ndone\necho noted=yes'
         )
         told = ask(host, Script(script, DigestFiles(host.data_dir, pattern)), timeout_s=_DEADLINE_S)
         held = _digests(told)
@@ -43,8 +43,8 @@ class AtStake:
         if before is None:
             return Evidence("confirmed", {})
         heads = tuple((path, size) for path, (size, _) in before.items())
-        lines = [f"tell {shlex.quote(path)} {size}" for path, size in heads]
-        script = "\n".join([_TELL, f"cd {shlex.quote(host.data_dir)} || exit", *lines])
+        lines = [f"digest {shlex.quote(path)} {size}" for path, size in heads]
+        script = "\n".join([_DIGEST, f"cd {shlex.quote(host.data_dir)} || exit", *lines])
         after = _digests(ask(host, Script(script, DigestHeads(host.data_dir, heads)), timeout_s=_DEADLINE_S))
         if any(after.get(path) != held for path, held in before.items()):
             return Evidence("confirmed", {"at_stake": "lost"})

@@ -46,7 +46,7 @@ class DumpedSegment:
 def segments(path: Path) -> Iterator[DumpedSegment]:
     """The segments of a partition's directory in the order of their offsets, or the one given file.
 
-    Raises `InputError` when there is no segment.
+    Raises `InputError` without any segment.
     """
     files = sorted(path.glob("[!.]*.log")) if path.is_dir() else [path]
     if not files:
