@@ -1,7 +1,7 @@
 """The project's files and directories for generated files.
 
 There are two forms: a checkout, which can be run directly, and an installed package, whose wheel has the same rooms in
-`brownout/home/` and a record of what it was built from. The package's directory may be read-only.
+`brownout/home/` and a build record. The package's directory may be read-only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_installed(project: Path = PROJECT_ROOT) -> bool:
 
 
 def build_record(project: Path = PROJECT_ROOT) -> dict[str, Any]:
-    """What the package was built from: `version`, and `commit`, which is None if it was built outside of git.
+    """The package's build record: `version`, and `commit`, which is None for a build outside of git.
 
     Raises `FileNotFoundError` in a checkout."""
     import json  # late, so that small programs that only need paths start faster

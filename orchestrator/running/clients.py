@@ -165,7 +165,7 @@ class Fleet:
 
     def await_service(self, timeout_s: float) -> None:
         """Wait until every place takes operations again, in the sense of the workload's kind. Raises `OverdueError`
-        when the common time limit is over and a place does not. One failed attempt is no proof: its connection may
+        when the common time limit is over and a place does not. One failed attempt proves nothing: its connection may
         still lead to a node that was cut off. Raises `RunError` when only a second attempt, after the time limit, shows
         that a place takes operations."""
         probe, own = self._require_probe(), self._planned.client

@@ -43,8 +43,8 @@ def release() -> str:
 
 
 def commit() -> str:
-    """The commit of the project's tree, or that the package was built from; `unknown` when that was not in git."""
-    if is_installed():  # it may lie in somebody's repository, whose commit is not ours
+    """The commit of the checkout, or of the tree that the package was built from; `unknown` outside of git."""
+    if is_installed():  # it may be inside another git repository
         return build_record()["commit"] or UNKNOWN
     head = _git("rev-parse", "--short=12", "HEAD")
     changed, strange = _git("status", "--porcelain", "--untracked-files=no"), _strange_modules()
@@ -54,8 +54,8 @@ def commit() -> str:
 
 
 def code() -> str:
-    """As `commit`, with a digest of what is changed: trees that say the same are the same. Of a package that was built
-    from such a tree nobody knows what that was."""
+    """As `commit`, followed by a digest of the changes: equal texts mean equal trees. A package that was built from a
+    changed tree has no digest: its changes are unknown."""
     now = commit()
     if is_installed() or not now.endswith(CHANGES):
         return now
@@ -69,9 +69,8 @@ def code() -> str:
 
 
 def _strange_modules() -> list[str] | None:
-    """The modules that git does not know and that Python would import all the same: those that lie among the project's
-    own. What is ignored is none, nor is what somebody wrote in a directory of his beside the rooms. None: nobody
-    knows."""
+    """Untracked modules in the project's rooms, which Python would import. Ignored files, and files in other
+    directories beside the rooms, are not listed. None if git cannot list them."""
     rooms = _git("ls-tree", "-d", "-z", "--name-only", "HEAD")
     found = _git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.so")
     if rooms is None or found is None:

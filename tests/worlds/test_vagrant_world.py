@@ -149,7 +149,7 @@ def test_a_libvirt_that_ends_is_told_with_its_last_words(tmp_path: Path, monkeyp
 esac""",
     )
     seen = play("not_even_emulated", str(tmp_path), module=MODULE)
-    assert seen["error"].startswith("libvirt has ended by itself: cannot allocate memory; see ")
+    assert seen["error"].startswith("libvirt has ended unexpectedly: cannot allocate memory; see ")
     assert seen["left"] == ["sandbox"]
 
 

@@ -151,7 +151,7 @@ def is_reachable(access: HostAccess, timeout_s: float = 0.5) -> bool:
 
 
 def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | None:
-    """The inventory's key, or one that ~/.ssh/config names; ssh finds the default keys by itself. A key with a
+    """The inventory's key, or one that ~/.ssh/config names; ssh finds the default keys automatically. A key with a
     passphrase is left to the agent. Raises `InventoryMistakeError`."""
     named = (Path(value).expanduser() for value in settings.get("identityfile", []) if "/.ssh/id_" not in value)
     key = host.key_file or next((path for path in named if path.is_file()), None)

@@ -267,7 +267,7 @@ class _Variables:
         def fill(match: re.Match[str]) -> str:
             if match[1] not in words:
                 known = ", ".join(f"{{{name}}}" for name in words)
-                raise self._error(key, f"has the placeholder {match[0]}, which is none of: {known}")
+                raise self._error(key, f"has the placeholder {match[0]}, which is unknown; known are: {known}")
             return shlex.quote(words[match[1]])
 
         return _PLACEHOLDER.sub(fill, self._text(key)) or None

@@ -107,7 +107,7 @@ class Hypervisor:
             ) from error
         if done.returncode:
             if self._daemon is not None and self._daemon.poll() is not None:
-                raise WorldError(f"libvirt has ended by itself: {_last_line(self.log)}; see {self.log}")
+                raise WorldError(f"libvirt has ended unexpectedly: {_last_line(self.log)}; see {self.log}")
             said = " ".join(done.stderr.split()).removeprefix("error: ")
             raise WorldError(f"virsh {' '.join(arguments)}: {said or f'code {done.returncode}'}; see {self.log}")
         return done.stdout
