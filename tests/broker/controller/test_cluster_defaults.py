@@ -139,13 +139,13 @@ def test_the_number_is_changed_for_all_brokers() -> None:
     ("change", "broker", "error", "message"),
     [
         ((MINIMUM, DELETE, None), "", ErrorCode.INVALID_CONFIG, "min.insync.replicas cannot be removed"),
-        ((MINIMUM, SET, "1"), "1", ErrorCode.INVALID_CONFIG, "min.insync.replicas is the whole cluster's"),
+        ((MINIMUM, SET, "1"), "1", ErrorCode.INVALID_CONFIG, "min.insync.replicas applies to the whole cluster"),
         ((MINIMUM, SET, "0"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: '0' is not a number from 1"),
         ((MINIMUM, SET, "two"), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: 'two' is not a number"),
         ((MINIMUM, SET, None), "", ErrorCode.INVALID_REQUEST, "min.insync.replicas: a value is missing"),
         ((MINIMUM, APPEND, "1"), "", ErrorCode.INVALID_CONFIG, "operation 2 does not apply to a int"),
-        (("retention.ms", SET, "1"), "", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
-        (("num.partitions", SET, "1"), "1", ErrorCode.INVALID_REQUEST, "a broker's configuration is its file's"),
+        (("retention.ms", SET, "1"), "", ErrorCode.INVALID_REQUEST, "a broker's configuration is in its file"),
+        (("num.partitions", SET, "1"), "1", ErrorCode.INVALID_REQUEST, "a broker's configuration is in its file"),
     ],
 )
 def test_what_would_leave_brokers_with_numbers_of_their_own_is_refused(

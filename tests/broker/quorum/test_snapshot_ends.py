@@ -123,7 +123,7 @@ def test_a_node_whose_snapshot_is_gone_does_not_take_its_log_for_a_whole_one(tmp
         (snapshot,) = (tmp_path / str(leader) / DIRECTORY).glob("*.checkpoint")
         content = snapshot.read_bytes()
         snapshot.unlink()
-        with pytest.raises(StartupError, match=r"the snapshot of what came before is missing; restore it, or remove"):
+        with pytest.raises(StartupError, match=r"the snapshot of records before it is missing; restore it, or remove"):
             await cluster.start(leader)
         await cluster.stop()
         snapshot.write_bytes(content)
