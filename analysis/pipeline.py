@@ -73,12 +73,10 @@ class RunFindings:
         return outcome
 
 
-def analyze(
-    run_dir: Path, *, session: SparkHandle | None = None, engine: str = "spark", pictures: bool = True
-) -> Verdict:
+def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = "spark", plots: bool = True) -> Verdict:
     """Analyze a run and write `tables/`, `certificate/`, `plots/` and `verdict.json` into its directory.
 
-    `engine="in-process"` needs no session and gives the identical verdict. Without `pictures` no plots are made. The
+    `engine="in-process"` needs no session and gives the identical verdict. Without `plots` no plots are made. The
     stored verdict is unknown from the start, and stays so if the analysis is killed: an older verdict never remains.
     Raises `RunDirectoryError` when `run_dir` is not a run, or its description is damaged, `HistoryError` when its
     history is damaged, `ValueError` for an unknown engine.
@@ -93,11 +91,11 @@ def analyze(
         remove(run_dir / "spark")  # left by an interrupted analysis
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
-            return _judge(run_dir, description, history, evidence, session, pictures)
+            return _judge(run_dir, description, history, evidence, session, plots)
         finally:
             session.stop()
             shutil.rmtree(run_dir / "spark", ignore_errors=True)
-    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, pictures)
+    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, plots)
 
 
 def _judge(
@@ -106,7 +104,7 @@ def _judge(
     history: History,
     evidence: str,
     handle: SparkHandle | None,
-    pictures: bool,
+    plots: bool,
 ) -> Verdict:
     events = events_by_node(run_dir)
     write_tables(history, events, run_dir)
@@ -148,7 +146,7 @@ def _judge(
     why = unmet(description.expected, judged)
     judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
-    if pictures:  # last: a plot that fails cannot change the verdict
+    if plots:  # last: a plot that fails cannot change the verdict
         from analysis.plots.render import draw  # matplotlib takes 0.5 s to load, and most runs are not plotted
 
         draw(run_dir, view, judged)

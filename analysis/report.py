@@ -47,13 +47,13 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
     about a stored verdict."""
     stored = Verdict.read(run_dir / "verdict.json")
     verdict = stored if standing is None else standing.believed(stored)
-    pictures = [path for path in sorted((run_dir / "plots").glob("*.png")) if path.is_file()]
+    files = [path for path in sorted((run_dir / "plots").glob("*.png")) if path.is_file()]
     room = MOST_PAGE_BYTES
     images: dict[str, str] = {}
-    for picture in pictures:
-        if picture.stat().st_size <= room:
-            room -= picture.stat().st_size
-            images[picture.stem] = data_url(picture)
+    for plot in files:
+        if plot.stat().st_size <= room:
+            room -= plot.stat().st_size
+            images[plot.stem] = data_url(plot)
     page = (
         _environment()
         .get_template("run.html")
@@ -85,9 +85,9 @@ def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     return _write(campaign_dir / "report.html", page)
 
 
-def render_exploration(directory: Path, told: Mapping[str, Any], picture: bytes) -> Path:
-    """Write `report.html` of an exploration into its directory; returns its path. `picture`: its coverage plot, PNG."""
-    image = "data:image/png;base64," + base64.b64encode(picture).decode()
+def render_exploration(directory: Path, told: Mapping[str, Any], plot: bytes) -> Path:
+    """Write `report.html` of an exploration into its directory; returns its path. `plot`: its coverage plot, PNG."""
+    image = "data:image/png;base64," + base64.b64encode(plot).decode()
     page = _environment().get_template("exploration.html").render(e=told, css=_css(), image=image)
     return _write(directory / "report.html", page)
 

@@ -123,8 +123,8 @@ def one_world(size: int, filesystem: str, directory: Path, times: Times) -> None
         world.down()
 
 
-def confirmed(deed: Callable[[Fault], object], fault: Fault) -> None:
-    evidence = deed(fault)
+def confirmed(action: Callable[[Fault], object], fault: Fault) -> None:
+    evidence = action(fault)
     assert getattr(evidence, "confirmed", False), evidence
 
 

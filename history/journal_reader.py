@@ -155,7 +155,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
 }
 
 
-def read_diary(path: Path) -> JournalReader:
+def read_journal(path: Path) -> JournalReader:
     """The journal in a file. A missing or unreadable file is a defect."""
     try:
         read = read_lines(path)

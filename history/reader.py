@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from history.errors import HistoryError
 from history.journal import ASSIGNMENT, FILE_NAME
-from history.journal_reader import read_diary
+from history.journal_reader import read_journal
 from history.records import ClientRecord, read_clients
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
@@ -82,8 +82,8 @@ def read_run(run: Path | str) -> History:
     directory = Path(run) / "history"
     if not directory.is_dir():
         raise HistoryError(f"{directory} does not exist: {run} is not a run, or it stopped before its first operation")
-    diary = read_diary(directory / FILE_NAME)
-    journal = list(diary.lines)
+    read = read_journal(directory / FILE_NAME)
+    journal = list(read.lines)
     clients = read_clients(directory / "operations", journal)
     return History(
         # Completed rows first, so that the unfinished ones are the table's tail.
@@ -93,9 +93,9 @@ def read_run(run: Path | str) -> History:
         phases=_phases(journal),
         journal=journal,
         unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
-        torn=[*clients.torn, *([str(directory / FILE_NAME)] if diary.is_torn else [])],
+        torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
         registers=_whole([*clients.registers, *clients.left_registers], REGISTERS),
-        journal_defects=diary.defects,
+        journal_defects=read.defects,
         records=tuple(clients.records),
     )
 

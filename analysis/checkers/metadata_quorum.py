@@ -189,7 +189,7 @@ def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> It
 
 def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     """Elections on a member's disk that are missing in its trace."""
-    from analysis.replicafiles.kraft import NOBODY
+    from analysis.replicafiles.kraft import NO_NODE
 
     state = member.replica.state
     if state is None:
@@ -201,7 +201,7 @@ def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     # A voter may forget a vote once it knows the epoch's leader.
     if last is None:
         return
-    same = (state.epoch, state.leader) == (last["epoch"], last["leader"]) and state.voted in (last["voted"], NOBODY)
+    same = (state.epoch, state.leader) == (last["epoch"], last["leader"]) and state.voted in (last["voted"], NO_NODE)
     if not same:
         yield (
             f"the quorum-state file of {member.node} has epoch {state.epoch}, leader {state.leader} and vote "

@@ -55,9 +55,9 @@ def check(run: CheckedRun) -> Outcome:
     return Outcome(PASS, "no process was seen to exit unexpectedly or to log a fatal line")
 
 
-def _proven(deeds: Sequence[D], found: Sequence[Shortage]) -> list[D]:
+def _proven(events: Sequence[D], found: Sequence[Shortage]) -> list[D]:
     """The events that the tester cannot have caused."""
-    return [each for each in deeds if not cause_at(each.t, found)]
+    return [each for each in events if not cause_at(each.t, found)]
 
 
 def _of_the_tester(
@@ -65,7 +65,7 @@ def _of_the_tester(
 ) -> Iterator[str]:
     for each in exits:
         if why := cause_at(each.t, found):
-            yield f"the process on {each.node} {_deed(each)}, but {why}"
+            yield f"the process on {each.node} {_exit_phrase(each)}, but {why}"
     for line in lines:
         if why := cause_at(line.t, found):
             yield f"the process on {line.node} logged what the system declares fatal ({line.pattern}), but {why}"
@@ -99,7 +99,7 @@ def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
         told = mine[0]
         last_words = f"; its last words: {_telling_line(told.last_words)}" if told.last_words.strip() else ""
         core = f"; it left a core dump: {told.core}" if told.core else ""
-        sentence = f"the process on {node} {_deed(told)}{core}{last_words}"
+        sentence = f"the process on {node} {_exit_phrase(told)}{core}{last_words}"
         witness = tuple(
             {"op": each.way, "node": node, "at": each.t, "ended": each.how, "last_words": each.last_words}
             for each in mine
@@ -107,7 +107,7 @@ def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
         yield Anomaly(UNEXPECTED_EXIT.name, "", -1, sentence, witness, len(mine))
 
 
-def _deed(told: ServiceExit) -> str:
+def _exit_phrase(told: ServiceExit) -> str:
     match told.way:
         case way if way == RESTARTED:
             return f"ended {told.how}, and another one was started in its place, though the run had not caused that"

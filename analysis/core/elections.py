@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.quorum import STATE_FILE, QuorumMember, Row, anomaly
-from analysis.replicafiles.kraft import NOBODY
+from analysis.replicafiles.kraft import NO_NODE
 from analysis.traces import Event
 
 STANDS: Final = ("candidate", "leader")
@@ -32,7 +32,7 @@ READ_FROM_DISK: Final = ("quorum_restored", STATE_FILE)
 
 
 class Claim(NamedTuple):
-    """A source says that in `epoch` node `chosen` led (then `who` is `NOBODY`) or had the vote of node `who`."""
+    """A source says that in `epoch` node `chosen` led (then `who` is `NO_NODE`) or had the vote of node `who`."""
 
     epoch: int
     who: int
@@ -53,13 +53,13 @@ def leaders_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
     """Every mention of a leader."""
     for member in members:
         for change in member.replica.leader_changes:
-            yield Claim(change.epoch, NOBODY, change.leader, member.change_row(change))
+            yield Claim(change.epoch, NO_NODE, change.leader, member.change_row(change))
         state = member.replica.state
-        if state is not None and state.leader != NOBODY:
-            yield Claim(state.epoch, NOBODY, state.leader, member.state_row(state))
+        if state is not None and state.leader != NO_NODE:
+            yield Claim(state.epoch, NO_NODE, state.leader, member.state_row(state))
         for event in member.told("quorum_restored", "quorum_persisted", "quorum_role", "quorum_leader_change"):
-            if event["leader"] != NOBODY:
-                yield Claim(event["epoch"], NOBODY, event["leader"], member.event_row(event))
+            if event["leader"] != NO_NODE:
+                yield Claim(event["epoch"], NO_NODE, event["leader"], member.event_row(event))
 
 
 def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
@@ -69,17 +69,17 @@ def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
             for voter in change.granting:
                 yield Claim(change.epoch, voter, change.leader, row)
         state, own = member.replica.state, member.replica.id
-        if state is not None and own is not None and state.voted != NOBODY:
+        if state is not None and own is not None and state.voted != NO_NODE:
             yield Claim(state.epoch, own, state.voted, member.state_row(state))
         for event in member.told(*TELL_OF_ELECTIONS):
-            if (vote := _vote_of(event)) != NOBODY:
+            if (vote := _vote_of(event)) != NO_NODE:
                 yield Claim(event["epoch"], event["node"], vote, member.event_row(event))
 
 
 def _vote_of(event: Event) -> int:
-    """The candidate that the node had voted for in the epoch of an event; `NOBODY` if the event does not say."""
+    """The candidate that the node had voted for in the epoch of an event; `NO_NODE` if the event does not say."""
     if event["event"] == "quorum_role":
-        return int(event["node"]) if event.get("role") in STANDS else NOBODY
+        return int(event["node"]) if event.get("role") in STANDS else NO_NODE
     return int(event["candidate"] if event["event"] == "quorum_vote" else event["voted"])
 
 
@@ -146,7 +146,7 @@ def _votes_not_on_disk(member: QuorumMember) -> Iterator[Anomaly]:
                 written = [member.event_row(event)]
             elif event["event"] in ("quorum_vote", "quorum_role"):
                 epoch, vote = event["epoch"], _vote_of(event)
-                if vote == NOBODY or (epoch, vote) in on_disk:
+                if vote == NO_NODE or (epoch, vote) in on_disk:
                     continue
                 sentence = f"{member.node} voted in epoch {epoch} for node {vote}, but its disk did not hold that vote"
                 yield anomaly("vote-not-on-disk", sentence, [*written, member.event_row(event)])
@@ -154,7 +154,7 @@ def _votes_not_on_disk(member: QuorumMember) -> Iterator[Anomaly]:
 
 
 class _Known(NamedTuple):
-    """The newest epoch that a node has reported, and its vote in it; `NOBODY` if it has reported none."""
+    """The newest epoch that a node has reported, and its vote in it; `NO_NODE` if it has reported none."""
 
     epoch: int
     vote: int
@@ -173,7 +173,7 @@ def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
                 return
             known, replaced = None, replaced - 1
         # An event without a vote does not revoke it: reading the disk shows whether the disk forgot the vote.
-        if known is None or event["epoch"] > known.epoch or vote != NOBODY:
+        if known is None or event["epoch"] > known.epoch or vote != NO_NODE:
             known = _Known(event["epoch"], vote, row)
     state = member.replica.state
     if known is not None and state is not None and member.at_rest:
@@ -186,8 +186,8 @@ def _fall(node: str, known: _Known, row: Row) -> Anomaly | None:
     """The anomaly of a node that reported, or had on disk, something older than it had reported before."""
     if row["epoch"] < known.epoch:
         sentence = f"{node} knew epoch {known.epoch}, but later ({row['op']}) only epoch {row['epoch']}"
-    elif row["op"] in READ_FROM_DISK and row["epoch"] == known.epoch and known.vote != NOBODY == row["voted"]:
-        if row["leader"] != NOBODY:
+    elif row["op"] in READ_FROM_DISK and row["epoch"] == known.epoch and known.vote != NO_NODE == row["voted"]:
+        if row["leader"] != NO_NODE:
             return None
         sentence = (
             f"{node} had voted in epoch {known.epoch} for node {known.vote}, but later its disk ({row['op']}) held "

@@ -23,7 +23,7 @@ from history.regular_files import read_bytes, read_text
 
 TOPIC: Final = "__cluster_metadata"
 PARTITION: Final = 0
-NOBODY: Final = -1
+NO_NODE: Final = -1
 """The id in files that name no leader, or no vote."""
 
 _LEADER_CHANGE: Final = (2, 3)  # the type of the control record: Apache Kafka's, and KIP-595's
@@ -46,7 +46,7 @@ class LeaderChange(NamedTuple):
 
 
 class QuorumStateFile(NamedTuple):
-    """A quorum-state file. `leader`, `voted`: node ids, or `NOBODY`; `voters`: empty if the file lists none."""
+    """A quorum-state file. `leader`, `voted`: node ids, or `NO_NODE`; `voters`: empty if the file lists none."""
 
     epoch: int
     leader: int
@@ -157,7 +157,7 @@ def _state(node: str, path: Path, doubts: list[str]) -> QuorumStateFile | None:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int or value < NOBODY:
+    if type(value) is not int or value < NO_NODE:
         raise ValueError(f"{value!r} is not a valid number")
     return value
 

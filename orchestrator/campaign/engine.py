@@ -43,11 +43,11 @@ def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, s
 
 class Engine:
     """Runs the analyses of one invocation: `spark` (one session, started in the background) or `in-process`. Without
-    `pictures` there are no plots; `brownout analyze` can make them later."""
+    `plots` there are no plots; `brownout analyze` can make them later."""
 
-    def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, pictures: bool = True) -> None:
+    def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, plots: bool = True) -> None:
         self.kind = kind
-        self.pictures = pictures
+        self.plots = plots
         self._master = master
         self._scratch = scratch
         self._handle: SparkHandle | None = None
@@ -93,7 +93,7 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
 
     remove(run_dir / BROKEN)  # of an earlier attempt
     try:
-        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, pictures=engine.pictures)
+        verdict = analyze(run_dir, session=engine.handle, engine=engine.kind, plots=engine.plots)
     except (HistoryError, RunDirectoryError) as error:
         verdict = undecided(run_dir, f"the run's record is damaged: {error}", RECORD_UNREADABLE)
     except Exception as error:

@@ -234,7 +234,7 @@ def _keep(
     anomalies that `kept` has already are skipped."""
     made = [attempted for arm in arms for attempted in arm.made]
     source = arms[0].source
-    maker = Maker(store, Progress(quiet=True), interrupts, pictures=True, messages=True)
+    maker = Maker(store, Progress(quiet=True), interrupts, plots=True, messages=True)
     remade: dict[tuple[str, int], str] = {}
     for anomaly in sorted(found_in(made).keys() - kept.keys()):
         best = cheapest(made, anomaly)
@@ -260,10 +260,10 @@ def _write(exploration: Exploration, told: dict[str, Any]) -> Path:
     from analysis.report import render_exploration
 
     curves = {row["name"]: row["curve"] for row in told["arms"]}
-    picture = coverage(curves, {row["name"]: row["hits"] for row in told["arms"]})
-    (exploration.path / "coverage.png").write_bytes(picture)
+    plot = coverage(curves, {row["name"]: row["hits"] for row in told["arms"]})
+    (exploration.path / "coverage.png").write_bytes(plot)
     exploration.tell(told)
-    return render_exploration(exploration.path, told, picture)
+    return render_exploration(exploration.path, told, plot)
 
 
 def _tell(told: dict[str, Any], report: Path, *, as_json: bool) -> None:

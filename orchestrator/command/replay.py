@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     with Progress(quiet=options.quiet) as progress:
         interrupts = Interrupts(lambda: progress.say("stopping"), lambda: None)
         with interrupts.installed():
-            maker = Maker(store, progress, interrupts, pictures=True, messages=True)
+            maker = Maker(store, progress, interrupts, plots=True, messages=True)
             made = make_to_stay(store, maker, planned.campaign, planned.cell.name, planned.seed)
             progress.phase("trace")
             trace = narrate(made.directory.path)

@@ -81,7 +81,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
         able = selection.lab.capabilities
         invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
-    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, pictures=not (simulated or options.no_plots))
+    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
     return _make_runs(invocation, store, run_options, options)
 

@@ -59,7 +59,7 @@ class Made:
 
 
 class Maker:
-    """Makes simulated runs in one store. `pictures`: with plots; `messages`: with messages.jsonl."""
+    """Makes simulated runs in one store. `plots`: with plots; `messages`: with messages.jsonl."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Maker:
         progress: Progress,
         interrupts: Interrupts,
         *,
-        pictures: bool = False,
+        plots: bool = False,
         messages: bool = False,
     ) -> None:
-        engine = Engine("in-process", store.root / ".spark", pictures=pictures)
+        engine = Engine("in-process", store.root / ".spark", plots=plots)
         selection = Selection(lab_named(SIMULATION), "only in this world a seed determines the run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
-from history.journal_reader import read_diary
+from history.journal_reader import read_journal
 from nemeses import BEGINS, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
@@ -62,10 +62,10 @@ def inflictions_of(run_dir: Path) -> Inflictions:
 
 
 def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
-    diary = read_diary(path)
-    if diary.defects:
-        raise UsageError(f"{path}: cannot be read: {'; '.join(diary.defects)}; take another run")
-    return diary.lines
+    read = read_journal(path)
+    if read.defects:
+        raise UsageError(f"{path}: cannot be read: {'; '.join(read.defects)}; take another run")
+    return read.lines
 
 
 def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> Inflicted:

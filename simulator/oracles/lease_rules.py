@@ -20,7 +20,7 @@ from simulator.oracles.findings import LEASE_SHARED, WOULD_ANSWER, OracleFinding
 from simulator.oracles.machine_view import MachineView
 
 Key = tuple[bytes, int]
-NOBODY = (NO_LEADER, -1)
+NOT_ELECTED = (NO_LEADER, -1)
 
 
 class LeaseRules:
@@ -57,7 +57,7 @@ class LeaseRules:
             key = (partition.topic_id, partition.index)
             leased = machine.holds_lease if leased is None else leased
             if leased:
-                self._shared(machine, partition, role, *self._elected.get(key, NOBODY))
+                self._shared(machine, partition, role, *self._elected.get(key, NOT_ELECTED))
             elif self._asked.get((machine.name, key)) is not role:
                 self._asked[machine.name, key] = role
                 self._would_answer(machine, machine.node.replicas, partition, role)

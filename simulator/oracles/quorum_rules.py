@@ -32,7 +32,7 @@ from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.snapshot_rules import SnapshotRules
 
-NOBODY = -1
+NO_NODE = -1
 STANDS = ("candidate", "leader")
 """The roles of a node that has voted for itself."""
 
@@ -111,12 +111,12 @@ class QuorumRules:
             self._restored(machine, event)
         elif what == "quorum_persisted":
             vote = machine.durable_vote()
-            if vote is not None and vote.leader != NOBODY:
+            if vote is not None and vote.leader != NO_NODE:
                 self._rules.leads(self._members[vote.leader].machine.name, 0, vote.epoch)
         elif what == "quorum_snapshot":
             self._snapshots.heard(machine, OffsetAndEpoch(int(str(event["epoch"])), int(str(event["offset"]))))
         elif what in ("quorum_vote", "quorum_role"):
-            chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NOBODY)
+            chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NO_NODE)
             self._shown(machine, int(str(event["epoch"])), int(str(chosen)))
             if what == "quorum_vote":
                 self._given.setdefault((int(str(event["epoch"])), int(str(chosen))), set()).add(machine.node_id)
@@ -160,9 +160,9 @@ class QuorumRules:
             self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
         member.told = max(member.told, epoch)
         vote = machine.durable_vote()
-        held = vote is not None and vote.epoch == epoch and chosen in (NOBODY, vote.voted)
+        held = vote is not None and vote.epoch == epoch and chosen in (NO_NODE, vote.voted)
         if not held and (epoch or vote is not None):
-            what = f"epoch {epoch}" if chosen == NOBODY else f"its vote for node {chosen} in epoch {epoch}"
+            what = f"epoch {epoch}" if chosen == NO_NODE else f"its vote for node {chosen} in epoch {epoch}"
             on_disk = "nothing" if vote is None else f"epoch {vote.epoch} and a vote for {vote.voted}"
             sentence = f"{machine.name} shows {what}, while its disk holds {on_disk} for certain"
             of = {"node": machine.name, "epoch": epoch, "vote": chosen}

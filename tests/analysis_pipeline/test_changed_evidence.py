@@ -26,7 +26,7 @@ PRODUCER = ("history/operations/producer-0-1.arrows", "history/operations/produc
 
 
 def judged(run: Path) -> Verdict:
-    return analyze(run, engine="in-process", pictures=False)
+    return analyze(run, engine="in-process", plots=False)
 
 
 def emptied(name: str) -> Change:

@@ -14,7 +14,7 @@ from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 
 def judged(run: StoredRun) -> Verdict:
-    return analyze(run.write(), engine="in-process", pictures=False)
+    return analyze(run.write(), engine="in-process", plots=False)
 
 
 def check(verdict: Verdict, name: str) -> Check:

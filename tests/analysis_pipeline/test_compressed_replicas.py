@@ -18,7 +18,7 @@ each_format = pytest.mark.parametrize("magic", [1, 2])
 
 
 def judged(path: Path) -> Verdict:
-    return analyze(path, engine="in-process", pictures=False)
+    return analyze(path, engine="in-process", plots=False)
 
 
 @each_format

@@ -49,7 +49,7 @@ def test_the_page_of_a_failure_shows_the_contradiction_first(campaign: Path) -> 
 
 def test_the_page_of_a_failure_says_beside_it_what_is_undecided(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7, fault_status="inconclusive", required=("kill", "pause")).write()
-    analyze(run, engine="in-process", pictures=False)
+    analyze(run, engine="in-process", plots=False)
     page = render_run(run).read_text()
     why, beside = page.index("<h2>Why</h2>"), page.index("<h2>Undecided in addition</h2>")
     assert why < page.index("<li>lost-acknowledged-write") < beside < page.index("<h2>Run it again</h2>")

@@ -110,8 +110,8 @@ def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
 )
 def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
     run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
-    here = analyze(run, engine="in-process", pictures=False)
-    there = analyze(run, session=spark, engine="spark", pictures=False)
+    here = analyze(run, engine="in-process", plots=False)
+    there = analyze(run, session=spark, engine="spark", plots=False)
     assert there.anomalies == here.anomalies
     assert (there.verdict, there.reasons) == (here.verdict, here.reasons)
     assert [(c.name, c.verdict, c.detail) for c in there.checks] == [(c.name, c.verdict, c.detail) for c in here.checks]
@@ -138,8 +138,8 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
     run = StoredRun(tmp_path / "run").write()
     change(ReplicaSet(run))
     seal(run)
-    here = analyze(run, engine="in-process", pictures=False)
-    there = analyze(run, session=spark, engine="spark", pictures=False)
+    here = analyze(run, engine="in-process", plots=False)
+    there = analyze(run, session=spark, engine="spark", plots=False)
     assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
     assert replicas_check(there).detail == replicas_check(here).detail
 

@@ -43,7 +43,7 @@ def judged(path: Path, change: Change, **plan: Any) -> Verdict:
         content[table][name] = value
     (run / "run.toml").write_text(toml_text.dump(content))
     seal(run)
-    return analyze(run, engine="in-process", pictures=False)
+    return analyze(run, engine="in-process", plots=False)
 
 
 def same(lines: list[Line]) -> list[Line]:
@@ -196,9 +196,9 @@ def test_a_process_that_was_not_seen_to_the_end_is_in_doubt(tmp_path: Path, chan
     [
         (
             {"way": "restarted", "signal": 9},
-            "the process on n2 ended by signal 9 (SIGKILL), and another one was started in its place, though nobody",
+            "the process on n2 ended by signal 9 (SIGKILL), and another one was started in its place, though the run",
         ),
-        ({"way": "stood still"}, "the process on n2 stood still (all its threads were stopped), though nobody"),
+        ({"way": "stood still"}, "the process on n2 was suspended (all its threads were stopped), though the run"),
         ({"way": "not up", "exit_code": 1}, "when it had just been started, though nothing was done to it"),
         (
             {"way": "not up", "exit_code": 0, "last_words": "daemon"},
@@ -276,7 +276,7 @@ def test_half_of_the_planned_load_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("behind", "verdict"), [(RECORDS - 2, "pass"), (RECORDS - 1, "unknown")])
 def test_a_load_that_ended_before_the_first_fault_met_none(tmp_path: Path, behind: int, verdict: str) -> None:
     run = StoredRun(tmp_path / "run", fault_behind=behind).write()
-    found = analyze(run, engine="in-process", pictures=False)
+    found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict
     assert any("the faults met no load" in reason for reason in found.reasons) == (verdict == "unknown")
 
@@ -297,7 +297,7 @@ def test_appends_that_may_be_lost_are_no_load_that_was_kept(tmp_path: Path) -> N
     run = StoredRun(tmp_path / "run").write()
     rewrite(Stored(run), "producer-0-1.arrows", lambda rows: [row | {"acks": 1} for row in rows])
     seal(run)
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == "unknown"
     weak = f"; {RECORDS} more had a lower acks than -1, which no rule protects"
     assert verdict.reasons[:2] == (
@@ -322,7 +322,7 @@ def with_acks(run: Path, weak: int) -> Path:
 @pytest.mark.parametrize(("weak", "verdict"), [(0, "pass"), (1, "unknown")])
 def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, weak: int, verdict: str) -> None:
     run = with_acks(StoredRun(tmp_path / "run").write(), weak)
-    found = analyze(run, engine="in-process", pictures=False)
+    found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict, found.reasons
     assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (RECORDS - weak, weak)
     assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed faults")
@@ -331,7 +331,7 @@ def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, w
 def test_weak_appends_are_no_load_that_faults_met(tmp_path: Path) -> None:
     """After the first fault only appends with acks = 1 were under way."""
     run = StoredRun(tmp_path / "run", min_ok=1, fault_behind=RECORDS // 2)
-    verdict = analyze(with_acks(run.write(), RECORDS // 2), engine="in-process", pictures=False)
+    verdict = analyze(with_acks(run.write(), RECORDS // 2), engine="in-process", plots=False)
     assert verdict.verdict == "unknown"
     assert any("the faults met no load" in reason for reason in verdict.reasons), verdict.reasons
 
@@ -350,7 +350,7 @@ def test_a_pass_of_less_load_than_the_run_needs_is_not_believed(tmp_path: Path) 
 
 def stored(run: Path, **stats: Any) -> Path:
     """The run with its verdict, whose statistics say something else."""
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == "pass", verdict.reasons
     replace(verdict, stats={**verdict.stats, **stats}).write(run / "verdict.json")
     return run
@@ -382,7 +382,7 @@ def test_registers_need_reads_under_load(tmp_path: Path, least: int, verdict: st
     text = (run / "run.toml").read_text()
     (run / "run.toml").write_text(text.replace("min_queries = 0", f"min_queries = {least}"))
     seal(run)
-    found = analyze(run, engine="in-process", pictures=False)
+    found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict
     assert any("answered reads under load, 10000 are needed" in reason for reason in found.reasons) == (least > 1)
 

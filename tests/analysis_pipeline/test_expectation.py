@@ -22,7 +22,7 @@ FAULT_BEHIND = RECORDS // 2
 def judged(path: Path, expect: dict[str, Any], **changes: Any) -> Verdict:
     """The verdict, whose own words about its expectation are believed."""
     run = StoredRun(path, expect=expect, **changes).write()
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert standing_of(run).doubts == ()
     assert verdict.met == (verdict.unmet == ())
     return verdict
@@ -130,7 +130,7 @@ def test_an_anomaly_that_stands_alone_can_be_expected(tmp_path: Path) -> None:
 
 
 def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:
-    verdict = analyze(StoredRegisters(tmp_path / "run").write(), engine="in-process", pictures=False)
+    verdict = analyze(StoredRegisters(tmp_path / "run").write(), engine="in-process", plots=False)
     assert "lost_before_faults" not in verdict.stats
 
 

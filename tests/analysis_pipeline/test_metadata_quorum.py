@@ -70,13 +70,13 @@ def test_a_quorum_that_keeps_its_promises_passes(quorum: StoredQuorum) -> None:
 
 
 def test_it_is_part_of_every_verdict(quorum: StoredQuorum) -> None:
-    verdict = analyze(quorum.write(), engine="in-process", pictures=True)
+    verdict = analyze(quorum.write(), engine="in-process", plots=True)
     assert [check.verdict for check in verdict.checks if check.name == "metadata quorum"] == ["pass"]
 
 
 def test_a_finding_is_drawn_with_its_witness(quorum: StoredQuorum) -> None:
     quorum.logs["n3"][7] = metadata(7, 2, b"another")
-    verdict = analyze(quorum.write(), engine="in-process", pictures=True)
+    verdict = analyze(quorum.write(), engine="in-process", plots=True)
     assert verdict.verdict == "fail"
     assert {anomaly.where for anomaly in verdict.anomalies} == {f"{TOPIC}-0"}
 

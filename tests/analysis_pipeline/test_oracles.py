@@ -36,7 +36,7 @@ def judged(directory: Path, record: Any, **changes: Any) -> tuple[Verdict, Check
     if record is not None:
         (path / "history" / "oracles.json").write_text(record if isinstance(record, str) else json.dumps(record))
     seal(path)
-    verdict = analyze(path, engine="in-process", pictures=False)
+    verdict = analyze(path, engine="in-process", plots=False)
     return verdict, next(check for check in verdict.checks if check.name == "oracles")
 
 
@@ -151,7 +151,7 @@ def test_a_record_that_can_be_held_against_nothing_is_not_believed(summary: str,
     (path / "simulation.json").write_text(summary)
     (path / "history" / "oracles.json").write_text(json.dumps({**WHOLE, "findings": [FINDING]}))
     seal(path)
-    verdict = analyze(path, engine="in-process", pictures=False)
+    verdict = analyze(path, engine="in-process", plots=False)
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     assert any("simulation.json cannot be read" in each for each in verdict.reasons)
 
@@ -160,12 +160,12 @@ def test_the_simulations_summary_is_sealed(tmp_path: Path) -> None:
     judged(tmp_path, WHOLE)
     path = tmp_path / "run"
     (path / "simulation.json").write_text(json.dumps({**RUN, "simulated_s": 1}))
-    verdict = analyze(path, engine="in-process", pictures=False)
+    verdict = analyze(path, engine="in-process", plots=False)
     assert any("simulation.json was" in each for each in verdict.reasons)
 
 
 def test_elsewhere_there_are_no_oracles(tmp_path: Path) -> None:
-    verdict = analyze(StoredRun(tmp_path / "run").write(), engine="in-process", pictures=False)
+    verdict = analyze(StoredRun(tmp_path / "run").write(), engine="in-process", plots=False)
     said = next(check for check in verdict.checks if check.name == "oracles")
     assert (verdict.verdict, said.verdict) == ("pass", "n/a")
 

@@ -20,8 +20,8 @@ from history.seal import seal
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 
-def judged(run: StoredRun, *, pictures: bool = False) -> Verdict:
-    return analyze(run.write(), engine="in-process", pictures=pictures)
+def judged(run: StoredRun, *, plots: bool = False) -> Verdict:
+    return analyze(run.write(), engine="in-process", plots=plots)
 
 
 def test_a_whole_run_without_contradiction_passes_with_a_certificate(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lost_acknowledged_write_fails_and_names_the_operations(tmp_path: Path) -> None:
-    verdict = judged(StoredRun(tmp_path / "run", lost=7), pictures=True)
+    verdict = judged(StoredRun(tmp_path / "run", lost=7), plots=True)
     assert verdict.verdict == "fail"
     assert not verdict.met
     lost = next(a for a in verdict.anomalies if a.name == "lost-acknowledged-write")
@@ -52,7 +52,7 @@ def test_a_lost_acknowledged_write_fails_and_names_the_operations(tmp_path: Path
 
 
 def test_a_diverging_replica_fails_and_is_drawn(tmp_path: Path) -> None:
-    verdict = judged(StoredRun(tmp_path / "run", diverging="n3"), pictures=True)
+    verdict = judged(StoredRun(tmp_path / "run", diverging="n3"), plots=True)
     assert verdict.verdict == "fail"
     assert "replica-divergence" in {anomaly.name for anomaly in verdict.anomalies}
     assert list((tmp_path / "run" / "plots").glob("anomaly-*.png"))
@@ -88,7 +88,7 @@ def test_a_failure_does_not_mask_what_is_missing(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",), min_ok=RECORDS + 1).write()
     (run / "nodes" / "n2" / "data" / "log-0" / "leader-epoch-checkpoint").unlink()
     seal(run)
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == "fail"
     assert verdict.reasons[0].startswith("lost-acknowledged-write: ")
     for doubt in (
@@ -172,7 +172,7 @@ def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line:
     with (run / "nodes" / "n1" / "events.jsonl").open("a") as events:
         events.write("\n" + line + "\n")
     seal(run)
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == "fail"
     assert verdict.anomalies[0].name == "lost-acknowledged-write"
 
@@ -180,7 +180,7 @@ def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line:
 def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Path) -> None:
     """Where nobody wrote, a budget for outages says nothing."""
     written, nothing = StoredRun(tmp_path / "run").write(), StoredRun(tmp_path / "bare", phases=("setup",)).write()
-    stats = [analyze(run, engine="in-process", pictures=False).stats for run in (written, nothing)]
+    stats = [analyze(run, engine="in-process", plots=False).stats for run in (written, nothing)]
     assert [each["longest_outage_s"] for each in stats] == [pytest.approx(0.053), None]
 
 
@@ -193,7 +193,7 @@ def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
     path = StoredRun(tmp_path / "run", diverging="n2").write()
 
     def content() -> dict[str, object]:
-        analyze(path, engine="in-process", pictures=False)
+        analyze(path, engine="in-process", plots=False)
         text: dict[str, Any] = json.loads((path / "verdict.json").read_text())
         for check in text["checks"]:
             check["seconds"] = 0

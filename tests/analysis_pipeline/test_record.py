@@ -307,7 +307,7 @@ def test_a_change_after_the_end_is_seen(tmp_path: Path, change: Change, reason: 
 def test_what_is_made_of_the_evidence_does_not_break_the_seal(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     before = seal.digest(run)
-    assert analyze(run, engine="in-process", pictures=True).verdict == PASS
+    assert analyze(run, engine="in-process", plots=True).verdict == PASS
     assert list(seal.complaints(run)) == []
     assert seal.digest(run) == before
     (run / "nodes" / "n1" / "service.log").write_text("another word\n")
@@ -317,7 +317,7 @@ def test_what_is_made_of_the_evidence_does_not_break_the_seal(tmp_path: Path) ->
 def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     remove("nodes/n2/service.log")(run)
-    assert analyze(run, engine="in-process", pictures=False).verdict == "fail"
+    assert analyze(run, engine="in-process", plots=False).verdict == "fail"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_operations_that_no_checker_reads_are_no_pass(
     run = kind(tmp_path / "run").write()
     took_part(Stored(run), line)
     seal.seal(run)
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == UNKNOWN
     assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole for 1 reasons"]
 
@@ -363,7 +363,7 @@ def test_whatever_a_topic_is_called_nothing_is_written_outside_of_the_run(
     run = StoredRun(tmp_path / "run").write()
     change(Stored(run))
     seal.seal(run)
-    assert analyze(run, engine="in-process", pictures=False).verdict == UNKNOWN
+    assert analyze(run, engine="in-process", plots=False).verdict == UNKNOWN
     assert sorted(tmp_path.iterdir()) == [run]
 
 
@@ -396,7 +396,7 @@ def test_nothing_that_is_gone_breaks_the_analysis_or_accuses_anybody(
     run = kind(tmp_path / "run").write()
     change(run)
     seal.seal(run)
-    verdict = analyze(run, engine="in-process", pictures=False)
+    verdict = analyze(run, engine="in-process", plots=False)
     assert (verdict.verdict, verdict.anomalies) == (UNKNOWN, ())
     assert not [check for check in verdict.checks if "crashed" in check.detail]
 

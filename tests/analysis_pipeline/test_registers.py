@@ -16,13 +16,13 @@ from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import KEYS, OPERATIONS, ROUNDS, StoredRegisters
 
 
-def judged(run: Path, *, pictures: bool = False) -> Verdict:
-    return analyze(run, engine="in-process", pictures=pictures)
+def judged(run: Path, *, plots: bool = False) -> Verdict:
+    return analyze(run, engine="in-process", plots=plots)
 
 
 def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run").write()
-    verdict = judged(run, pictures=True)
+    verdict = judged(run, plots=True)
     assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
     assert [check.name for check in verdict.checks] == [
         "record",
@@ -62,7 +62,7 @@ def test_another_register_stands_for_none_that_was_planned(tmp_path: Path) -> No
 
 def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
-    verdict = judged(run, pictures=True)
+    verdict = judged(run, plots=True)
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
     assert (anomaly.name, anomaly.promise, anomaly.topic) == ("stale-register-read", "SR", "k2")

@@ -352,7 +352,7 @@ def judged(tmp_path: Path, change: Change, **told: object) -> Verdict:
     run = StoredRun(tmp_path / "run", **told).write()  # type: ignore[arg-type]
     change(ReplicaSet(run))
     seal(run)
-    return analyze(run, engine="in-process", pictures=False)
+    return analyze(run, engine="in-process", plots=False)
 
 
 def replicas_check(verdict: Verdict) -> Check:

@@ -12,7 +12,7 @@ import pytest
 from history.arrow_stream import BatchWriter, read_batches
 from history.checksummed_lines import LineWriter, read_lines, text_of
 from history.journal import Journal
-from history.journal_reader import read_diary
+from history.journal_reader import read_journal
 from history.reader import read_run
 from history.schemas import END, INF, OPERATIONS, REGISTERS
 from history.validation import valid_operations, valid_registers
@@ -100,8 +100,8 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
     for text in ("one", "two"):
         with Journal(tmp_path) as journal:
             journal.note(text)
-    diary = read_diary(tmp_path / "history" / "journal.jsonl")
-    assert ([line["text"] for line in diary.lines], diary.defects) == (["one", "two"], ())
+    journal = read_journal(tmp_path / "history" / "journal.jsonl")
+    assert ([line["text"] for line in journal.lines], journal.defects) == (["one", "two"], ())
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
 def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Path, line: dict[str, object]) -> None:
     good = {"t": 1, "wall": 1.0, "event": "note", "text": "good"}
     (tmp_path / "journal.jsonl").write_bytes(text_of([good, {"t": 2, "wall": 2.0, **line}, good]))
-    diary = read_diary(tmp_path / "journal.jsonl")
-    assert diary.lines == (good, good)
-    (defect,) = diary.defects
+    journal = read_journal(tmp_path / "journal.jsonl")
+    assert journal.lines == (good, good)
+    (defect,) = journal.defects
     assert defect.startswith("journal.jsonl: line 2 ")
 
 
@@ -171,14 +171,14 @@ GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"f": 9}, "none of append, read and end"),
-        ({"f": 3}, "none of append, read and end"),
-        ({"type": 7}, "its type is none"),
+        ({"f": 9}, "not append, read or end"),
+        ({"f": 3}, "not append, read or end"),
+        ({"type": 7}, "its type is not ok"),
         ({"process": -3}, "its process is not a client's number"),
-        ({"inv": -1}, "its invocation is no time"),
-        ({"inv": INF, "ret": INF + 1}, "its invocation is no time"),
+        ({"inv": -1}, "its invocation is not a time"),
+        ({"inv": INF, "ret": INF + 1}, "its invocation is not a time"),
         ({"inv": 6}, "it returned before its invocation"),
-        ({"ret": INF}, "it returned at no time"),
+        ({"ret": INF}, "its return is not a time"),
         ({"type": 2}, "its outcome is unknown, but it has a return"),
         ({"f": END, "type": 2, "ret": INF}, "a query has an answer or none"),
         ({"partition": -1}, "its partition is negative"),
@@ -204,7 +204,7 @@ def test_a_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"f": 0}, "none of read, write and cas"),
+        ({"f": 0}, "not read, write or cas"),
         ({"ret": 0}, "it returned before its invocation"),
         ({"value": None}, "a write without a value"),
         ({"f": 4}, "a cas without a new value"),

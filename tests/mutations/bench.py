@@ -137,7 +137,7 @@ def seal_again(run: Path) -> None:
 def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
     """What `analyze` says of a run; a run that it refuses to read is as good as unknown."""
     try:
-        verdict = analyze(run, session=session, engine="spark" if session else "in-process", pictures=False)
+        verdict = analyze(run, session=session, engine="spark" if session else "in-process", plots=False)
     except (RunDirectoryError, HistoryError) as error:
         return Judgement("unknown", (str(error).replace(str(run), run.name),), (), stored_verdict(run))
     anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))

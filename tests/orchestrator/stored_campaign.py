@@ -108,7 +108,7 @@ class StoredCampaign:
             "campaign": planned.campaign.text,
         }
         run = StoredRun(self.path / planned.id, described=content, **told | changes).write()
-        analyze(run, engine="in-process", pictures=False)
+        analyze(run, engine="in-process", plots=False)
         return run
 
     def made(self, **asked: Any) -> list[Path]:
