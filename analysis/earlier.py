@@ -74,7 +74,9 @@ def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str],
     dumped = told[0][DUMPED]
     for node in sorted(set(dumped) - set(nodes)):
         yield f"the journal has an earlier dump of {node}, which is not in the plan"
-    if world in REACHING and UNDUMPED not in told[0]:
+    if world in REACHING and UNDUMPED in told[0]:
+        yield f"there is no earlier dump, though the {world} world reaches the files of nodes: {told[0][UNDUMPED]}"
+    elif world in REACHING:
         off = _without_power(journal, told[0]["t"])
         for node in nodes:
             if node not in dumped and node not in off:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +18,14 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
 
 if TYPE_CHECKING:
+    from analysis.core.anomaly import Anomaly
     from analysis.core.quorum import QuorumMember
+    from analysis.core.replica_evidence import ReplicaReport
     from history.reader import History
 
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, elected by a majority")
 
-OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged")
+OF_LOGS: Final = ("replica-divergence", "epoch-regression", "epoch-start-mismatch", "not-converged", "prefix-changed")
 """The anomalies of any log that also apply to the metadata log."""
 ANOMALIES: Final = (
     AnomalyKind("two-leaders", ONE_LEADER, "Two nodes led the quorum in one epoch."),
@@ -54,7 +57,7 @@ ANOMALIES: Final = (
 KRAFT: Final = "kraft"
 NONE: Final = "none"
 FILES: Final = (
-    r"nodes/[^/]+/(events\.jsonl|data(/(meta\.properties|"
+    r"nodes/[^/]+/(events\.jsonl|(data|earlier)(/(meta\.properties|"
     r"__cluster_metadata-0(/([^/]+\.(log|checkpoint)|leader-epoch-checkpoint|quorum-state))?))?)"
 )
 """The nodes' files that this checker reads."""
@@ -82,15 +85,17 @@ def check(run: CheckedRun) -> Outcome:
     if len(members) == 1 and not description.metadata_traced:
         return Outcome(NOT_APPLICABLE, "the quorum is one node without a trace: there is nothing to compare")
     logs = check_logs(members)
+    earlier = _against_earlier(run, members)
     anomalies = (
         *check_elections(members),
         *check_committed(members, _quiet_from(run.history, members)),
         *logs.anomalies,
+        *earlier.anomalies,
     )
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
     missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.history))
-    doubts = tuple(dict.fromkeys((*missing, *logs.undecided)))
+    doubts = tuple(dict.fromkeys((*missing, *logs.undecided, *earlier.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
@@ -118,6 +123,42 @@ def _members(run: CheckedRun) -> list[QuorumMember]:
         replaced = suffered(run.history.journal, node, OTHER_DISK)
         members.append(QuorumMember(node, read_metadata(node, directory / "data"), trace, at_rest, replaced))
     return members
+
+
+def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> ReplicaReport:
+    """D7: what a node had told as committed before it was dumped is unchanged in the end. If a clock was changed, only
+    the snapshots in a dump tell what was committed."""
+    from analysis.core.committed_metadata import HIGH_WATERMARK
+    from analysis.core.replica_comparison import prefix_changes
+    from analysis.core.replica_evidence import ReplicaReport
+    from analysis.earlier import demanded
+    from analysis.replicafiles.kraft import read_metadata
+    from analysis.run_directory import moment
+
+    journal = run.history.journal
+    dumps = demanded(journal, run.description.node_names, run.description.world)
+    begun = [line["wall"] * 1e9 for line in journal if line.get("event") == "phase" and line.get("name") == "heal"]
+    clocks = any(str(line.get("kind", "")).startswith("clock-") for line in journal)
+    anomalies: list[Anomaly] = []
+    undecided: list[str] = []
+    for member in members:
+        later = member.replica.log
+        if later is None or not begun or member.node not in set(dumps.nodes) - dumps.lost:
+            continue
+        found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
+        if found.log is None:
+            undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
+            continue
+        told = [] if clocks else [e["offset"] for e in member.told(HIGH_WATERMARK) if moment(e) < begun[0]]
+        mark = max(found.committed, *told, -1)
+        if found.log.end < mark and member.node not in dumps.shortened:
+            undecided.append(
+                f"the earlier dump of {member.node} has metadata up to {found.log.end}, and the node had told that it "
+                f"was committed up to {mark}"
+            )
+        log = replace(found.log, high_watermark=mark)
+        anomalies += prefix_changes(log, later, deletes=True, compacts=False)
+    return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 
 def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None:

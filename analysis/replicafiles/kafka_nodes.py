@@ -63,7 +63,7 @@ def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
     if before is None and after is not None:
         yield f"the earlier dump of {node} does not identify its node: meta.properties is missing"
         return
-    for key in ("node.id", "broker.id", "cluster.id"):
+    for key in ("node.id", "broker.id", "cluster.id", "directory.id"):
         was, became = ((found or {}).get(key, "none") for found in (before, after))
         if was != became:
             yield f"the earlier dump of {node} is another's: its {key} is {was}, and in the end it was {became}"

@@ -12,6 +12,7 @@ from tests.mutations.stored import FIRST_SEGMENT, Line, Stored
 TOLD: Final = unknown("earlier dump")
 MARKS: Final = "replication-offset-checkpoint"
 SEGMENT: Final = f"nodes/n2/earlier/log-0/{FIRST_SEGMENT}"
+METADATA: Final = f"nodes/n1/earlier/__cluster_metadata-0/{FIRST_SEGMENT}"
 WHOSE: Final = "nodes/n1/earlier/meta.properties"
 ANOTHER: Final = "cluster.id=another"
 
@@ -57,6 +58,11 @@ def _never_told_of(run: Stored) -> None:
 
 def _none(run: Stored) -> None:
     _told_of()(run)
+    run.remove("nodes/*/earlier")
+
+
+def _said_to_have_failed(run: Stored) -> None:
+    run.change_lines(_dumps, lambda line: line.update(dumped=[], undumped="n2: its files cannot be read"))
     run.remove("nodes/*/earlier")
 
 
@@ -117,6 +123,19 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
     )
     yield "told of as nothing", _told_of(), TOLD
     yield "told of as nothing, and missing", _none, TOLD
+    yield "said to have failed, and missing", _said_to_have_failed, TOLD
+    yield (
+        "of another directory",
+        lambda run: run.text("nodes/n1/earlier/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 22}"),
+        TOLD,
+    )
+    yield "without the metadata log", lambda run: run.remove("nodes/n1/earlier/__cluster_metadata-0"), TOLD
+    yield "with an empty metadata log", lambda run: run.empty(METADATA), TOLD
+    yield (
+        "with other metadata",
+        lambda run: run.edit(METADATA, of_batches(lambda them: [put(them[0], EPOCH_AT, ">i", 77), *them[1:]])),
+        fails("prefix-changed"),
+    )
     yield "torn behind its mark", _torn_behind_its_mark, PASSES
     yield (
         "with other records",
