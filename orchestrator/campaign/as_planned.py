@@ -25,6 +25,7 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.plans import StoredPlan, StoredRun
 from orchestrator.campaign.swarm import draw
 from orchestrator.campaign.systems import deploy, deployed_as
+from orchestrator.campaign.world_limits import LIMITS
 from systems import Deployed
 from systems.errors import InputError
 from systems.toml_tables import TomlSource
@@ -119,6 +120,9 @@ class PlannedDescriptions:
                 yield f"{key} is missing"
             elif not is_right(content[key]):
                 yield f"its {key} is {content[key]!r}"
+        world, limits = self._plan.world or _text(content, "world"), _texts(content, "limits")
+        if missing := [limit for limit in LIMITS.get(world, ()) if limit not in limits]:
+            yield f"its limits lack {missing[0]!r}"
         scale = content.get("time_scale")
         if not _is_scale(scale) or (scale != 1 and self._plan.world not in ("", *SLOWER)):
             yield f"its time_scale is {scale!r}"

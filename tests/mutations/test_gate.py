@@ -145,6 +145,7 @@ OTHER_PLANS = {
         '[settings.broker]\n"log.retention.ms" = "1000"',
         "it has settings.broker.log.retention.ms = '1000'",
     ),
+    "a limit of the world fewer": (r'^limits = \["[^"]*", ', "limits = [", "its limits lack"),
 }
 """What a run may have begun with instead: a pattern in its run.toml, what replaces it, and what the gate says."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
+from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
@@ -44,11 +45,7 @@ class NamespaceWorld(ServicesOnHosts):
             raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(disks.FILESYSTEMS)}")
         if not 1 <= spec.node_count <= MAX_NODES:
             raise WorldError(f"{spec.node_count} nodes: the namespace world takes 1 to {MAX_NODES}")
-        self.limits = [
-            "all nodes share one kernel and one real-time clock: clock faults and kernel crashes are not exercised",
-            "a power cut loses what the kernel holds in memory; the disk itself has no volatile cache to lose",
-            "nodes share one page cache: a sync of the whole machine, or 30 s, put what was not synced on every disk",
-        ]
+        self.limits = list(LIMITS[self.name])
         self._spec = spec
         self._root = choose_root(spec.rootfs)
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]

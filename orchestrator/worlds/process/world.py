@@ -8,6 +8,7 @@ from pathlib import Path
 
 from installation.plain_paths import PlainPath
 from nemeses import Host, Result, Site, inflictable
+from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -32,11 +33,7 @@ class ProcessWorld(ServicesOnHosts):
     network = None
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = [
-            "no power loss: a killed service keeps what the kernel holds in memory, so a missing fsync is not seen",
-            "no partitions: all services share one loopback network",
-            "all services share one kernel, one filesystem and one clock",
-        ]
+        self.limits = list(LIMITS[self.name])
         self._spec = spec
         self._ports = LocalPorts(spec.run_id)
         try:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nemeses.mechanisms.shell import kill_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -25,10 +26,6 @@ from systems.service import Deployment, Service
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
-LIMIT = (
-    "services write their trace into their node's memory, from where it is copied: the last moments before a power cut "
-    "may be missing"
-)
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class RemoteWorld(ServicesOnHosts):
     ) -> None:
         self.name = name
         self.capabilities = capabilities
-        self.limits = [*limits, LIMIT]
+        self.limits = [*limits, *LIMITS[name]]
         self.time_scale = time_scale
         self._spec = spec
         self._machines = machines

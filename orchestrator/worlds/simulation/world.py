@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 
 from nemeses import Host, Site, inflictable
+from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -62,13 +63,7 @@ class SimulationWorld(ServicesOnHosts):
     time_scale = 1.0
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = [
-            "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
-            "clients are simulated too: librdkafka is not exercised",
-            "power-loss-all cuts all nodes at once in a random schedule only: in variations and reduced campaigns, "
-            "nodes lose "
-            "their power one after another",
-        ]
+        self.limits = list(LIMITS[self.name])
         self._spec = spec
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         self._services = {node.name: super(SimulationWorld, self).service(node) for node in self._nodes}
