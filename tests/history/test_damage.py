@@ -100,8 +100,8 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
     for text in ("one", "two"):
         with Journal(tmp_path) as journal:
             journal.note(text)
-    journal = read_journal(tmp_path / "history" / "journal.jsonl")
-    assert ([line["text"] for line in journal.lines], journal.defects) == (["one", "two"], ())
+    found = read_journal(tmp_path / "history" / "journal.jsonl")
+    assert ([line["text"] for line in found.lines], found.defects) == (["one", "two"], ())
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
 def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Path, line: dict[str, object]) -> None:
     good = {"t": 1, "wall": 1.0, "event": "note", "text": "good"}
     (tmp_path / "journal.jsonl").write_bytes(text_of([good, {"t": 2, "wall": 2.0, **line}, good]))
-    journal = read_journal(tmp_path / "journal.jsonl")
-    assert journal.lines == (good, good)
-    (defect,) = journal.defects
+    found = read_journal(tmp_path / "journal.jsonl")
+    assert found.lines == (good, good)
+    (defect,) = found.defects
     assert defect.startswith("journal.jsonl: line 2 ")
 
 

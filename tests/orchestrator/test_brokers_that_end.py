@@ -113,7 +113,7 @@ def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_p
     run.await_line(event="note", text="first_ack")
     os.kill(run.broker("n3"), signal.SIGSTOP)
     (sentence,) = exits(run.verdict())
-    assert "the process on n3 stood still (all its threads were stopped)" in sentence
+    assert "the process on n3 was suspended (all its threads were stopped)" in sentence
     assert run.journal()[-1]["name"] == "done", "it was woken with everything else that was healed"
 
 
