@@ -55,7 +55,7 @@ def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
     """The system of this name. Raises `InputError`, with the nearest known name, for an unknown name."""
     known = {each.name: each for each in all_systems(root)}
     if name not in known:
-        raise InputError(f"there is no system {name!r}; {suggestion(name, known)}")
+        raise InputError(f"unknown system {name!r}; {suggestion(name, known)}")
     return known[name]
 
 

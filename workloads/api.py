@@ -79,7 +79,7 @@ class LogClient(Client, ABC):
 
     @abstractmethod
     def read(self, partition: int, offset: int, limit: int) -> Sequence[tuple[int, int]]:
-        """At most `limit` records as (offset, value), from `offset` on, in order; empty when there are no more."""
+        """At most `limit` records as (offset, value), from `offset` on, in order; empty at the end of the log."""
 
     @abstractmethod
     def end(self, partition: int) -> int:

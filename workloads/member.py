@@ -73,7 +73,7 @@ class MemberClient:
                 self._consumer.subscribe(
                     [self._settings.topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                 )
-            case StopLoad():  # the group keeps reading: it must reach the end of what was written
+            case StopLoad():  # the group keeps reading: it must reach the end of every partition
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
                 self._control.tell(Stopped(0))

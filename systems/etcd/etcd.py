@@ -63,7 +63,7 @@ class Etcd(System):
 
 @dataclass(frozen=True)
 class _Status:
-    """What a member reports of itself. Member ids are etcd's; Without a known leader, `leader` is None."""
+    """What a member reports of itself. Member ids are etcd's; `leader` stays None without a known leader."""
 
     id: str
     leader: str | None

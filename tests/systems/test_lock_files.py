@@ -85,7 +85,7 @@ def test_systems_and_versions_are_found(root: Path) -> None:
 
 
 def test_unknown_systems_and_versions_are_told_with_the_nearest(root: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no system 'some-lag'; did you mean 'some-log'\?"):
+    with pytest.raises(InputError, match=r"unknown system 'some-lag'; did you mean 'some-log'\?"):
         catalog.find_system("some-lag", root)
     with pytest.raises(InputError, match=r"some-log has no version '0.11.0.2'; did you mean '0.11.0.3'\?"):
         catalog.find_system("some-log", root).lock("0.11.0.2")

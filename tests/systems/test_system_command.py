@@ -69,9 +69,9 @@ def test_a_system_is_listed_shown_and_fetched(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["fetch", "some-lag", "1.0"], "there is no system 'some-lag'; did you mean 'some-log'?"),
+        (["fetch", "some-lag", "1.0"], "unknown system 'some-lag'; did you mean 'some-log'?"),
         (["fetch", "some-log", "1.1"], "some-log has no version '1.1'; did you mean '1.0'?"),
-        (["show", "kafka"], "there is no system 'kafka'; known: some-log"),
+        (["show", "kafka"], "unknown system 'kafka'; known: some-log"),
         (["lock", "some-log", "2.0", "log:2.0"], "'log:2.0' is not a coordinate"),
         (["fetch", "some-log"], "the following arguments are required: VERSION"),
     ],

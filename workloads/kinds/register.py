@@ -63,7 +63,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     def _read(self, key: str) -> str:
         invocation = self._writer.read(key)
         called = self.call(lambda client: _value_or_none(client.read(key)))
-        if called.outcome != "ok":  # a read changes nothing: one without an answer counts as failed
+        if called.outcome != "ok":  # a read has no effect: one without an answer counts as failed
             self._failed(invocation, called.error)
             return "fail"
         self._writer.ok(invocation, called.value)

@@ -49,7 +49,7 @@ class VirtualMember:
         match command:
             case StartLoad():
                 self._life = self._control.run(self._live())
-            case StopLoad():  # the group keeps reading: it must reach the end of what was written
+            case StopLoad():  # the group keeps reading: it must reach the end of every partition
                 self._writer.flush()
                 self._counts.report(asyncio.get_running_loop().time(), force=True)
                 self._control.tell(Stopped(0))
