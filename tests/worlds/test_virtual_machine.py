@@ -131,7 +131,7 @@ def test_a_connection_that_is_lost_with_its_machine_says_so(tmp_path: Path) -> N
     [
         ("echo 'running (booted)'", ""),
         ("echo 'paused (user)'", "its virtual machine is paused (user)"),
-        ("echo 'paused (I/O error)'", "its virtual machine is stopped, for its disk cannot be written ("),
+        ("echo 'paused (I/O error)'", "its virtual machine is stopped, because its disk cannot be written ("),
         ("echo 'error: failed to connect' >&2; exit 1", "virsh domstate --reason brownout_n1: failed to connect; see "),
     ],
 )
