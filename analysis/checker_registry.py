@@ -54,4 +54,4 @@ REASONS: Final[Mapping[str, Reason]] = reasons_of(CHECKERS)
 STANDING_ALONE: Final = frozenset(
     kind.breaks.code for checker in CHECKERS for kind in checker.anomalies if kind.breaks.stands_alone
 )
-"""The classes of anomalies that are no consequence of another anomaly."""
+"""The classes of anomalies that never follow from another anomaly."""

@@ -14,7 +14,7 @@ from analysis.verdict import PASS, UNKNOWN, Expectation
 
 _FAULTS: Final = "faults"
 """The check that compares a run's faults with their evidence."""
-_MOST: Final = 1e300  # a larger figure is no measurement, and JSON readers may turn it into infinity
+_MOST: Final = 1e300  # a larger figure is not a measurement, and JSON readers may turn it into infinity
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Liveness during faults: checks histories, journal and traces for progress of what no fault touched.
+"""Liveness during faults: checks histories, journal and traces for progress of untouched partitions.
 `analysis/core/progress.py` states the rules."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOVES: Final = ("reassign", "move")
 
 
 def bound_s(description: RunDescription) -> float:
-    """The bound for progress of what is untouched: `[checks] progress_s`, or derived from the run's settings;
+    """The bound for progress of untouched partitions: `[checks] progress_s`, or derived from the run's settings;
     multiplied by the world's time scale."""
     if description.requirements.progress_s is not None:
         return description.requirements.progress_s * description.time_scale

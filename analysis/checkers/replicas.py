@@ -141,7 +141,7 @@ def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstan
 
 
 def _all_sent(run: CheckedRun) -> bool:
-    """Whether the record of what clients sent is complete."""
+    """Whether all that clients sent is recorded."""
     records = run.history.records
     is_told = all(each.is_whole and each.announced for each in records)
     return is_told and {each.client for each in records} >= set(run.plan.clients)

@@ -1,8 +1,8 @@
 """The system's own processes: how they ended and what they logged, according to the journal.
 
 The orchestrator watches the processes and their logs and records in the journal what it did not cause itself. An exit
-that a fault or the end of the run caused is no finding and is not recorded there. That a process kept running must be
-observed, too: each one is checked once more before it is stopped, and its exit is recorded.
+that a fault or the end of the run caused is not a finding and is not recorded there. That a process kept running must
+be observed, too: each one is checked once more before it is stopped, and its exit is recorded.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _concat_sessions(a: ReaderSessions, b: ReaderSessions) -> ReaderSessions:
 
 @dataclass(frozen=True)
 class Spans:
-    """Which offsets of which partitions get dense arrays, laid out one span after another.
+    """The offsets, by partition, that get dense arrays, laid out one span after another.
 
     A partition has one span from offset 0; one of `blocked` partitions has a span for each block that was touched.
     """

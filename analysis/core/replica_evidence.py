@@ -49,7 +49,7 @@ class Circumstances:
     `quiet`: the cluster was healed and idle; `stopped`: its nodes had then stopped cleanly, so the disks hold their
     final state. `deletes`: it may have deleted the start of logs; `compacts`: and records that later ones of their keys
     replace. `records`: one of `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of every record's
-    value, 0 if unknown. `all_sent`: the record of what clients sent is complete.
+    value, 0 if unknown. `all_sent`: all that clients sent is recorded.
     """
 
     quiet: bool = False

@@ -99,7 +99,7 @@ def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) 
 
 
 def _goes_on(data: bytes, position: int, expected: int) -> bool:
-    """Whether the next batch starts at this offset. Two batches with consistent offsets are no coincidence."""
+    """Whether the next batch starts at this offset. Two batches with consistent offsets are not a coincidence."""
     if expected > LAST_OFFSET or len(data) - position < HEADER.size or data[position + MAGIC_AT] != MAGIC:
         return False
     return bool(struct.unpack_from(">q", data, position)[0] == expected)
