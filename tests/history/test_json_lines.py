@@ -142,7 +142,7 @@ BAD = {
     ),
     "id never invoked": ('{"type": "ok", "id": 9, "ret": 3}', "id 9 was never invoked"),
     "invocation without id": (INVOKED.replace('"id": 1, ', ""), 'needs an "id"'),
-    "invocation with ret": (INVOKED.replace('"inv"', '"ret": 3, "inv"'), '"ret" is no field'),
+    "invocation with ret": (INVOKED.replace('"inv"', '"ret": 3, "inv"'), '"ret" is not a field'),
     "half a character": (WRITTEN.replace('"k"', '"\\ud800"'), "not valid text"),
     "late clock": ('{"clock": "monotonic"}', "on the first line"),
 }

@@ -154,7 +154,7 @@ def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:
     written = client.write("k")
     with pytest.raises(ValueError, match="is not a compare-and-set"):
         client.mismatched(written)
-    with pytest.raises(ValueError, match="is no error"):
+    with pytest.raises(ValueError, match="is not an error"):
         client.failed(written, "")
     client.ok(written)
     with pytest.raises(ValueError, match="is not under way"):
