@@ -156,7 +156,9 @@ def test_what_recovery_has_lost_in_front_of_a_log_nobody_had_deleted(
             assert (behind.log.log_start_offset > 0) == forgets
 
         cluster.run(story())
-    told = [(finding.oracle, "no log has started there" in finding.sentence) for finding in cluster.watch.findings.found]
+    told = [
+        (finding.oracle, "no log has started there" in finding.sentence) for finding in cluster.watch.findings.found
+    ]
     assert told == ([("leader-incomplete", True)] if forgets else [])
 
 
