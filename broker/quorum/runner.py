@@ -1,10 +1,8 @@
 """Runs a quorum member: one task feeds events to the state machine and executes the effects.
 
 Theory of operation. Everything that reaches the state machine goes through one bounded queue: requests of other nodes,
-answers, timers, ends of fsyncs, appends. All effects of an event are executed in order before the next event is
-handled.
-So a vote is on disk before its answer leaves, and what other code sees of this node (`leader_id`, `epoch`, ...) is what
-its disk remembers.
+answers, timers, ends of fsyncs, appends. All effects of an event are executed in order before the next event. So a vote
+is on disk before its answer leaves, and what other code sees of this node (`leader_id`, `epoch`, ...) is durable.
 """
 
 from __future__ import annotations
@@ -29,14 +27,7 @@ from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
-from broker.quorum.messages import (
-    EndRequest,
-    FetchResponse,
-    OffsetAndEpoch,
-    Request,
-    Response,
-    SnapshotResponse,
-)
+from broker.quorum.messages import EndRequest, FetchResponse, OffsetAndEpoch, Request, Response, SnapshotResponse
 from broker.quorum.pending_calls import PendingCalls, stopped
 from broker.quorum.quorum_metrics import QuorumMeasures
 from broker.quorum.raft_node import RaftNode

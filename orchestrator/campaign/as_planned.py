@@ -25,7 +25,7 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.plans import StoredPlan, StoredRun
 from orchestrator.campaign.swarm import draw
 from orchestrator.campaign.systems import deploy, deployed_as
-from orchestrator.campaign.world_limits import LIMITS
+from orchestrator.world_limits import LIMITS
 from systems import Deployed
 from systems.errors import InputError
 from systems.toml_tables import TomlSource

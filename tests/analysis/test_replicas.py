@@ -240,7 +240,7 @@ def test_where_an_unread_log_ends_proves_nothing() -> None:
     assert report.ok
     assert report.undecided == (
         "the log of log-0 on n1 could not be read to its end: message format 7 is not known",
-        "the log of log-0 on n1 was read up to offset 1, and its high watermark is 3",
+        "the log of log-0 on n1 was read up to offset 1, but its high watermark is 3",
     )
     read = replace(unread, unread="")
     assert names(check_partition([read, whole], order(1, 2, 3, 4), around=QUIET).anomalies) == [

@@ -69,7 +69,7 @@ def test_what_a_lost_record_may_explain_is_undecided_alike(
     files = files_of(compacted(tmp_path, seed=11, partitions=40, rows_per_file=2))
     owners = Owners(sevens, incomplete=True)
     expected = check_in_process(files, upper_bound="session", owners=owners)
-    assert any("is not whole" in text for text in expected.undecided)
+    assert any("is incomplete" in text for text in expected.undecided)
     options: dict[str, Any] = {"upper_bound": "session", "owners": owners, "files_per_task": files_per_task}
     assert check_on_spark(spark.session(), files, **options) == expected
 

@@ -26,6 +26,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
     assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
     assert [check.name for check in verdict.checks] == [
         "record",
+        "configuration",
         "registers",
         "load",
         "consumer groups",
@@ -35,6 +36,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "oracles",
         "services",
         "convergence",
+        "progress",
         "certificate",
     ]
     assert verdict.stats["operations"] == OPERATIONS + len(KEYS)
@@ -85,7 +87,7 @@ def test_a_client_in_any_language_is_judged_with_the_others(tmp_path: Path) -> N
     assert [anomaly.name for anomaly in told("nobody's", value=5).anomalies] == ["register-phantom"]
     red = told("red", colour="red")
     assert red.verdict == "unknown"
-    assert any('elsewhere.jsonl:1: "colour" is no field' in reason for reason in red.reasons)
+    assert any('elsewhere.jsonl:1: "colour" is not a field' in reason for reason in red.reasons)
 
 
 @pytest.mark.parametrize(("error_ns", "verdict"), [(10**9, "pass"), (10**9 + 1, "unknown"), (50 * 10**9, "unknown")])

@@ -58,7 +58,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
         lambda r: each_node(lambda node: shutil.rmtree(r.directory(node))),
         "n1 holds no replica of log-0",
     ),
-    "a replica's segments are gone": (lambda r: r.segment().unlink(), "there are no segments"),
+    "a replica's segments are gone": (lambda r: r.segment().unlink(), "the log has no segments"),
     "the epoch file is gone": (lambda r: (r.directory() / EPOCHS).unlink(), f"on n2 has no {EPOCHS}"),
     "the high watermarks are gone": (lambda r: (r.data() / MARKS).unlink(), "on n2 has no high watermark"),
     "the partition's high watermark is gone": (lambda r: r.marks("0\n1\nlog 1 40\n"), "on n2 has no high watermark"),
@@ -405,7 +405,7 @@ def test_of_records_that_users_make_only_the_value_is_judged_and_the_verdict_say
     change, _ = FAIL["a byte of a value changed on all"]
     verdict = judged(tmp_path, change, records="value-first")
     assert verdict.verdict == "pass"
-    assert "clients made the records: the first 8 bytes of each are judged" in replicas_check(verdict).detail
+    assert "clients made the records: the first 8 bytes of each are checked" in replicas_check(verdict).detail
     differing, _ = FAIL["a byte of a value changed"]
     assert judged(tmp_path / "one", differing, records="value-first").verdict == "fail"
 

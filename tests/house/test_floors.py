@@ -30,9 +30,10 @@ MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "cleanup": set(),
+    "world_limits": set(),
     "machine": {"errors", "cleanup"},
-    "worlds": {"errors", "cleanup", "machine"},
-    "campaign": {"errors"},
+    "worlds": {"errors", "cleanup", "world_limits", "machine"},
+    "campaign": {"errors", "world_limits"},
     "running": {"errors", "cleanup", "machine", "worlds", "campaign"},
     "nodes": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
     "search": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},

@@ -19,8 +19,8 @@ from orchestrator.nodes.state import KeptNodes
 _PROGRAM = """\
 import sys
 from pathlib import Path
-from orchestrator.nodes import registry
-registry.DEFAULT_ROOT = Path(sys.argv[1])
+from orchestrator.nodes import state
+state.DEFAULT_ROOT = Path(sys.argv[1])
 from orchestrator.command.line import main
 sys.exit(main(["nodes", *sys.argv[2:]]))
 """

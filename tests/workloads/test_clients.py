@@ -123,7 +123,7 @@ def test_an_append_without_an_answer_is_info(tmp_path: Path) -> None:
 def test_a_killed_client_is_named_with_its_log(tmp_path: Path, bootstrap: str) -> None:
     producer = start("producer", settings(tmp_path, bootstrap, "p5", 5), tmp_path)
     producer.kill()
-    with pytest.raises(ClientError, match=r"client p5 ended with -9.*p5\.log"):
+    with pytest.raises(ClientError, match=r"client p5 ended with -9; it printed nothing"):
         producer.append(0, acks=-1, count=1, timeout_s=1)
 
 

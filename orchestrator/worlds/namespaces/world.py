@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
-from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
+from orchestrator.world_limits import LIMITS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from installation.plain_paths import PlainPath
 from nemeses import Host, Result, Site, inflictable
-from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
+from orchestrator.world_limits import LIMITS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor

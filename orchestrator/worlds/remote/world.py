@@ -11,11 +11,11 @@ from typing import Protocol
 
 from nemeses.mechanisms.shell import kill_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
-from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
+from orchestrator.world_limits import LIMITS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths

@@ -14,10 +14,10 @@ from random import Random
 import msgspec
 
 from nemeses import Host, Site, inflictable
-from orchestrator.campaign.world_limits import LIMITS
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
+from orchestrator.world_limits import LIMITS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
