@@ -119,7 +119,7 @@ def test_files_that_are_no_segments_are_told(tmp_path: Path) -> None:
     assert (log.end, log.unread) == (3, "3.log is not named as a segment")
     (directory / "3.log").unlink()
     (directory / f"{0:020d}.log").unlink()
-    assert read_replica("n1", "log", 0, directory).unread == "there are no segments"
+    assert read_replica("n1", "log", 0, directory).unread == "the log has no segments"
     (directory / f"{0:020d}.log").mkdir()
     assert "cannot be read: it is a directory" in read_replica("n1", "log", 0, directory).unread
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.earlier import REACHING
 from history.client_files import left_by
 from history.groups import GroupWriter
 from history.journal import Journal
@@ -158,7 +160,7 @@ class StoredRun:
             if phase == "final" and self.final_read:
                 self._final_read(journal)
             if phase == "heal":
-                journal.note("no earlier dump", dumped=[], undumped="nothing here runs")
+                self._earlier_dumps(journal)
                 up = {node: {"port": "open"} for node in NODES}
                 journal.event("heal_all", status="confirmed", evidence={"services": up})
             if phase == "collect":
@@ -166,6 +168,16 @@ class StoredRun:
                     journal.node(node, "running", pid=number, start="7")
                     journal.node(node, "stopped", status=0, ran=True)
         journal.close()
+
+    def _earlier_dumps(self, journal: Journal) -> None:
+        """Where the world reaches the files of nodes the cluster was as it is at the end."""
+        if self.world not in REACHING:
+            journal.note("no earlier dump", dumped=[], undumped="nothing here runs")
+            return
+        for node in NODES:
+            directory = self.path / "nodes" / node
+            shutil.copytree(directory / "data", directory / "earlier")
+        journal.note("dumped", dumped=list(NODES))
 
     def _appends(self, journal: Journal) -> None:
         self._client(journal, self._clients[0], process=0, role="producer", producers=(0, 1))

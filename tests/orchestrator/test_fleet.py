@@ -314,7 +314,7 @@ def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
     [
         (0, 0.0, None),
         (1, 60.0, None),
-        (1, 0.0, "partition 0 took a write at the second attempt, and 0 s were over with the first"),
+        (1, 0.0, "partition 0 took a write at the second attempt, but 0 s were over during the first"),
         (2, 0.0, "partition 0 takes no writes within 0 s: cut off"),
     ],
 )

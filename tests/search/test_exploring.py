@@ -405,7 +405,7 @@ def test_without_spark_the_reason_is_told(
         (["--cell", "none"], "there is no cell 'none'"),
         (["--runs", "0"], "--runs"),
         (["--first", "-1"], "--first"),
-        (["--master", "local[1]"], "--engine in-process has none"),
+        (["--master", "local[1]"], "--engine in-process has no master"),
         (["--resume"], "never explored"),
         (["--resume", "--cell", "fixed"], "leave out --cell"),
         (["--resume", "--runs", "3", "--first", "0", "--keep-going"], "leave out --runs, --first, --keep-going"),

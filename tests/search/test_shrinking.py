@@ -349,7 +349,7 @@ def test_a_store_in_which_no_run_can_be_made_is_refused(
     shutil.rmtree(tmp_path / LABS, ignore_errors=True)
     (tmp_path / LABS).write_text("in the way")
     assert shrunk(bounced) == 64
-    assert "cannot be made: Not a directory; runs are made there: take a store that" in capsys.readouterr().err
+    assert "cannot be made: Not a directory; runs are made there: use a writable store" in capsys.readouterr().err
     assert fake.seeds == []
 
 
