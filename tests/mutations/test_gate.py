@@ -190,10 +190,10 @@ def renamed(campaign: Path, *, clients: bool) -> None:
 @pytest.mark.parametrize(
     ("base", "clients", "words"),
     [
-        ("simulated", False, "the client producer-1 drew from"),
+        ("simulated", False, "the client producer-1 used seed"),
         ("simulated", True, "simulation.json is of a world with the seed"),
         ("simulated", True, "of the cluster brownout-main-1, not of brownout-main-2"),
-        ("log", False, "the client producer-1 drew from"),
+        ("log", False, "the client producer-1 used seed"),
         ("log", True, "nodes/n1/data/meta.properties is of the cluster brownout-"),
         ("group", True, "is not the one that the seed has drawn at that place"),
         ("register", True, "is not the one that the seed has drawn at that place"),

@@ -37,7 +37,7 @@ def took_part(run: Stored, *operations: Mapping[str, Any]) -> None:
 
 def _catalog(base: str, operation: Mapping[str, Any]) -> Catalog:
     catalog = Catalog(f"operations of another shape than the {base}'s", base=base)
-    catalog.add("a client elsewhere had one", lambda run: took_part(run, operation), unknown("which nobody judges"))
+    catalog.add("a client elsewhere had one", lambda run: took_part(run, operation), unknown("which no checker reads"))
     return catalog
 
 

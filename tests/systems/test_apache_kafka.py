@@ -195,17 +195,17 @@ def test_a_campaign_may_name_controllers() -> None:
         ),
         (
             "[system.roles]\n" + "".join(f'n{number} = "controller"\n' for number in range(1, 4)),
-            r"replication_factor: 3 replicas need as many nodes that keep data, and there are 1",
+            r"replication_factor: 3 replicas need as many nodes that store data, and there are 1",
         ),
         ('[[cell]]\nname = "a"\nversion = "4.1.0"\n', r"apache-kafka has no version '4.1.0'; did you mean '4.1.1'\?"),
-        ('[[cell]]\nname = "a"\nmutants = ["no_epochs"]\n', "mutants: apache-kafka has none; leave them out"),
+        ('[[cell]]\nname = "a"\nmutants = ["no_epochs"]\n', "mutants: apache-kafka has no mutants; leave them out"),
         (
             '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "wait"\nevent = "x"\nnode = "n1"\n',
             "apache-kafka writes no trace events",
         ),
         (
             '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "wait"\nlog_end = 3\nnode = "n1"\n',
-            "nodes of apache-kafka do not tell how far their logs go; wait for in_sync",
+            "nodes of apache-kafka do not report their log end; wait for in_sync",
         ),
     ],
 )
