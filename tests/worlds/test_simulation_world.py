@@ -99,7 +99,7 @@ def test_random_faults_are_inflicted_and_proven_as_on_nodes(short: Path, tmp_pat
     assert run.of("phase")[-1]["name"] == "done"
     for untrue in (
         "clients are simulated too: librdkafka is not exercised",
-        "power-loss-all is one moment in",
+        "power-loss-all cuts all nodes at once",
     ):
         assert any(untrue in limit for limit in run.verdict.limits), "what is less than elsewhere is told"
 
