@@ -342,7 +342,7 @@ setting(
 )
 
 
-@mutation(unknown("final reads", "before these began"))
+@mutation(unknown("final reads", "before the final reads started"))
 def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
     """They show nothing of what the heal brought."""
     rewrite(run, CONSUMER, lambda rows: [row | {"phase": "final"} for row in rows])

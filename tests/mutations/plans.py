@@ -67,7 +67,7 @@ stating(
     unknown("7|log-0|elsewhere"),
 )
 stating(
-    "another assignment", r"^assignment = .*$", "assignment = [[2, 1, 3], [3, 1, 2]]", unknown("elsewhere|assignment")
+    "another assignment", r"^assignment = .*$", "assignment = [[2, 1, 3], [3, 1, 2]]", unknown("placement|assignment")
 )
 stating("assignment of texts", r"^assignment = .*$", 'assignment = "anywhere"', unknown("assignment"))
 stating("more clients", r'^clients = \["producer-1"', 'clients = ["producer-9", "producer-1"', unknown("producer-9"))

@@ -160,7 +160,7 @@ def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
     before = RunDirectory(stored.path)
     compared = compare(before, Made(before, stored.verdict, digest="0" * 64))
     assert (compared.same, compared.exit_code) == (None, 2)
-    assert "made by commit unknown, this by unknown" in compared.text
+    assert "made by commit unknown, this one by unknown" in compared.text
 
 
 @pytest.mark.usefixtures("stored")
