@@ -22,7 +22,7 @@ from orchestrator.campaign.store import Store
 from systems.errors import InputError
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TODAY = date(2030, 1, 1)
 
 
