@@ -21,7 +21,7 @@ from history.regular_files import read_bytes, replace_text
 from history.strict_json import decode
 
 FILE_NAME: Final = "seal.json"
-EVIDENCE: Final = ("run.toml", "campaign.toml", "simulation.json", "history", "nodes", "clients")
+EVIDENCE: Final = ("run.toml", "campaign.toml", "simulation.json", "history", "nodes", "shared", "clients")
 
 _DRAFT: Final = "seal.json.tmp"
 _DIRECTORY: Final = "directory"

@@ -69,6 +69,7 @@ class Alone:
     name: str = "n1"
     id: int = 1
     address: str = _ADDRESS
+    shared_dir: str = ""
     python: str = sys.executable
     python_path: str = ""
     is_local: bool = True

@@ -56,6 +56,12 @@ class Place(Protocol):
         ...
 
     @property
+    def shared_dir(self) -> str:
+        """A directory that all nodes of the run see and may write; it is not on a node's disk, so a power cut does not
+        affect it. Empty in worlds without one. It exists if the service's files, command or environment name it."""
+        ...
+
+    @property
     def python(self) -> str:
         """A Python interpreter with Brownout's packages."""
         ...

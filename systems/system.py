@@ -2,10 +2,12 @@
 
 Templates in a description (Jinja2) can use
 - `node`: the node itself: `name`, `id` (from 1), `address`, `ports.<name>`, `data_dir` (its own disk), `etc_dir`
-  (configuration), `var_dir` (output of the service), `files_dir` (the version's files);
+  (configuration), `var_dir` (output of the service), `files_dir` (the version's files), `shared_dir` (one directory for
+  all nodes of a run; empty in worlds without one);
 - `nodes`: all nodes; `role_nodes.<role>`: the nodes of one role;
 - `system_dir`: the description's own directory with its files, as the node sees it;
 - `settings`: the node's settings, as texts by key; `version`; `cluster_id` (unique in each run);
+- `required(value, message)`: the value; if it is empty, the run is refused with the message;
 - `python`, `python_path`: an interpreter with Brownout's packages; and what the class adds in `variables`.
 """
 
@@ -327,6 +329,7 @@ class _Templates:
             keep_trailing_newline=True,
             autoescape=False,
         )
+        self._environment.globals["required"] = _required
 
     def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
         """The text once for each setting; an empty list for an empty text. Raises `InputError`."""
@@ -359,6 +362,13 @@ class _Templates:
         """The place of a key of the role in the description."""
         where = place_of_key(self._description.directory / FILE_NAME, "roles", self._role, *keys)
         return f"{where}: [roles.{self._role}]"
+
+
+def _required(value: str, otherwise: str) -> str:
+    """A value that is not empty. Raises `ValueError` with the message `otherwise`."""
+    if not value:
+        raise ValueError(otherwise)
+    return value
 
 
 def _why(error: Exception) -> str:

@@ -20,6 +20,7 @@ class _StandIn:
     etc_dir: str = "/etc/brownout"
     var_dir: str = "/var/lib/brownout"
     files_dir: str = "/opt/brownout/files"
+    shared_dir: str = "/brownout-shared"
     python: str = "/usr/bin/python3"
     python_path: str = "/opt/brownout/app"
     is_local: bool = True

@@ -53,6 +53,10 @@ class _Marked:
         return self._mark("files")
 
     @property
+    def shared_dir(self) -> str:
+        return self._mark("shared")
+
+    @property
     def python(self) -> str:
         return self._mark("python")
 

@@ -31,6 +31,8 @@ class Node:
     """One node, a `systems.Place`. Paths are those on the node; `record_dir` is the directory on this machine that
     keeps the node's records.
 
+    `shared_dir` is a directory that all nodes of the run see and may write; empty in worlds without one.
+
     `record_dir` (`<run>/nodes/<name>`) gets `service.log` and `events.jsonl` as they are written, so that a run that is
     killed can still be read.
     """
@@ -44,6 +46,7 @@ class Node:
     var_dir: str
     record_dir: Path
     files_dir: str = ""
+    shared_dir: str = ""
     python: str = sys.executable
     python_path: str = str(PROJECT_ROOT)
     is_local: bool = True

@@ -5,15 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from systems.catalog import lock_path
 from systems.errors import InputError
 from systems.java_system import JavaSystem
 from systems.kafka_protocol.observer import KafkaObserver
+from systems.lock_file import Coordinate, Lock
 from systems.service import Place
 from systems.view import Member
 
 _BROKER = "broker"
+_TIERED = "remote.log.storage.system.enable"
+_STORE = Coordinate("org.apache.kafka", "kafka-storage", "", "test")
+"""The jar with `LocalTieredStorage`, a store of remote segments in a directory; its version is Kafka's."""
 
 # Timeouts that decide when a node counts as gone, and their polling intervals, with Kafka's defaults. Unscaled, a node
 # that is twelve times slower would lose each election of a second, and exit after a minute without a quorum.
@@ -66,6 +72,22 @@ class Kraft(JavaSystem):
         if "\n" in str(value):
             return f"{key}: the value must be a single line"
         return None
+
+    def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
+        """Tiered storage needs a store, which only versions with Kafka's test jars have."""
+        del role
+        if settings.get(_TIERED) != "true" or self._has_store(self.version):
+            return None
+        store = replace(_STORE, version=self.version)
+        able = [each for each in self.description.versions if each != self.version and self._has_store(each)]
+        return (
+            f"{where}: {_TIERED}: version {self.version} has no {store.file_name}, which contains the store of remote "
+            f"segments; use version {' or '.join(able) or 'of a lock that lists it'}"
+        )
+
+    def _has_store(self, version: str) -> bool:
+        files = Lock.read(lock_path(self.description.directory, version), self.name, version).files
+        return any(each.coordinate == replace(_STORE, version=version) for each in files)
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
         """The time scale also multiplies timeouts that the campaign does not set."""

@@ -286,3 +286,40 @@ def test_one_node_really_runs_and_passes(tmp_path: Path) -> None:
     assert (verdict["verdict"], verdict["reasons"]) == ("pass", [])
     assert tomllib.loads((run / "run.toml").read_text())["system"]["version"] == VERSION
     assert "Kafka Server started" in (run / "nodes" / "n1" / "service.log").read_text()
+
+
+TIERED = {"broker": Settings({"remote.log.storage.system.enable": "true"})}
+
+
+def tiered_services(tmp_path: Path, shared_dir: str) -> list[Service]:
+    system = Kraft(description(), "4.3.1", cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
+    deployed = Deployed(system, ("broker",) * 3, "c", TIERED)
+    nodes = [
+        Node(f"n{n}", n, f"10.0.0.{n}", deployed.ports(n), "/d", "/e", "/v", Path("r"), shared_dir=shared_dir)
+        for n in (1, 2, 3)
+    ]
+    return [deployed.service(node, nodes) for node in nodes]
+
+
+def test_tiered_brokers_keep_their_objects_in_the_directory_that_all_nodes_share(tmp_path: Path) -> None:
+    given = [properties(each.files["/e/server.properties"]) for each in tiered_services(tmp_path, "/shared by all")]
+    assert {each["rsm.config.dir"] for each in given} == {"/shared by all"}
+    assert {each["rlmm.config.remote.log.metadata.topic.replication.factor"] for each in given} == {"3"}
+    plain, _ = services(tmp_path, ["broker"] * 3)
+    assert "rsm.config.dir" not in plain[0]
+
+
+def test_tiering_is_refused_where_nodes_share_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"broker\.properties\.j2:\d+: .*needs a directory that all nodes share"):
+        tiered_services(tmp_path, "")
+
+
+def test_tiering_is_refused_for_a_version_without_the_store(tmp_path: Path) -> None:
+    settings = dict(TIERED["broker"].common)
+    (wrong, right) = (Kraft(description(), version, cache=tmp_path) for version in ("4.1.1", "4.3.1"))
+    told = wrong.check_node("broker", settings, "n1")
+    assert told is not None
+    assert "kafka-storage-4.1.1-test.jar" in told
+    assert told.endswith("use version 4.3.1")
+    assert right.check_node("broker", settings, "n1") is None
+    assert wrong.check_node("broker", {}, "n1") is None

@@ -28,6 +28,7 @@ class Node:
     etc_dir: str = "/etc"
     var_dir: str = "/var"
     files_dir: str = ""
+    shared_dir: str = ""
     python: str = "python"
     python_path: str = "."
     is_local: bool = True

@@ -26,10 +26,12 @@ from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.root_filesystem import Bind, choose_root
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts, in_parallel
+from orchestrator.worlds.shared_directory import make_shared
 from systems.service import Deployment
 
 _ETC = "/etc/brownout"
 _VAR = "/var/brownout"
+_SHARED = "/brownout-shared"
 
 
 class NamespaceWorld(ServicesOnHosts):
@@ -155,6 +157,7 @@ class NamespaceWorld(ServicesOnHosts):
             var_dir=_VAR,
             record_dir=self._spec.run_dir / "nodes" / name,
             files_dir=self._spec.deployment.files_dir,
+            shared_dir=_SHARED,
             python=self._root.python,
             python_path=self._root.python_path,
         )
@@ -184,6 +187,7 @@ class NamespaceWorld(ServicesOnHosts):
         self._network.build()
         group.create()
         backing = self._disk_directory()
+        shared = make_shared(self._spec.run_dir, [self.service(node) for node in self._nodes], _SHARED)
         for node in self._nodes:
             node.record_dir.mkdir(parents=True, exist_ok=True)
             disk = disks.DataDisk(
@@ -192,6 +196,7 @@ class NamespaceWorld(ServicesOnHosts):
             records = Bind(str(node.record_dir), _VAR, read_only=False)
             scratch = self._scratch / node.name
             shown = [Bind(path, path) for path in self.service(node).shows]
+            shown += [] if shared is None else [Bind(str(shared), _SHARED, read_only=False)]
             self._machines[node.name] = Machine(
                 node, group.child(node.name), disk, scratch, self._root, *shown, records
             )

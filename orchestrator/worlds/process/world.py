@@ -16,6 +16,7 @@ from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
+from orchestrator.worlds.shared_directory import SHARED, make_shared
 from systems.local_ports import ADDRESS, LocalPorts, NoPortError
 from systems.service import Deployment
 
@@ -68,6 +69,8 @@ class ProcessWorld(ServicesOnHosts):
         with on_failure(self.down):
             try:
                 self._supervisor = Supervisor()
+                services = [self.service(node) for node in self._nodes]
+                make_shared(self._spec.run_dir, services, self._nodes[0].shared_dir)
                 for node in self._nodes:
                     self._make(node, self._supervisor)
                     on_progress(f"{node.name} is ready at {node.address}:{node.port}")
@@ -139,4 +142,5 @@ class ProcessWorld(ServicesOnHosts):
             var_dir=str(seen / "nodes" / name),
             record_dir=self._spec.run_dir / "nodes" / name,
             files_dir=self._spec.deployment.files_dir,
+            shared_dir=str(seen / SHARED),
         )
