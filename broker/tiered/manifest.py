@@ -1,0 +1,171 @@
+"""The remote segments of one partition, and which of its offsets they hold. Pure.
+
+Theory of operation. A manifest is the result of the partition's events in `__remote_log_metadata`, in their order. It
+answers questions about one log, whose leader epochs are the `Lineage`. After an unclean election the store may hold
+segments of a history that the log does not share. So a record is identified by its leader epoch and its offset, never
+by the offset alone (H28, KAFKA-15241): a segment holds a record of the log only if it has that epoch at that offset,
+and what it holds of an epoch ends where the epoch ends in the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from broker.log.epochs import EpochEntry
+from broker.tiered.segments import EDGES, RemoteSegment, SegmentEvent, SegmentState
+
+
+class OffsetAndEpoch(NamedTuple):
+    """An offset and the leader epoch of its record."""
+
+    offset: int
+    epoch: int
+
+
+class Lineage:
+    """The leader epochs of a log: `entries` in rising order, and the offset at which the last one ends."""
+
+    def __init__(self, entries: Sequence[EpochEntry], end_offset: int) -> None:
+        self.entries = tuple(entries)
+        self.end_offset = end_offset
+
+    def epoch_at(self, offset: int) -> int | None:
+        """The epoch of the record at `offset`; None outside the log."""
+        index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self.entries[index].epoch if index >= 0 and offset < self.end_offset else None
+
+    def stretch_of(self, epoch: int) -> tuple[int, int] | None:
+        """The first offset of an epoch and the offset after its last; None for an epoch that the log does not have."""
+        index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch) - 1
+        if index < 0 or self.entries[index].epoch != epoch:
+            return None
+        following = self.entries[index + 1 : index + 2]
+        end = following[0].start_offset if following else self.end_offset
+        return self.entries[index].start_offset, min(end, self.end_offset)
+
+
+class _Stretch(NamedTuple):
+    """The records of one epoch in one readable segment: from `start` to before `end`."""
+
+    start: int
+    end: int
+    id: str
+
+
+class Manifest:
+    """The segments of one partition by id, in the order of their COPY_STARTED."""
+
+    def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
+        self._segments: dict[str, RemoteSegment] = {}
+        self._by_epoch: dict[int, list[_Stretch]] = {}
+        self._ends: dict[int, int] = {}
+        for segment in segments:
+            self._put(segment)
+
+    def __iter__(self) -> Iterator[RemoteSegment]:
+        """All segments, in any state."""
+        return iter(tuple(self._segments.values()))
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def get(self, segment_id: str) -> RemoteSegment | None:
+        return self._segments.get(segment_id)
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def apply(self, event: SegmentEvent) -> bool:
+        """Apply an event; false if it is not an edge of the segment's state, and so has no effect."""
+        known = self._segments.get(event.id)
+        if event.state not in EDGES[None if known is None else known.state]:
+            return False
+        changed = event.segment if known is None else replace(known, state=event.state)
+        if changed is None:
+            return False
+        self._drop(event.id)
+        if changed.state is not SegmentState.DELETE_FINISHED:
+            self._put(changed)
+        return True
+
+    def _put(self, segment: RemoteSegment) -> None:
+        self._segments[segment.id] = segment
+        if segment.is_readable:
+            for epoch, _ in segment.epochs:
+                start, end = segment.stretch_of(epoch) or (0, 0)
+                insort(self._by_epoch.setdefault(epoch, []), _Stretch(start, end, segment.id))
+                self._ends[epoch] = max(end, self._ends.get(epoch, 0))
+
+    def _drop(self, segment_id: str) -> None:
+        segment = self._segments.pop(segment_id, None)
+        if segment is None or not segment.is_readable:
+            return
+        for epoch, _ in segment.epochs:
+            left = [stretch for stretch in self._by_epoch[epoch] if stretch.id != segment_id]
+            if left:
+                self._by_epoch[epoch], self._ends[epoch] = left, max(stretch.end for stretch in left)
+            else:
+                del self._by_epoch[epoch], self._ends[epoch]
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def find(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The readable segment that holds the record of `epoch` at `offset`."""
+        if offset >= self._ends.get(epoch, 0):
+            return None
+        stretches = self._by_epoch[epoch]
+        for stretch in reversed(stretches[: bisect_right(stretches, offset, key=lambda each: each.start)]):
+            if stretch.end > offset:
+                return self._segments[stretch.id]
+        return None
+
+    def find_in(self, lineage: Lineage, offset: int) -> RemoteSegment | None:
+        """The readable segment that holds the log's record at `offset`."""
+        epoch = lineage.epoch_at(offset)
+        return None if epoch is None else self.find(epoch, offset)
+
+    def highest_tiered(self, lineage: Lineage) -> OffsetAndEpoch | None:
+        """The last record of the log that is in the store: its offset is at most the end of its epoch in the log
+        (H28). None if the store has no record of the log."""
+        for epoch, start in reversed(lineage.entries):
+            _, end = lineage.stretch_of(epoch) or (0, 0)
+            highest = min(self._ends.get(epoch, 0), end)
+            if highest > start:
+                return OffsetAndEpoch(highest - 1, epoch)
+        return None
+
+    def earliest(self, lineage: Lineage) -> int | None:
+        """The first offset of the log that is in the store: the log's start if records were removed locally. None if
+        the store has no record of the log."""
+        for epoch, start in lineage.entries:
+            _, end = lineage.stretch_of(epoch) or (0, 0)
+            for stretch in self._by_epoch.get(epoch, ()):
+                if stretch.end > start and stretch.start < end:
+                    return max(stretch.start, start)
+        return None
+
+    def covered_to(self, lineage: Lineage, offset: int) -> int:
+        """The store has all records of the log from `offset` to before the result, without a gap."""
+        return max((reached for _, reached in self._steps(lineage, offset)), default=offset)
+
+    def path(self, lineage: Lineage, start: int, end: int) -> list[RemoteSegment]:
+        """The readable segments that hold the log's records from `start` to before `end`, oldest first, up to the first
+        gap."""
+        found: list[RemoteSegment] = []
+        for segment, reached in self._steps(lineage, start) if start < end else ():
+            if not found or found[-1] is not segment:
+                found.append(segment)
+            if reached >= end:
+                break
+        return found
+
+    def _steps(self, lineage: Lineage, offset: int) -> Iterator[tuple[RemoteSegment, int]]:
+        """Follow the log's records through the store, from `offset` to the first gap: a segment, and the offset up to
+        which it holds the records of one epoch."""
+        while (epoch := lineage.epoch_at(offset)) is not None and (segment := self.find(epoch, offset)) is not None:
+            _, in_segment = segment.stretch_of(epoch) or (0, 0)
+            _, in_log = lineage.stretch_of(epoch) or (0, 0)
+            offset = min(in_segment, in_log)
+            yield segment, offset

@@ -1,0 +1,154 @@
+"""What the store holds of a log is decided by leader epoch and offset (H28), and a segment only takes its edges."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from broker.log.epochs import EpochEntry
+from broker.tiered.manifest import Lineage, Manifest, OffsetAndEpoch
+from broker.tiered.segments import (
+    EDGES,
+    MetadataFormatError,
+    RemotePartition,
+    RemoteSegment,
+    SegmentEvent,
+    SegmentState,
+    segment_id_of,
+)
+
+PARTITION = RemotePartition("t", bytes(range(16)), 3)
+STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
+DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
+
+
+def segment(name: str, base: int, end: int, *epochs: tuple[int, int], state: SegmentState = FINISHED) -> RemoteSegment:
+    entries = tuple(EpochEntry(*each) for each in epochs) or (EpochEntry(0, base),)
+    return RemoteSegment(name * 32, PARTITION, base, end, entries, 1_000 + end, 100, 1, entries[-1].epoch, state)
+
+
+def lineage(end: int, *epochs: tuple[int, int]) -> Lineage:
+    return Lineage([EpochEntry(*each) for each in epochs], end)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product([None, *SegmentState], SegmentState)))
+def test_only_the_edges_of_the_states_change_a_segment(before: SegmentState | None, after: SegmentState) -> None:
+    one = segment("a", 0, 9)
+    manifest = Manifest()
+    paths = {None: [], STARTED: [STARTED], FINISHED: [STARTED, FINISHED], DELETING: [STARTED, DELETING]}
+    path = paths.get(before, [STARTED, DELETING, DELETED])
+    for state in path:
+        assert manifest.apply(SegmentEvent.started(one) if state is STARTED else SegmentEvent.to(state, one))
+    known = None if before in (None, DELETED) else before
+    event = SegmentEvent.started(one) if after is STARTED else SegmentEvent.to(after, one)
+    assert manifest.apply(event) == (after in EDGES[known])
+
+
+def test_a_segment_is_readable_only_between_the_end_of_its_copy_and_the_start_of_its_deletion() -> None:
+    one, manifest = segment("a", 0, 9), Manifest()
+    seen = []
+    for state in (STARTED, FINISHED, DELETING, DELETED):
+        manifest.apply(SegmentEvent.started(one) if state is STARTED else SegmentEvent.to(state, one))
+        seen.append((manifest.find(0, 5) is not None, manifest.highest_tiered(lineage(20, (0, 0))), len(manifest)))
+    assert seen == [(False, None, 1), (True, OffsetAndEpoch(9, 0), 1), (False, None, 1), (False, None, 0)]
+
+
+def test_a_record_is_found_by_epoch_and_offset_never_by_the_offset_alone() -> None:
+    """H28: the history of epoch 1 from offset 10 on was lost in an unclean election."""
+    manifest = Manifest([segment("a", 0, 9, (0, 0)), segment("b", 10, 19, (1, 10)), segment("c", 8, 14, (2, 8))])
+    ours = lineage(15, (0, 0), (2, 8))
+    assert [manifest.find_in(ours, offset).id[0] for offset in (0, 7, 8, 14)] == ["a", "a", "c", "c"]  # type: ignore[union-attr]
+    assert manifest.find_in(ours, 15) is None
+    assert manifest.find(1, 12) is not None
+    assert manifest.find(2, 16) is None
+
+
+def test_what_is_tiered_of_an_epoch_ends_where_the_epoch_ends_in_the_log() -> None:
+    """H28 (KAFKA-15241): the segment reaches to 19, but the log's epoch 0 ends at 12."""
+    manifest = Manifest([segment("a", 0, 19, (0, 0))])
+    assert manifest.highest_tiered(lineage(30, (0, 0), (4, 12))) == OffsetAndEpoch(11, 0)
+    assert manifest.highest_tiered(lineage(30, (0, 0))) == OffsetAndEpoch(19, 0)
+    assert manifest.covered_to(lineage(30, (0, 0), (4, 12)), 0) == 12
+
+
+def test_an_epoch_whose_remote_records_lie_below_its_start_here_counts_for_nothing() -> None:
+    manifest = Manifest([segment("a", 0, 4, (3, 0))])
+    assert manifest.highest_tiered(lineage(30, (0, 0), (3, 10))) is None
+
+
+def test_the_end_of_the_lineage_bounds_what_is_tiered() -> None:
+    manifest = Manifest([segment("a", 0, 19, (0, 0))])
+    assert manifest.highest_tiered(lineage(8, (0, 0))) == OffsetAndEpoch(7, 0)
+    assert manifest.covered_to(lineage(8, (0, 0)), 0) == 8
+
+
+def test_coverage_ends_at_the_first_gap() -> None:
+    manifest = Manifest([segment("a", 0, 9), segment("c", 20, 29)])
+    log = lineage(40, (0, 0))
+    assert manifest.covered_to(log, 0) == 10
+    assert manifest.covered_to(log, 10) == 10
+    assert manifest.covered_to(log, 25) == 30
+    assert [each.id[0] for each in manifest.path(log, 0, 30)] == ["a"]
+
+
+def test_overlapping_copies_of_two_leaders_cover_their_union() -> None:
+    manifest = Manifest([segment("a", 0, 14, (0, 0), (1, 10)), segment("b", 5, 24, (0, 5), (1, 10))])
+    log = lineage(40, (0, 0), (1, 10))
+    assert manifest.covered_to(log, 0) == 25
+    assert [each.id[0] for each in manifest.path(log, 0, 25)] == ["a", "b"]
+    assert manifest.find_in(log, 20).id[0] == "b"  # type: ignore[union-attr]
+
+
+def test_a_longer_segment_that_starts_earlier_is_found_behind_a_shorter_one() -> None:
+    manifest = Manifest([segment("a", 0, 29), segment("b", 10, 14)])
+    found = manifest.find(0, 20)
+    assert found is not None
+    assert found.id[0] == "a"
+
+
+def test_the_earliest_offset_is_of_the_lineage() -> None:
+    manifest = Manifest([segment("a", 0, 9, (7, 0)), segment("b", 20, 29, (2, 20))])
+    assert manifest.earliest(lineage(40, (2, 12))) == 20
+    assert manifest.earliest(lineage(40, (3, 12))) is None
+    assert manifest.earliest(lineage(40, (2, 25))) == 25
+
+
+def test_deleting_the_segment_that_reaches_furthest_lowers_what_is_tiered() -> None:
+    last = segment("b", 10, 19)
+    manifest = Manifest([segment("a", 0, 9), last])
+    assert manifest.apply(SegmentEvent.to(DELETING, last))
+    assert manifest.highest_tiered(lineage(40, (0, 0))) == OffsetAndEpoch(9, 0)
+
+
+def test_events_survive_their_encoding() -> None:
+    one = segment("a", 5, 14, (2, 5), (4, 9), state=STARTED)
+    assert SegmentEvent.decode(SegmentEvent.started(one).encode()) == SegmentEvent.started(one)
+    later = SegmentEvent.to(FINISHED, one)
+    assert SegmentEvent.decode(later.encode()) == later
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"{}", b"[]", b"null", b'{"format":2}', b'{"format":1,"state":"COPY_HALF"}', b"\xff"]
+)
+def test_a_value_that_is_no_event_is_refused(value: bytes) -> None:
+    with pytest.raises(MetadataFormatError):
+        SegmentEvent.decode(value)
+
+
+@pytest.mark.parametrize(
+    ("base", "end", "epochs"),
+    [(5, 4, [(0, 5)]), (0, 9, [(0, 1)]), (0, 9, [(1, 0), (0, 5)]), (0, 9, [(0, 0), (1, 0)]), (0, 9, [(0, 0), (1, 10)])],
+)
+def test_impossible_metadata_is_refused(base: int, end: int, epochs: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="segment"):
+        segment("a", base, end, *epochs)
+
+
+def test_the_names_of_objects_have_the_segments_id() -> None:
+    one = segment("a", 5, 14)
+    names = one.object_names("CLUSTER")
+    assert names[0] == f"CLUSTER/t-AAECAwQFBgcICQoLDA0ODw/3/00000000000000000005-{'a' * 32}.log"
+    assert {segment_id_of(name) for name in names} == {one.id}
+    assert segment_id_of("CLUSTER/readme.txt") is None
+    assert segment_id_of(names[0] + ".unfinished") is None
