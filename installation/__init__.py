@@ -1,1 +1,4 @@
-"""Where Brownout is installed on this machine, and how to call it. Other rooms use it; it imports none of them."""
+"""Brownout on this machine: how it is packaged, installed and started, where its files are, and how to call it.
+
+`build_hook.py` and `entry/` make the wheel; `system-packages` installs Debian packages. Other rooms use the modules;
+these import no other room."""

@@ -1,4 +1,4 @@
-"""Finds programs of the machine, or installs their system packages with the script `system-packages`."""
+"""Finds programs of the machine, or installs their system packages with the script `installation/system-packages`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from installation.files import PROJECT_ROOT, cache_directory
 from orchestrator.errors import UsageError
 from orchestrator.machine.programs import find_program
 
-SCRIPT = PROJECT_ROOT / "system-packages"
+SCRIPT = PROJECT_ROOT / "installation" / "system-packages"
 # Called through bash, because not every installer keeps the executable bit.
 _RUN_SCRIPT = ("bash", str(SCRIPT))
 _ADVICE = (

@@ -108,7 +108,7 @@ def test_nothing_that_is_printed_goes_into_a_file_where_a_stream_was_closed(tmp_
 
 def test_a_pipe_gets_no_escape_codes_from_the_script_for_packages(tmp_path: Path) -> None:
     said = subprocess.run(
-        ["bash", str(PROJECT_ROOT / "system-packages"), "install", "Not a name"],
+        ["bash", str(PROJECT_ROOT / "installation" / "system-packages"), "install", "Not a name"],
         cwd=tmp_path,
         capture_output=True,
         check=False,

@@ -21,6 +21,7 @@ from tests.house.test_rooms import rooms
 
 DATA = (*DIRECTORIES_OF_DATA, "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
 HOME = "brownout/home"
+NOT_IN_HOME = ("docs/generators/", "installation/build_hook.py", "installation/entry/")
 MINE = """
 name = "mine"
 [topology]
@@ -139,8 +140,8 @@ def test_the_wheel_takes_two_names_and_has_every_file_of_the_rooms(installed: In
     top = {name.split("/")[0] for name in packed}
     assert {name for name in top if not name.endswith(".dist-info")} == {"brownout", "brownout_api"}
     assert len(top) == 3
-    expected = of_the_checkout(*rooms(), *DATA, "Vagrantfile", "requirements.lock", "system-packages")
-    expected = {name: mode for name, mode in expected.items() if not name.startswith("docs/generators/")}
+    expected = of_the_checkout(*rooms(), *DATA, "Vagrantfile", "requirements.lock")
+    expected = {name: mode for name, mode in expected.items() if not name.startswith(NOT_IN_HOME)}
     assert {directory for directory in DATA if not any(name.startswith(directory) for name in expected)} == set()
     assert {name: packed.get(f"{HOME}/{name}") for name in expected} == expected
     assert not [name for name in packed if name.startswith((f"{HOME}/tests", f"{HOME}/store", f"{HOME}/."))]
@@ -157,7 +158,9 @@ def test_every_module_of_the_installed_package_can_be_imported(package: str, req
     names = [
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in of_the_checkout(*rooms())
-        if name.endswith(".py") and not name.startswith(NO_MODULES) and not name.endswith("/__main__.py")
+        if name.endswith(".py")
+        and not name.startswith((*NO_MODULES, *NOT_IN_HOME))
+        and not name.endswith("/__main__.py")
     ]
     assert len(names) > 500
     program = f"import importlib, sys; sys.path.insert(0, {str(installed.target / HOME)!r})\n"

@@ -55,7 +55,8 @@ def enter(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     apt = programs / "apt-get"
     apt.write_text(f'#!/bin/sh\necho "$*" >> {directory}/asked\necho cannot do that\nexit ${{APT_CODE:-0}}\n')
     apt.chmod(0o755)
-    for name in ("brownout", "system-packages"):
+    (directory / "installation").mkdir(exist_ok=True)
+    for name in ("brownout", "installation/system-packages"):
         shutil.copy(PROJECT_ROOT / name, directory / name)
     return subprocess.run(
         [directory / "brownout", "install-packages", *arguments],

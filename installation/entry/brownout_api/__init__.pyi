@@ -1,4 +1,4 @@
-# What `brownout_api` offers, for type checkers: the room itself lies where they do not look.
+# The types of `brownout_api` for type checkers, which do not find the room itself in `brownout/home`.
 # tests/installation/test_wheel.py compares it with the room.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence

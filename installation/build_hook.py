@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # For a source archive, which has no git repository.
-_COMMIT_FILE = "distribution/commit"
+_COMMIT_FILE = "installation/commit"
 
 
 class BuildRecord(BuildHookInterface):  # type: ignore[type-arg]
