@@ -95,7 +95,7 @@ def check(run: CheckedRun) -> Outcome:
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
     missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.history))
-    doubts = tuple(dict.fromkeys((*missing, *logs.undecided, *earlier.undecided)))
+    doubts = tuple(dict.fromkeys((*missing, *_foreign(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
     if doubts:
@@ -146,6 +146,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
         if later is None or not begun or member.node not in set(dumps.nodes) - dumps.lost:
             continue
         found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
+        undecided += _missing_in_dump(run, member.node)
         if found.log is None:
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
@@ -159,6 +160,23 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
         log = replace(found.log, high_watermark=mark)
         anomalies += prefix_changes(log, later, deletes=True, compacts=False)
     return ReplicaReport(tuple(anomalies), tuple(undecided))
+
+
+def _missing_in_dump(run: CheckedRun, node: str) -> Iterator[str]:
+    for name in ("quorum-state", "leader-epoch-checkpoint"):
+        if not (run.directory / "nodes" / node / "earlier" / "__cluster_metadata-0" / name).is_file():
+            yield f"the earlier dump of {node} has no {name} beside its metadata log"
+
+
+def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:
+    """Identities in the nodes' files that the quorum does not know. A run that did not reach its final reads may have
+    stopped before a broker had registered."""
+    from analysis.identities import RESTORED, unknown_identities
+
+    if "final" in run.history.phases["name"].to_pylist():
+        nodes = {member.node: run.directory / "nodes" / member.node / "data" for member in members}
+        traces = {member.node: list(member.told(RESTORED)) for member in members}
+        yield from unknown_identities(nodes, traces, traced=run.description.metadata_traced)
 
 
 def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None:

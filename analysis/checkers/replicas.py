@@ -52,8 +52,8 @@ ANOMALIES: Final = (
 )
 PROGRESS: Final = "replica_progress"
 FILES: Final = (
-    r"nodes/[^/]+/(data|earlier)(/(meta\.properties|replication-offset-checkpoint|"
-    r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?"
+    r"nodes/[^/]+/(events\.jsonl|(data|earlier)(/(meta\.properties|replication-offset-checkpoint|"
+    r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?)"
 )
 """The nodes' files that this checker reads: without indexes and the system's own topics."""
 
@@ -63,6 +63,7 @@ UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, 
 def check(run: CheckedRun) -> Outcome:
     """Read and compare the files of all nodes."""
     from analysis.earlier import demanded
+    from analysis.earlier_marks import lowered
     from analysis.engines.log import files_of
     from analysis.engines.replica import DATA, EARLIER, check_replicas, tasks_of
     from analysis.replicafiles.formats import FORMATS, NONE
@@ -99,6 +100,7 @@ def check(run: CheckedRun) -> Outcome:
             {node: collected[EARLIER][node] for node in plan.nodes if node in dumps.nodes and node not in dumps.lost},
             collected[DATA],
         ),
+        *lowered(run.events, dumps, run.history.journal, collected[EARLIER], frozenset(plan.replicas)),
         *report.undecided,
     )
     return _outcome(run, around, report, doubts or tuple(_told_more(run, report)))

@@ -188,8 +188,26 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
     return tuple(changes), digests if begins_at_zero else {}
 
 
-def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
-    """The leader changes in a control batch. Raises ValueError, IndexError or struct.error for a malformed one."""
+def record_values(data: Path) -> Iterator[bytes]:
+    """The values of a node's metadata records, from its log and its snapshots; without control records, and up to the
+    first batch that cannot be understood in each file."""
+    for path in sorted((data / f"{TOPIC}-{PARTITION}").glob("*")):
+        if path.suffix not in (".log", ".checkpoint") or not path.is_file():
+            continue
+        content = read_bytes(path)
+        base = int(path.stem) if path.suffix == ".log" and path.stem.isdecimal() else 0
+        for row in batches.scan(content, 0, base).table.tolist():
+            if row[batches.ATTRIBUTES] & batches.CONTROL:
+                continue
+            try:
+                yield from (value for _, _, value in _records(content, row))
+            except (ValueError, IndexError):
+                break
+
+
+def _records(data: bytes, row: list[int]) -> Iterator[tuple[int, bytes, bytes]]:
+    """The offset, key and value of each record of a batch; an absent key is empty. Raises ValueError or IndexError for
+    a malformed one."""
     reader = _Reader(data, row[batches.RECORDS_AT])
     for _ in range(row[batches.COUNT]):
         size = reader.zigzag()
@@ -197,14 +215,19 @@ def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
         reader.at += 1  # the record's attributes
         reader.zigzag()  # the timestamp's delta
         offset = row[batches.BASE] + reader.zigzag()
-        key = reader.bytes(reader.zigzag())
-        value = reader.bytes(reader.zigzag())
+        key = reader.bytes(max(0, reader.zigzag()))
+        yield offset, key, reader.bytes(max(0, reader.zigzag()))
+        reader.at = end
+
+
+def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
+    """The leader changes in a control batch. Raises ValueError, IndexError or struct.error for a malformed one."""
+    for offset, key, value in _records(data, row):
         if _KEY.unpack_from(key)[1] in _LEADER_CHANGE:
             version, leader = _VALUE.unpack_from(value)
             inner = _Reader(value, _VALUE.size)
             voters, granting = inner.voters(version), inner.voters(version)
             yield LeaderChange(offset, row[batches.EPOCH], leader, voters, granting)
-        reader.at = end
 
 
 class _Reader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,13 +31,34 @@ def leader_change(base: int, epoch: int, leader: int, granting: tuple[int, ...],
     return batch(base, epoch, [record(0, value, key=struct.pack(">hh", 0, 3))], attributes=0x20)
 
 
+def disk_of(number: int) -> bytes:
+    """The id of a node's disk."""
+    return bytes(range(number, number + 16))
+
+
+def registration(number: int) -> bytes:
+    """The metadata record of a broker with its disk: frame, number and version of the record, then its body."""
+    return bytes((1, 0, 3)) + struct.pack(">i", number) + bytes(range(100, 124)) + b"\x02" + disk_of(number)
+
+
+def creation(topic: str, identity: str) -> bytes:
+    """The metadata record of a topic."""
+    return bytes((1, 2, 0, len(topic) + 1)) + topic.encode() + identity.encode()
+
+
+def identities() -> list[bytes]:
+    """The records by which the quorum knows the nodes' disks and the topic."""
+    return [*map(registration, IDS.values()), creation("log", "id-of-log")]
+
+
 def metadata(base: int, epoch: int, text: bytes) -> bytes:
     return batch(base, epoch, [record(0, text)])
 
 
 def story() -> list[bytes]:
-    """The batches that all hold: node 1 opens epoch 1 at offset 0, node 2 epoch 2 at 5; four records follow each."""
-    first = [metadata(base, 1, b"first %d" % base) for base in range(1, 5)]
+    """The batches that all hold: node 1 opens epoch 1 at offset 0, node 2 epoch 2 at 5; four records follow each: in
+    the first epoch the registration of each broker and the creation of the topic."""
+    first = [metadata(base, 1, text) for base, text in enumerate(identities(), 1)]
     second = [metadata(base, 2, b"second %d" % base) for base in range(6, 10)]
     return [leader_change(0, 1, 1, (1, 2)), *first, leader_change(5, 2, 2, (1, 2)), *second]
 
@@ -58,6 +80,14 @@ def on_disk(event: str, epoch: int, leader: int, voted: int) -> Event:
     return {"event": f"quorum_{event}", "epoch": epoch, "leader": leader, "voted": voted}
 
 
+def restored(number: int, epoch: int, leader: int, voted: int) -> Event:
+    return on_disk("restored", epoch, leader, voted) | {"directory": text_of(disk_of(number))}
+
+
+def text_of(identity: bytes) -> str:
+    return urlsafe_b64encode(identity).decode().rstrip("=")
+
+
 def mark(offset: int, epoch: int) -> Event:
     return {"event": "quorum_high_watermark", "offset": offset, "epoch": epoch, "digest": digests(story())[offset]}
 
@@ -74,7 +104,10 @@ def vote(epoch: int, candidate: int) -> Event:
 
 def traces() -> dict[str, list[Event]]:
     """What the three told; n3 was killed once, and knows less when it comes back."""
-    started = [{"event": "broker_started"}, on_disk("restored", 0, -1, -1), on_disk("persisted", 0, -1, -1)]
+    started = {
+        number: [{"event": "broker_started"}, restored(number, 0, -1, -1), on_disk("persisted", 0, -1, -1)]
+        for number in IDS.values()
+    }
     in_first, in_second, stopped = [mark(1, 1), mark(5, 1)], [mark(6, 2), mark(10, 2)], [{"event": "broker_stopped"}]
     elected = [
         on_disk("persisted", 1, -1, 1),
@@ -83,7 +116,7 @@ def traces() -> dict[str, list[Event]]:
         role("leader", 1, 1),
     ]
     voted = [on_disk("persisted", 2, -1, 2), vote(2, 2), role("voted", 2), on_disk("persisted", 2, 2, 2)]
-    n1 = [*started, *elected, *in_first, *voted, role("follower", 2, 2), *in_second, *stopped]
+    n1 = [*started[1], *elected, *in_first, *voted, role("follower", 2, 2), *in_second, *stopped]
     voted = [on_disk("persisted", 1, -1, 1), vote(1, 1), role("voted", 1), on_disk("persisted", 1, 1, 1)]
     elected = [
         on_disk("persisted", 2, -1, 2),
@@ -91,11 +124,11 @@ def traces() -> dict[str, list[Event]]:
         on_disk("persisted", 2, 2, 2),
         role("leader", 2, 2),
     ]
-    n2 = [*started, *voted, role("follower", 1, 1), *in_first, *elected, *in_second, *stopped]
+    n2 = [*started[2], *voted, role("follower", 1, 1), *in_first, *elected, *in_second, *stopped]
     following = [on_disk("persisted", 1, 1, -1), role("follower", 1, 1)]
-    again = [{"event": "broker_started"}, on_disk("restored", 1, 1, -1), *following, mark(1, 1)]
+    again = [{"event": "broker_started"}, restored(3, 1, 1, -1), *following, mark(1, 1)]
     later = [on_disk("persisted", 2, 2, -1), role("follower", 2, 2), *in_second]
-    n3 = [*started, *following, *in_first, *again, *later, *stopped]
+    n3 = [*started[3], *following, *in_first, *again, *later, *stopped]
     return {"n1": n1, "n2": n2, "n3": n3}
 
 
@@ -130,13 +163,16 @@ class StoredQuorum:
         (first,) = struct.unpack_from(">q", self.logs[node][0])
         (log / f"{first:020d}.log").write_bytes(b"".join(self.logs[node]))
         if first:  # a snapshot has what was before
-            (log / f"{first:020d}-{entries[0][0]:010d}.checkpoint").write_bytes(b"")
+            before = b"".join(metadata(at, 1, text) for at, text in enumerate(identities()))
+            (log / f"{first:020d}-{entries[0][0]:010d}.checkpoint").write_bytes(before)
         lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
         (log / "leader-epoch-checkpoint").write_text("\n".join(lines) + "\n")
         epoch, leader, voted = self.states[node]
         state = {"leaderId": leader, "leaderEpoch": epoch, "votedId": voted, "data_version": 0}
         (log / "quorum-state").write_text(json.dumps({**state, "currentVoters": [{"voterId": n} for n in (1, 2, 3)]}))
-        (data / "meta.properties").write_text(f"version=1\nnode.id={IDS[node]}\n")
+        (data / "meta.properties").write_text(
+            f"version=1\nnode.id={IDS[node]}\ndirectory.id={text_of(disk_of(IDS[node]))}\n"
+        )
         events = directory / "events.jsonl"
         events.unlink()
         if not self.traced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.analysis_pipeline.stored_quorum import (
     metadata,
     on_disk,
     opened,
+    registration,
+    restored,
     role,
     vote,
 )
@@ -193,7 +196,7 @@ def test_e4_a_vote_that_is_told_before_it_is_on_disk(quorum: StoredQuorum, node:
 
 
 def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
-    replace(quorum, "n3", on_disk("restored", 1, 1, -1), on_disk("restored", 0, -1, -1))
+    replace(quorum, "n3", restored(3, 1, 1, -1), restored(3, 0, -1, -1))
     assert found(quorum) == {"election-state-regression": "n3 knew epoch 1, but later (quorum_restored) only epoch 0"}
 
 
@@ -210,8 +213,8 @@ def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
 def test_e5_only_a_fault_that_replaces_the_nodes_disk_excuses_what_it_forgot(
     quorum: StoredQuorum, node: str, damage: Damage | None, excused: bool
 ) -> None:
-    forgotten = on_disk("restored", 0, -1, -1) | {"directory": "another"}
-    replace(quorum, "n3", on_disk("restored", 1, 1, -1), forgotten)
+    replace(quorum, "n3", restored(3, 0, -1, -1), restored(3, 0, -1, -1) | {"directory": "the first disk"})
+    replace(quorum, "n3", restored(3, 1, 1, -1), restored(3, 0, -1, -1))
     run = quorum.write()
     path = run / "history/journal.jsonl"
     lines = [line for _, line in read_lines(path).contents]
@@ -576,3 +579,47 @@ def test_files_alone_are_judged_where_nodes_tell_nothing(quorum: StoredQuorum) -
     assert outcome.detail.startswith(
         "the files of n1, n2, n3 agree: 2 epochs with one leader each, 30 records compared"
     )
+
+
+# --- identities
+
+
+@pytest.mark.parametrize(
+    ("node", "file", "old", "new", "words"),
+    [
+        ("n2", "meta.properties", r"directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAg", "no broker of its number"),
+        ("n2", "meta.properties", r"directory.id=.*", "directory.id=AwQFBgcICQoLDA0ODxAREg", "no broker of its number"),
+        ("n2", "meta.properties", r"directory.id=.*\n", "", "directory.id none, but its trace says"),
+        (
+            "n2",
+            "log-0/partition.metadata",
+            r"topic_id: .*",
+            "topic_id: AAAAAAAAAAAAAAAAAAAAAg",
+            "no topic of that name",
+        ),
+    ],
+)
+def test_an_identity_that_the_metadata_log_does_not_have_is_a_doubt(
+    quorum: StoredQuorum, node: str, file: str, old: str, new: str, words: str
+) -> None:
+    run = quorum.write()
+    path = run / "nodes" / node / "data" / file
+    path.write_text(re.sub(old, new, path.read_text()))
+    outcome = judged(run)
+    assert outcome.verdict == "unknown"
+    assert words in told(outcome)
+
+
+def test_a_trace_of_another_disk_is_a_doubt(quorum: StoredQuorum) -> None:
+    replace(quorum, "n1", restored(1, 0, -1, -1), restored(2, 0, -1, -1))
+    assert "but its trace says" in told(judged(quorum.write()))
+
+
+def test_a_system_without_traces_need_not_register_disks(quorum: StoredQuorum) -> None:
+    quorum.traced = False
+    for node in quorum.logs:
+        quorum.logs[node][1:4] = [metadata(base, 1, registration(base)[:-16]) for base in (1, 2, 3)]
+    assert judged(quorum.write()).verdict == "pass"
+    quorum.path = quorum.path.with_name("other")
+    quorum.logs["n1"][1] = metadata(1, 1, registration(1))
+    assert judged(quorum.write()).verdict != "pass"

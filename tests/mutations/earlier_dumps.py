@@ -12,7 +12,9 @@ from tests.mutations.stored import FIRST_SEGMENT, Line, Stored
 TOLD: Final = unknown("earlier dump")
 MARKS: Final = "replication-offset-checkpoint"
 SEGMENT: Final = f"nodes/n2/earlier/log-0/{FIRST_SEGMENT}"
-METADATA: Final = f"nodes/n1/earlier/__cluster_metadata-0/{FIRST_SEGMENT}"
+METADATA_DIRECTORY: Final = "nodes/n1/earlier/__cluster_metadata-0"
+METADATA: Final = f"{METADATA_DIRECTORY}/{FIRST_SEGMENT}"
+EPOCHS: Final = "leader-epoch-checkpoint"
 WHOSE: Final = "nodes/n1/earlier/meta.properties"
 ANOTHER: Final = "cluster.id=another"
 
@@ -69,6 +71,27 @@ def _said_to_have_failed(run: Stored) -> None:
 def _torn_behind_its_mark(run: Stored) -> None:
     """As one may be that was made while the service wrote."""
     run.edit(SEGMENT, lambda data: data + data[:30])
+
+
+def _marked(node: str, mark: int) -> Change:
+    return lambda run: run.text(f"nodes/{node}/earlier/{MARKS}", r"^log 0 \d+$", f"log 0 {mark}")
+
+
+def _of_another_disk(run: Stored) -> None:
+    for place in ("earlier", "data"):
+        run.text(f"nodes/n1/{place}/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 21}g")
+
+
+def _of_another_told_disk(run: Stored) -> None:
+    _of_another_disk(run)
+    run.text("nodes/n1/events.jsonl", r'"directory":"[^"]*"', f'"directory":"{"A" * 21}g"', count=0)
+
+
+def _of_another_topic(run: Stored) -> None:
+    for node in run.nodes():
+        for place in ("earlier", "data"):
+            name = f"nodes/{node}/{place}/log-0/partition.metadata"
+            run.text(name, r"^topic_id: .*", "topic_id: AAAAAAAAAAAAAAAAAAAAAQ")
 
 
 def _shortened(at: Callable[[int], int]) -> Change:
@@ -129,6 +152,13 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         lambda run: run.text("nodes/n1/earlier/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 22}"),
         TOLD,
     )
+    for node in ("n1", "n2", "n3"):
+        yield f"with a mark of 1 on {node}", _marked(node, 1), TOLD
+    yield "of another directory, and so in the end", _of_another_disk, unknown("directory.id")
+    yield "of another directory, and so in the end and in its trace", _of_another_told_disk, unknown("directory.id")
+    yield "of another topic, and so in the end", _of_another_topic, unknown("id AAAAAAAAAAAAAAAAAAAAAQ")
+    yield "without an election state", lambda run: run.remove(f"{METADATA_DIRECTORY}/quorum-state"), TOLD
+    yield "without the metadata's epochs", lambda run: run.remove(f"{METADATA_DIRECTORY}/{EPOCHS}"), TOLD
     yield "without the metadata log", lambda run: run.remove("nodes/n1/earlier/__cluster_metadata-0"), TOLD
     yield "with an empty metadata log", lambda run: run.empty(METADATA), TOLD
     yield (
