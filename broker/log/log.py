@@ -6,6 +6,7 @@ Invariants:
 K101-8);
 - a truncation removes epochs from the epoch file first, durably, then records from the log (K101-7);
 - the state of producers is what the batches of the log contain, and no snapshot of it is past the log's end;
+- records below `local_start_offset` are only in remote storage; the epoch cache knows their epochs, too;
 - appends reach the page cache only; `flush` returns the offset up to which the log is on disk.
 """
 
@@ -30,21 +31,17 @@ from broker.log.append_validation import (
     record_producers,
     stamp_batches,
 )
-from broker.log.epochs import LeaderEpochCache
+from broker.log.epochs import EpochEntry, LeaderEpochCache
 from broker.log.identical_batches import FEWEST, LetIn
 from broker.log.log_config import LogConfig
-from broker.log.recovery import EpochScan, Recovered, read_again, recover, recover_producers
+from broker.log.recovery import Recovered, read_again, recover, recover_producers, scan_again
 from broker.log.segment import Segment
 from broker.log.segment_swap import swap_in
 from broker.log.timestamps import TimedOffset, first_not_before, latest_below
 from broker.log.unsynced import Unsynced
 from broker.ports import Buffer, Disk, File, parent
 from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
-from broker.protocol.records import (
-    BatchHeader,
-    CorruptBatch,
-    validate_batch,
-)
+from broker.protocol.records import BatchHeader, CorruptBatch, validate_batch
 
 
 class Slice(NamedTuple):
@@ -59,7 +56,7 @@ class OffsetOutOfRangeError(ProtocolError):
     """An offset below the log's start or past its end."""
 
     def __init__(self, offset: int, log: PartitionLog) -> None:
-        range_ = f"{log.log_start_offset} to {log.log_end_offset}"
+        range_ = f"{log.local_start_offset} to {log.log_end_offset}"
         super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.directory}: offset {offset} is not in {range_}")
 
 
@@ -100,10 +97,12 @@ class PartitionLog:
         clean_shutdown: bool,
         recovery_point: int = 0,
         start_offset: int = 0,
+        remote_start: int | None = None,
     ) -> PartitionLog:
         """Open or create the log of a directory. `recovered` has the result of recovery.
 
-        `start_offset`: the log's start as last stored. It may be inside the first segment.
+        `start_offset`: the log's start as last stored. It may be inside the first segment. `remote_start`: the log
+        starts there or later, in remote storage; None: it starts with its first segment.
         Raises `DamagedLogError` when something below `recovery_point` is missing; nothing was changed then.
         """
         if not disk.exists(directory):
@@ -119,12 +118,13 @@ class PartitionLog:
             compacted=config.compacted,
             forgets_producers=config.forgets_producers,
             keeps_epochs=config.keep_epochs_past_leo,
+            remote_start=remote_start,
         )
         log = cls(disk, directory, config, recovered)
         if start_offset > log._end:
             # The records above the start are lost. Offsets below it were deleted and are not assigned again.
             await log.truncate_fully_and_start_at(start_offset)
-        log._start = max(start_offset, log._start)
+        log._start = max(start_offset, log._start if remote_start is None else remote_start)
         log.epochs.truncate_from_start(log._start)
         return log
 
@@ -136,6 +136,11 @@ class PartitionLog:
     def log_start_offset(self) -> int:
         """The first offset that is served. The first segment may still hold records below it."""
         return self._start
+
+    @property
+    def local_start_offset(self) -> int:
+        """The first offset that is served from this disk; higher than `log_start_offset` if records are only remote."""
+        return max(self._start, self._segments[0].base_offset)
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -342,7 +347,9 @@ class PartitionLog:
         Complete segments below the recovery point are not read, as at a start. Returns false if it was no longer
         `wanted`; nothing was changed then. Raises `CorruptBatch` for a damaged batch, `OSError`.
         """
-        found = await read_again(self._segments, self._snapshots, wanted, scan=self._scan_again())
+        compacted = self._config.compacted
+        scan = scan_again(self._segments, self.epochs, self.recovery_point, self._start, compacted=compacted)
+        found = await read_again(self._segments, self._snapshots, wanted, scan=scan)
         if found is None:
             return False
         scan, producers = found
@@ -357,15 +364,6 @@ class PartitionLog:
         await self.flush()
         return True
 
-    def _scan_again(self) -> EpochScan:
-        """A scan from the recovery point, or from the log's first batch if the earlier epochs are unknown."""
-        first = next(it for it in self._segments if it.next_offset > self.recovery_point or it is self._active)
-        known = [entry for entry in self.epochs.entries if entry.start_offset < first.base_offset]
-        if known and known[0].start_offset <= self._start:
-            return EpochScan(first.base_offset, known, compacted=self._config.compacted)
-        # The log's start may be inside its first segment.
-        return EpochScan(self._segments[0].base_offset, compacted=self._config.compacted)
-
     # -- removing -----------------------------------------------------------------------------------------------
 
     async def truncate_to(self, offset: int) -> int:
@@ -374,13 +372,12 @@ class PartitionLog:
         The end is lower than `offset` if `offset` is inside a batch: batches are never split. Epochs that start at or
         past the new end are removed first, also when no record is removed (H8).
         """
-        if offset < self.log_start_offset:
-            await self.truncate_fully_and_start_at(offset)
-            return offset
-        end, segment, position = self._batch_start(offset)
+        if offset < self.local_start_offset:
+            return await self._restart_at(offset)
+        segment = self._segment_of(offset)
+        end, position = segment.batch_start(offset) if offset < self._end else (self._end, segment.size)
         if end < self.log_start_offset:
-            await self.truncate_fully_and_start_at(end)
-            return end
+            return await self._restart_at(end)
         await self._announce_cut(end)
         keeps = end == self._end and self._config.noop_truncate_keeps_cache
         if not keeps and self.epochs.truncate_from_end(end):
@@ -403,12 +400,29 @@ class PartitionLog:
             if self.before_cut is not None:
                 await self.before_cut(offset)
 
-    async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything, epochs included, and start again at `offset`, durably."""
+    async def _restart_at(self, offset: int) -> int:
+        """Remove all segments, which are above `offset`; what is remote below it stays."""
+        kept = [entry for entry in self.epochs.entries if entry.start_offset < offset] if offset > self._start else ()
+        await self.truncate_fully_and_start_at(offset, log_start=min(offset, self._start), epochs=kept)
+        return offset
+
+    async def truncate_fully_and_start_at(
+        self,
+        offset: int,
+        *,
+        log_start: int | None = None,
+        epochs: Sequence[EpochEntry] = (),
+        producers: ProducerState | None = None,
+    ) -> None:
+        """Remove everything, epochs included, and start again at `offset`, durably.
+
+        `log_start`, `epochs`, `producers`: of the records below `offset` that are only in remote storage, if there are
+        any: the log's start, the leader epochs, and the state of producers at `offset`.
+        """
         await self._announce_cut(0)  # in between, the log may have no segment
-        self.epochs.clear()
+        self.epochs.replace(epochs)
         await self.epochs.write_durably()
-        self.producers = ProducerState(NO_ID if not offset else MAX_ID)
+        self.producers = ProducerState(NO_ID if not offset else MAX_ID) if producers is None else producers
         if self._snapshots.remove_past(-1):
             await self._disk.sync_directory(self.directory)
         while self._segments:
@@ -418,8 +432,10 @@ class PartitionLog:
         self._segments.append(self._active)
         self._unsynced.add(self._active)
         self._unsynced.names_changed()
-        self._start = offset
+        self._start = offset if log_start is None else log_start
         self._cut(offset)
+        if producers is not None:
+            self._unsynced.names_changed(self._snapshots.write(offset, producers))
         await self.flush()
         self._durable = offset
         self._about_to_cut_to = None
@@ -463,23 +479,24 @@ class PartitionLog:
             await self.delete_segments_before(offset)
         return self._start
 
-    async def delete_segments_before(self, offset: int) -> int:
-        """Remove segments below `offset`, but never the newest; returns the log's new start (K101-11, H27)."""
+    async def delete_segments_before(self, offset: int, *, keeps_start: bool = False) -> int:
+        """Remove segments below `offset`, but never the newest; returns the log's new start (K101-11, H27), which stays
+        if `keeps_start`: remote storage has the records, and the caller has stored that."""
         count = 0
         while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
             count += 1
         if count:
             await with_descriptors(lambda: self._snapshot_behind(self._segments[:count]))
             removed, self._segments = self._segments[:count], self._segments[count:]
-            self._start = max(self._start, self._segments[0].base_offset)
-            if self.epochs.truncate_from_start(self.log_start_offset):
+            self._start = self._start if keeps_start else self.local_start_offset
+            if self.epochs.truncate_from_start(self._start):
                 await self.epochs.write_durably()
             for segment in removed:
                 self._forget(segment)
                 await self._disk.sync_directory(self.directory)  # one at a time, so that a power cut leaves no gap
             self._snapshots.remove_before(self._segments[0].base_offset)
             await self.flush()
-        return self.log_start_offset
+        return self._start
 
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
         """Store the producers of the log's first segments in an intact snapshot, durably, before their removal."""
@@ -510,23 +527,6 @@ class PartitionLog:
         for segment in self._segments:
             segment.close()
 
-    def _batch_start(self, offset: int) -> tuple[int, Segment, int]:
-        """The batch that contains `offset` (or the log's end): its base offset, segment and position."""
-        if offset >= self._end:
-            return self._end, self._active, self._active.size
-        segment = self._segment_of(offset)
-        position = segment.position_of(offset)
-        _, header = next(segment.walk(position))
-        if header.base_offset <= offset:
-            return header.base_offset, segment, position
-        # Compaction has removed the records there: the log ends after the last remaining batch.
-        end = segment.base_offset
-        for at, before in segment.walk(segment.index.before_offset(offset)):
-            if at >= position:
-                break
-            end = before.next_offset
-        return end, segment, position
-
     def _remove_active(self) -> None:
         self._forget(self._segments.pop())
         if self._segments:
@@ -553,7 +553,7 @@ class PartitionLog:
         With `min_one`, the first batch is returned even if it is larger. Raises `OffsetOutOfRangeError`, and `OSError`
         (EIO) for damaged bytes: none of them is returned, and the next start reads that whole segment.
         """
-        if not self.log_start_offset <= offset <= self._end:
+        if not self.local_start_offset <= offset <= self._end:
             raise OffsetOutOfRangeError(offset, self)
         slices: list[Slice] = []
         bound = min(upper_bound_offset, self._end)

@@ -108,12 +108,14 @@ async def recover(
     compacted: bool = False,
     forgets_producers: bool = False,
     keeps_epochs: bool = False,
+    remote_start: int | None = None,
 ) -> Recovered:
     """Open the segments of a log, at least one, and make log, indexes, epochs and producers consistent, durably.
 
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` if it is missing; nothing is changed
-    then. Epochs of records below `start_offset` may be unknown, because those records are not served. `compacted`:
-    records may be missing between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
+    then. Epochs of records below `start_offset` may be unknown, because those records are not served. `remote_start`:
+    records from there to the first segment may be in remote storage, and their epochs are kept. `compacted`: records
+    may be missing between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
     keep_epochs_past_leo.
     """
     try:
@@ -130,6 +132,7 @@ async def recover(
         recovery_point=recovery_point,
         start_offset=start_offset,
         compacted=compacted,
+        remote_start=remote_start,
     )
     if before:
         result.epochs.replace(before)
@@ -187,6 +190,20 @@ def _without_snapshot(first: int, end: int, *, compacted: bool) -> ProducerState
     return ProducerState(NO_ID if has_all else MAX_ID)
 
 
+def scan_again(
+    segments: Sequence[Segment], epochs: LeaderEpochCache, recovery_point: int, log_start: int, *, compacted: bool
+) -> EpochScan:
+    """A scan of an open log from the recovery point, or from its first batch if the earlier epochs are unknown."""
+    first = next((it for it in segments if it.next_offset > recovery_point), segments[-1])
+    known = [entry for entry in epochs.entries if entry.start_offset < first.base_offset]
+    if known and known[0].start_offset <= log_start:
+        return EpochScan(first.base_offset, known, compacted=compacted)
+    # The log's start may be inside its first segment.
+    base = segments[0].base_offset
+    remote = [entry for entry in known if entry.start_offset < base] if log_start < base else []
+    return EpochScan(base, remote, compacted=compacted)
+
+
 async def read_again(
     segments: Sequence[Segment],
     snapshots: ProducerSnapshots,
@@ -237,6 +254,7 @@ async def _find(
     recovery_point: int,
     start_offset: int,
     compacted: bool,
+    remote_start: int | None,
 ) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
@@ -245,12 +263,12 @@ async def _find(
             epochs = LeaderEpochCache.load(disk, path)
         except CorruptCheckpointError:
             epochs = LeaderEpochCache(disk, path)  # the batches contain their epochs
-        epochs.truncate_from_start(bases[0])
+        epochs.truncate_from_start(bases[0] if remote_start is None else min(bases[0], remote_start))
         whole = segments[-1].next_offset >= recovery_point
         if whole and (epochs.entries or not any(segment.size for segment in segments)):
             return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
-    points = _Points(max(bases[0], start_offset), recovery_point)
+    points = _Points(max(bases[0], start_offset), recovery_point, remote_start)
     result = await _scan(disk, directory, interval_bytes, bases, points, compacted=compacted)
     await _make_durable(disk, directory, result, recovery_point)
     return result
@@ -270,10 +288,12 @@ def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]
 
 
 class _Points(NamedTuple):
-    """The log's start offset, and the recovery point below which all of it was on disk once."""
+    """The local log's start offset, the recovery point below which all of it was on disk once, and the start of the
+    records in remote storage, None without any."""
 
     start: int
     recovery: int
+    remote: int | None = None
 
 
 async def _scan(
@@ -316,7 +336,8 @@ def _below_recovery_point(
         known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
     except CorruptCheckpointError:
         return [], EpochScan(bases[0])
-    known.truncate_from_start(bases[0])
+    remote = [] if points.remote is None else [entry for entry in known.entries if entry.start_offset < bases[0]]
+    known.truncate_from_start(bases[0] if points.remote is None else min(bases[0], points.remote))
     segments: list[Segment] = []
     for base, following in pairwise(bases):
         if following > points.recovery:
@@ -328,7 +349,7 @@ def _below_recovery_point(
         segments.append(segment)
     if not segments or not known.entries or known.entries[0].start_offset > points.start:
         _close(segments)
-        return [], EpochScan(bases[0])
+        return [], EpochScan(bases[0], remote)
     end = segments[-1].next_offset
     return segments, EpochScan(end, [entry for entry in known.entries if entry.start_offset < end])
 

@@ -135,6 +135,20 @@ class Segment:
                 return position
         raise CorruptBatch(f"{self.file.path}: no batch holds offset {offset}")
 
+    def batch_start(self, offset: int) -> tuple[int, int]:
+        """Base offset and position of the batch that contains `offset`. If compaction has removed it, the offset after
+        the last batch before it, and the position of the next one."""
+        position = self.position_of(offset)
+        _, header = next(self.walk(position))
+        if header.base_offset <= offset:
+            return header.base_offset, position
+        end = self.base_offset
+        for at, before in self.walk(self.index.before_offset(offset)):
+            if at >= position:
+                break
+            end = before.next_offset
+        return end, position
+
     def stretch(self, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
         """Start and end position of the batches from the one that contains `offset`, below `bound`, within `max_bytes`,
         but at least one batch. Raises `CorruptBatch`."""
