@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, NOT_CONVERGED
+from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, JOINED, NOT_CONVERGED, REASSIGNED
 from history.service_events import RUNNING, STARTED, STOPPED
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _WHEN: Final[Mapping[str, tuple[str, ...]]] = {
     "fault_injected": ("main",),
     "fault_healed": ("main", "heal"),
     "step_done": ("main",),
+    REASSIGNED: ("main",),
+    JOINED: ("main",),
     "heal_all": ("heal",),
     CONVERGED: ("quiesce",),
     NOT_CONVERGED: ("quiesce",),

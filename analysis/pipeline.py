@@ -17,6 +17,7 @@ from typing import Final
 from analysis.analysis_revision import revision
 from analysis.checker import CheckedRun, Outcome
 from analysis.checker_registry import CHECKERS
+from analysis.checkers.bootstrap import figures
 from analysis.checkers.faults import never_confirmed
 from analysis.core.anomaly import Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
@@ -128,7 +129,10 @@ def _judge(
         checks=tuple(findings.checks),
         faults=tuple(fault_rows(history)),
         never_seen=tuple(f"fault {kind}" for kind in never_confirmed(run)),
-        stats=statistics(history, view) | load_statistics(description, load_of(history)) | _losses(run),
+        stats=statistics(history, view)
+        | load_statistics(description, load_of(history))
+        | _losses(run)
+        | figures(history.journal),
         upper_bound=description.requirements.upper_bound,
         world=description.world,
         limits=description.limits,

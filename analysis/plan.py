@@ -55,11 +55,14 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
     if planned is None and len(rows) != description.partitions:
         doubts.append(f"{description.partitions} partitions were planned, and {len(rows)} are in the journal")
     names = dict(enumerate(description.node_names, 1))
-    unknown = sorted({str(number) for ids in rows for number in ids if number not in names})
+    moved = history.reassigned
+    if strange := sorted(set(moved) - set(range(len(rows)))):
+        doubts.append(f"the journal has other replicas of partitions that are not in the plan: {strange}")
+    unknown = sorted({str(number) for ids in (*rows, *moved.values()) for number in ids if number not in names})
     if unknown:
         doubts.append(f"replicas are on nodes that are not in the plan: {', '.join(unknown)}")
     placed = {
         (description.topic, partition): tuple(names[number] for number in ids if number in names)
-        for partition, ids in enumerate(rows)
+        for partition, ids in enumerate(moved.get(partition, ids) for partition, ids in enumerate(rows))
     }
     return placed, doubts

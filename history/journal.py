@@ -4,11 +4,11 @@ The lines have checksums (`history.checksummed_lines`): a reader (`history.journ
 moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
 producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
-{id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `node` {node, what, ...}: `running` as seen before the
-end {pid, start}, `stopped` in order {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way,
-kernel, core}, `fatal_line` {node, pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after
-everything was healed, where the campaign states a bound. `tester_short` {resource, since, seen}: the tester itself ran
-out of something.
+{id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined`
+{node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
+{status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
+pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after everything was healed, where the campaign
+states a bound. `tester_short` {resource, since, seen}: the tester itself ran out of something.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ RESERVE: Final = 1 << 16
 """Bytes of disk space that an open journal keeps, so that it can record that the disk is full."""
 TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
+REASSIGNED: Final = "reassigned"
+JOINED: Final = "joined"
 TOPIC_READY: Final = "topic_ready"
 """The text of the note that all partitions of the topic take load."""
 CLIENT: Final = "client"
@@ -91,6 +93,45 @@ class Journal:
         """The nodes of each partition's replicas, by number, the preferred leader first; known when the topic is
         created."""
         return self.event(ASSIGNMENT, replicas=[list(ids) for ids in replicas])
+
+    def reassigned(self, partition: int, replicas: Sequence[int]) -> int:
+        """The cluster has accepted these nodes (by number) as a partition's replicas."""
+        return self.event(REASSIGNED, partition=partition, replicas=list(replicas))
+
+    def joined(
+        self,
+        node: str,
+        partition: int,
+        *,
+        leader: str,
+        seconds: float,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        segments: Sequence[int],
+        moved: int,
+        epochs: Sequence[Sequence[int]],
+        leader_epochs: Sequence[Sequence[int]],
+        starts_at: str | None,
+    ) -> int:
+        """A replica that was added to a partition is in sync. `seconds`: since the cluster accepted it. `before`,
+        `after`: the leader's offsets by name, at the acceptance and when the replica was in sync. `segments`: the first
+        offsets of the new replica's own segments; `moved`: their size in bytes. `epochs`, `leader_epochs`: the entries
+        (epoch, start offset) of the epoch files of both. `starts_at`: the name of the offset at which the script
+        requires the new replica to start, None without a requirement."""
+        return self.event(
+            JOINED,
+            node=node,
+            partition=partition,
+            leader=leader,
+            seconds=seconds,
+            before=dict(before),
+            after=dict(after),
+            segments=list(segments),
+            moved=moved,
+            epochs=[list(entry) for entry in epochs],
+            leader_epochs=[list(entry) for entry in leader_epochs],
+            starts_at=starts_at,
+        )
 
     def client(
         self,

@@ -15,8 +15,10 @@ from history.journal import (
     CLIENT,
     CLIENT_ENDED,
     CONVERGED,
+    JOINED,
     NOT_CONVERGED,
     PHASES,
+    REASSIGNED,
     STATUSES,
     TESTER_SHORT,
 )
@@ -74,6 +76,14 @@ def _rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(row, list) and all(map(_whole, row)) for row in value)
 
 
+def _row(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_whole, value))
+
+
+def _offsets(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_whole, value.values()))
+
+
 def _range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(_whole(each) and each >= 0 for each in value)
 
@@ -112,6 +122,20 @@ EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
     "run_started": {},
     "phase": {"name": _one_of(*PHASES)},
     ASSIGNMENT: {"replicas": _rows},
+    REASSIGNED: {"partition": _whole, "replicas": _row},
+    JOINED: {
+        "node": _text,
+        "partition": _whole,
+        "leader": _text,
+        "seconds": _duration,
+        "before": _offsets,
+        "after": _offsets,
+        "segments": _row,
+        "moved": _whole,
+        "epochs": _rows,
+        "leader_epochs": _rows,
+        "starts_at": _or_none(_text),
+    },
     CLIENT: {"client": _text, "process": _whole, "role": _text, "session": _whole, "producers": _range},
     CLIENT_ENDED: {
         "client": _text,

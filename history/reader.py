@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from history.errors import HistoryError
-from history.journal import ASSIGNMENT, FILE_NAME
+from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
 from history.journal_reader import read_journal
 from history.records import ClientRecord, read_clients
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
@@ -59,6 +59,12 @@ class History:
             if line["event"] == ASSIGNMENT:
                 return tuple(tuple(ids) for ids in line["replicas"])
         return None
+
+    @property
+    def reassigned(self) -> dict[int, tuple[int, ...]]:
+        """The replicas, by node number, of the partitions that the run gave other replicas; the last ones count."""
+        lines = (line for line in self.journal if line["event"] == REASSIGNED)
+        return {line["partition"]: tuple(line["replicas"]) for line in lines}
 
     @property
     def service_exits(self) -> list[ServiceExit]:

@@ -114,6 +114,14 @@ class DigestFiles:
 
 
 @dataclass(frozen=True)
+class ListFiles:
+    """For each file of a directory that matches the pattern: its path below it, with its size; and `listed`."""
+
+    directory: str
+    pattern: str
+
+
+@dataclass(frozen=True)
 class DigestHeads:
     """The same for the first `size` bytes of each of these (path, size), if the file exists."""
 
@@ -207,6 +215,7 @@ Question = (
     | LeaveMark
     | ReadMarks
     | DigestFiles
+    | ListFiles
     | DigestHeads
     | Queues
     | FindWay

@@ -11,7 +11,7 @@ from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
 from systems.system import Deployed, System
 from systems.template_check import rehearse
-from systems.view import Elector, Member, Observer, PartitionState, View
+from systems.view import Elector, Member, Observer, PartitionState, TopicControl, View
 
 __all__ = [
     "ClusterError",
@@ -29,6 +29,7 @@ __all__ = [
     "Settings",
     "Software",
     "System",
+    "TopicControl",
     "View",
     "known",
     "load_system",

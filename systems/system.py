@@ -53,6 +53,9 @@ class System:
     """Whether an observer reports each partition's leader and in-sync replicas."""
     elects: frozenset[str] = frozenset()
     """For what its observer can elect a node (`systems.view.Elector`): a "partition", the whole "cluster"."""
+    controls_topics = False
+    """Whether its observer can set topics' settings and replicas, and asks for their offsets
+    (`systems.view.TopicControl`)."""
     trace_events: Mapping[str, Sequence[str]] | None = None
     """The events that its nodes trace, each with its fields; None if they are not known in advance."""
 

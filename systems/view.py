@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+LOG_START: Final = "log-start"
+LOCAL_START: Final = "local-start"
+LAST_TIERED: Final = "last-tiered"
+PENDING_UPLOAD: Final = "pending-upload"
+COMMITTED_END: Final = "committed-end"
+OFFSETS: Final = (LOG_START, LOCAL_START, LAST_TIERED, PENDING_UPLOAD, COMMITTED_END)
+"""The offsets of a partition that its leader states: the first one; the first one in the leader's own files; the last
+one in remote storage, -1 without one; the first one that is not yet in remote storage; the one after the last
+committed record."""
 
 
 @dataclass(frozen=True)
@@ -88,4 +98,29 @@ class Elector(Protocol):
     def elect(self, node: str, partition: int | None) -> str | None:
         """One attempt to elect a node leader of a partition, or (`partition` is None) of the whole cluster, by
         the system's own clean election. None when it is the leader; otherwise why not. Callers repeat it until None."""
+        ...
+
+
+@runtime_checkable
+class TopicControl(Protocol):
+    """The additional methods of the observer of a system that `controls_topics`. Each is one attempt, which callers
+    repeat. A text is the reason why it did not succeed."""
+
+    def create_topic_with(
+        self, assignment: Sequence[Sequence[int]], settings: Mapping[str, str], timeout_s: float
+    ) -> str | None:
+        """As `Observer.create_topic`, with these settings of the topic."""
+        ...
+
+    def configure(self, settings: Mapping[str, str], node: str | None) -> str | None:
+        """Change settings of the topic, or of a node, while it runs."""
+        ...
+
+    def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
+        """Make these nodes the replicas of a partition, the preferred leader first. None: the change is accepted, and
+        replicas that are added have still to catch up."""
+        ...
+
+    def offsets(self, partition: int) -> Mapping[str, int] | str:
+        """The partition's offsets by their names in `OFFSETS`, as its leader states them now; -1: it knows none."""
         ...

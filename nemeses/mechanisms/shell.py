@@ -16,6 +16,7 @@ from nemeses.probes import (
     AwaitPort,
     EndLeft,
     KillProbe,
+    ListFiles,
     Reach,
     Refuse,
     Script,
@@ -260,6 +261,15 @@ done
 echo port=open
 """
     return Script(text, AwaitPort(pid, address, port, seconds))
+
+
+def list_files_script(directory: str, pattern: str) -> Script:
+    """The sizes of the files below a directory that match a pattern; see `ListFiles`."""
+    script = (
+        f"cd {shlex.quote(directory)} || exit\nfor file in {pattern}; do\n"
+        '[ -f "$file" ] && echo "$file=$(($(wc -c < "$file")))"\ndone\necho listed=yes'
+    )
+    return Script(script, ListFiles(directory, pattern))
 
 
 def datagrams_script(addresses: list[str]) -> Script:

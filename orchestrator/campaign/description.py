@@ -133,6 +133,7 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
             "partitions": workload.partitions,
             "placement": "assigned" if workload.assignment else workload.placement,
             "topic_creation": workload.topic_creation,
+            "topic_settings": dict(workload.topic_settings),
             "assignment": None if off else [list(ids) for ids in workload.assign(serving)],
         }
     content |= {"rate": workload.rate, "duration_s": workload.duration_s, "operations": workload.operations}

@@ -67,6 +67,7 @@ class Workload:
     `off-controller`: all on nodes other than the controller at the time when the topic is created.
     `topic_creation`: `before-load`: the load starts when all partitions have a leader and in-sync replicas.
     `under-load`: the producers already have appends waiting when the topic is created.
+    `topic_settings`: those with which the topic is created, by the system's names.
     """
 
     kind: str = "log"
@@ -80,6 +81,7 @@ class Workload:
     duration_s: float = 60.0
     operations: int = 0
     parameters: Mapping[str, int | float | str] = field(default_factory=dict)
+    topic_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def load(self) -> Load:

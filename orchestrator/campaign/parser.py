@@ -34,7 +34,7 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import CONTROLLER, ELECT, ProduceStep, Step, StepParser, WaitStep
+from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, ELECT, JOIN, ProduceStep, Step, StepParser, WaitStep
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
@@ -147,6 +147,10 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
         root.table("workload").refuse(
             f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
         )
+    if campaign.workload.topic_settings and not system.controls_topics:
+        root.table("workload").refuse(
+            f"topic_settings: {system.name} creates topics without settings; leave them out", "topic_settings"
+        )
     serving = client_nodes(campaign, system)
     for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
         root.table("workload").refuse(
@@ -175,6 +179,9 @@ def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
     _check_aims(root.table("nemesis"), campaign, system)
     for step in campaign.nemesis.steps:
         condition = getattr(step, "condition", None)
+        needs_control = step.do in (CONFIGURE, JOIN) or condition == "offset"
+        if needs_control and not system.controls_topics:
+            root.table("nemesis").refuse(f"{step.title}: {system.name} has no topics that can be changed or asked")
         if step.do == ELECT:
             _check_election(root.table("nemesis"), step, system)
         if (condition == CONTROLLER or CONTROLLER in step.nodes) and not system.has_controller:

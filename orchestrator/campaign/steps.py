@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nemeses import BEGINS, ENDS, Choice, Files, Kind, Parameter, ParameterError
+from orchestrator.campaign.free_settings import read_settings
 from systems.toml_tables import Table
+from systems.view import LOCAL_START, LOG_START, OFFSETS, PENDING_UPLOAD
 
 DEFAULT_DEADLINE_S = 30.0
 
 # Steps other than starting and stopping faults; each kind of fault defines the words for those.
 ELECT = "elect"
+CONFIGURE, JOIN = "configure", "join"
+"""Steps that change the topic, or a node's settings: for systems that control their topics."""
 _OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
-_OWN_WORDS = frozenset({"produce", "consume", "wait"})
+_OWN_WORDS = frozenset({"produce", "consume", "wait", CONFIGURE, JOIN})
 # `controller` is the leader of the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
 CONTROLLER = "controller"
 # Heals cuts between groups, faults of one node, or all of them: its step has its own form.
@@ -42,8 +46,11 @@ CONDITIONS = (
     "log",
     "log_end",
     "in_sync",
+    "offset",
     "seconds",
 )
+STARTS = (LOG_START, LOCAL_START, PENDING_UPLOAD)
+"""Where the log of a replica that joins can be expected to start, as offsets that the leader states."""
 
 
 Groups = tuple[tuple[str, ...], tuple[str, ...]]
@@ -162,6 +169,39 @@ class ConsumeStep(Step):
 
 
 @dataclass(frozen=True)
+class ConfigureStep(Step):
+    """Change settings of the topic, or of a node, while it runs."""
+
+    settings: Mapping[str, str]
+    node: str | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return () if self.node is None else (self.node,)
+
+    def describe(self) -> str:
+        told = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"configure {self.node or 'the topic'}: {told}"
+
+
+@dataclass(frozen=True)
+class JoinStep(Step):
+    """Add a node to a partition's replicas, wait until it is in sync, and record what that took. `starts_at`: where the
+    new replica's log must start (one of `STARTS`); None: anywhere."""
+
+    node: str
+    partition: int
+    starts_at: str | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return (self.node,)
+
+    def describe(self) -> str:
+        return f"{self.do} {self.node} to {self.partition}" + (f" from {self.starts_at}" if self.starts_at else "")
+
+
+@dataclass(frozen=True)
 class WaitStep(Step):
     """Wait until a condition holds; `arguments` are the condition's own keys."""
 
@@ -217,6 +257,10 @@ class StepParser:
             step = ConsumeStep(number, do, deadline_s, why, self._partition(table))
         elif do == "wait":
             step = self._wait(table, number, deadline_s, why)
+        elif do == CONFIGURE:
+            step = self._configure(table, number, deadline_s, why)
+        elif do == JOIN:
+            step = self._join(table, number, deadline_s, why)
         else:
             step = self._heal(table, number, deadline_s, why)
         table.done()
@@ -301,6 +345,18 @@ class StepParser:
             until_ok=until_ok,
         )
 
+    def _configure(self, table: Table, number: int, deadline_s: float, why: str) -> ConfigureStep:
+        settings = read_settings(table, "settings")
+        if not settings:
+            table.refuse('settings is missing; add settings = { "retention.ms" = 1000 }', "settings")
+        node = self._node(table, "node") if "node" in table else None
+        return ConfigureStep(number, CONFIGURE, deadline_s, why, settings, node)
+
+    def _join(self, table: Table, number: int, deadline_s: float, why: str) -> JoinStep:
+        node, partition = self._node(table, "node"), self._partition(table)
+        starts_at = table.text("starts_at", choices=STARTS) if "starts_at" in table else None
+        return JoinStep(number, JOIN, deadline_s, why, node, partition, starts_at)
+
     def _wait(self, table: Table, number: int, deadline_s: float, why: str) -> WaitStep:
         given = [name for name in CONDITIONS if name in table]
         if len(given) != 1:
@@ -321,6 +377,11 @@ class StepParser:
 
     def _wait_in_sync(self, table: Table) -> dict[str, object]:
         return {"partition": self._index(table, "in_sync")}
+
+    def _wait_offset(self, table: Table) -> dict[str, object]:
+        """An offset that the partition's leader states is at least `at_least`."""
+        name, least = table.text("offset", choices=OFFSETS), table.integer("at_least", minimum=0)
+        return {"name": name, "at_least": least, "partition": self._partition(table)}
 
     def _wait_controller(self, table: Table) -> dict[str, object]:
         return {"node": self._node(table, "controller")}

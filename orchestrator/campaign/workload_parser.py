@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from history.topic_folders import is_topic
+from orchestrator.campaign.free_settings import read_settings
 from orchestrator.campaign.model import (
     MAX_DURATION_S,
     MAX_PARTITIONS,
@@ -210,6 +211,7 @@ def _placed(table: Table, topology: Topology) -> dict[str, object]:
         "assignment": assignment,
         "placement": placement,
         "topic_creation": table.text("topic_creation", default.topic_creation, choices=TOPIC_CREATIONS),
+        "topic_settings": read_settings(table, "topic_settings"),
     }
 
 

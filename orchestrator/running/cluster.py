@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from nemeses import ClusterView
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import OverdueError, RunError
-from systems.view import Elector, Member, Observer, View
+from systems.view import Elector, Member, Observer, TopicControl, View
 
 POLL_S = 0.03
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Cluster:
@@ -65,11 +68,23 @@ class Cluster:
             raise RunError("this system's leaders cannot be chosen")
         return self._observer.elect(node, partition)
 
-    def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> None:
-        """Create the topic with these replicas. Raises `RunError` with the system's message."""
+    @property
+    def control(self) -> TopicControl:
+        """The control of the topic. Raises `RunError` where the system has none."""
+        if not isinstance(self._observer, TopicControl):
+            raise RunError("this system's topics cannot be changed from outside")
+        return self._observer
+
+    def create_topic(
+        self, assignment: Sequence[Sequence[int]], timeout_s: float, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
+        """Create the topic with these replicas and settings. Raises `RunError` with the system's message."""
         give_up = self._scheduler.monotonic() + timeout_s
         while True:
-            complaint = self._observer.create_topic(assignment, timeout_s)
+            if settings:
+                complaint = self.control.create_topic_with(assignment, settings, timeout_s)
+            else:
+                complaint = self._observer.create_topic(assignment, timeout_s)
             if complaint is None:
                 return
             if self._scheduler.monotonic() > give_up:

@@ -193,7 +193,7 @@ class Run:
     def _create_topic(self, meanwhile: Callable[[], None]) -> None:
         """Create the topic, if the data is in one, and wait until the cluster takes load for all of it."""
         if self._assignment:
-            self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S))
+            self._cluster.create_topic(self._assignment, self._scaled(TOPIC_S), self._campaign.workload.topic_settings)
         self._cluster.await_view(
             self._all_whole,
             "waiting for every partition's leader" if self._assignment else "waiting for the cluster to take load",

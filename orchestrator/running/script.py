@@ -20,10 +20,12 @@ from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.steps import (
     ELECT,
     HEAL,
+    ConfigureStep,
     ConsumeStep,
     CutStep,
     Groups,
     HealStep,
+    JoinStep,
     NodeStep,
     ProduceStep,
     Step,
@@ -32,9 +34,10 @@ from orchestrator.campaign.steps import (
 from orchestrator.errors import RunError
 from orchestrator.running.event_tail import EventTail, LogTail, checkpointed_high_watermark, matches
 from orchestrator.running.faults import FaultLog
+from orchestrator.running.joining import join
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.base import Node
-from systems import View
+from systems import TopicControl, View
 from workloads.control import AppendResult, ReadDone
 
 POLL_S = 0.03
@@ -48,6 +51,9 @@ class Looker(Protocol):
     def view(self) -> View: ...
 
     def elect(self, node: str, partition: int | None) -> str | None: ...
+
+    @property
+    def control(self) -> TopicControl: ...
 
 
 class ScriptClients(Protocol):
@@ -120,8 +126,22 @@ class Stepper:
                 answer = self._clients.read_all(step.partition, step.deadline_s * self._time_scale)
                 if not answer.complete:
                     raise RunError(f"{step.title}: read to offset {answer.read} of {answer.end}")
+            case ConfigureStep():
+                self._configure(step)
+            case JoinStep():
+                node = self._resolve(step, step.node)
+                join(step, node, self._cluster, self._hosts, self._nodes, self._journal, self._until, self._scheduler)
             case WaitStep():
                 self._wait(step)
+
+    def _configure(self, step: ConfigureStep) -> None:
+        node = None if step.node is None else self._resolve(step, step.node)
+
+        def attempt() -> tuple[bool, str]:
+            complaint = self._cluster.control.configure(step.settings, node)
+            return complaint is None, complaint or ""
+
+        self._until(step, attempt)
 
     def _node_step(self, step: NodeStep) -> None:
         node = self._resolve(step, step.node)
@@ -275,6 +295,12 @@ class Stepper:
         view = self._cluster.view()
         state = view.partitions.get(partition)
         return state is not None and state.whole, str(view)
+
+    def _see_offset(self, name: str, at_least: int, partition: int) -> tuple[bool, str]:
+        found = self._cluster.control.offsets(partition)
+        if isinstance(found, str):
+            return False, found
+        return found[name] >= at_least, f"{name} is {found[name]}"
 
     def _see_controller(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()

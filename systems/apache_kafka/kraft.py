@@ -62,6 +62,7 @@ class Kraft(JavaSystem):
     has_controller = True
     has_partitions = True
     elects = frozenset({"partition"})
+    controls_topics = True
     archived_role = _BROKER
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:

@@ -30,6 +30,7 @@ class Brownout(System):
     has_controller = True
     has_partitions = True
     elects = frozenset({"partition"})
+    controls_topics = True
     trace_events = EVENTS
 
     def check_setting(self, role: str, key: str, value: str | int) -> str | None:

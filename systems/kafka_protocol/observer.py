@@ -6,11 +6,11 @@ node may be dead, stopped or cut off. If answers disagree, the leader of the new
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
-from systems.kafka_protocol import requests
+from systems.kafka_protocol import requests, topic_control
 from systems.kafka_protocol.leader_elections import elect_leader
 from systems.kafka_protocol.transport import Asking, SocketAsking
 from systems.view import Member, PartitionState, View
@@ -64,11 +64,16 @@ class KafkaObserver:
 
     def create_topic(self, assignment: Sequence[Sequence[int]], timeout_s: float) -> str | None:
         """One attempt: at the controller, or at a broker on the controller's node, which forwards it."""
+        return self.create_topic_with(assignment, {}, timeout_s)
+
+    def create_topic_with(
+        self, assignment: Sequence[Sequence[int]], settings: Mapping[str, str], timeout_s: float
+    ) -> str | None:
+        """See `systems.view.TopicControl`."""
         view = self.view()
         if view.controller is None:
             return "no controller is known"
-        alive = [m for m in self.members if m.name in view.unfenced]
-        member = next((m for m in self.members if m.name == view.controller), alive[0] if alive else None)
+        member = self._reaching_controller(view)
         if member is None:
             return "no broker is known to be alive"
         topic = create_topics.CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
@@ -76,6 +81,7 @@ class KafkaObserver:
             create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
             for number, ids in enumerate(assignment)
         ]
+        topic.configs = [create_topics.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
         request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         address, patience_s = (member.address, member.port), CREATE_S * self._time_scale
         try:
@@ -87,6 +93,50 @@ class KafkaObserver:
         if result.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return None
         return f"{_name(result.error_code)}: {result.error_message}"
+
+    def configure(self, settings: Mapping[str, str], node: str | None) -> str | None:
+        """See `systems.view.TopicControl`. A node's settings are changed at the node."""
+        view = self.view()
+        own = next((member for member in self.members if member.name == node), None)
+        asked = self._reaching_controller(view) if node is None else own
+        if asked is None:
+            return "; ".join(view.complaints) or "no node answers"
+        resource = (topic_control.TOPIC, self.topic) if own is None else (topic_control.BROKER, str(own.id))
+        return topic_control.configure(self._asking, self._address(asked), resource, settings, self._patience_s)
+
+    def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
+        """See `systems.view.TopicControl`."""
+        view = self.view()
+        asked = self._reaching_controller(view)
+        if asked is None:
+            return "; ".join(view.complaints) or "no node answers"
+        ids = {name: number for number, name in self._by_id.items()}
+        where = (self.topic, partition)
+        replicas = [ids[name] for name in nodes]
+        return topic_control.reassign(self._asking, self._address(asked), where, replicas, self._patience_s)
+
+    def offsets(self, partition: int) -> Mapping[str, int] | str:
+        """See `systems.view.TopicControl`."""
+        view = self.view()
+        state = view.partitions.get(partition)
+        leader = next((each for each in self.members if state is not None and each.name == state.leader), None)
+        if leader is None:
+            return "; ".join(view.complaints) or f"partition {partition} has no leader"
+        where = (self.topic, partition)
+        return topic_control.offsets(self._asking, self._address(leader), where, self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        return CREATE_S * self._time_scale
+
+    @staticmethod
+    def _address(member: Member) -> tuple[str, int]:
+        return member.address, member.port
+
+    def _reaching_controller(self, view: View) -> Member | None:
+        """The broker that is the controller, or one that forwards requests to it; None if no broker is alive."""
+        alive = [member for member in self.members if member.name in view.unfenced]
+        return next((member for member in self.members if member.name == view.controller), alive[0] if alive else None)
 
     def elect(self, node: str, partition: int | None) -> str | None:
         """See `systems.view.Elector`; for partitions only."""

@@ -322,7 +322,7 @@ WRONG_STEPS = {
     'do = "cut"\nbetween = ["n1", "n1"]': "c.toml:8: [nemesis.step] between: a node cannot be cut from itself",
     'do = "wait"': (
         "c.toml:6: [nemesis.step] a wait needs exactly one of: leader, isr, offline, controller, fenced, unfenced, "
-        "event, checkpoint, log, log_end, in_sync, seconds; 0 are given"
+        "event, checkpoint, log, log_end, in_sync, offset, seconds; 0 are given"
     ),
     'do = "produce"\nacks = 2': 'c.toml:8: [nemesis.step] acks: 2 is not "all", 1 or 0',
     'do = "produce"\nexpect = "info"\ncount = 2': (

@@ -14,6 +14,8 @@ from broker.protocol.messages import (
     describe_cluster,
     describe_quorum,
     elect_leaders,
+    incremental_alter_configs,
+    list_offsets,
     metadata,
 )
 from broker.protocol.schema import Message
@@ -213,3 +215,38 @@ def recently_fetched() -> describe_quorum.DescribeQuorumResponse:
     ]
     result = describe_quorum.PartitionResult(leader_id=1, leader_epoch=7, current_voters=voters)
     return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])
+
+
+def test_settings_replicas_and_offsets_of_a_topic_are_asked_and_changed() -> None:
+    asked: list[Message] = []
+    stated = {-1: 90, -2: 0, -4: 40, -5: 59, -6: 60}
+
+    def answer(request: Message) -> Message | bytes:
+        asked.append(request)
+        if isinstance(request, incremental_alter_configs.IncrementalAlterConfigsRequest):
+            results = [incremental_alter_configs.AlterConfigsResourceResponse()]
+            return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=results)
+        if isinstance(request, alter_partition_reassignments.AlterPartitionReassignmentsRequest):
+            refused = alter_partition_reassignments.ReassignablePartitionResponse(0, ErrorCode.INVALID_REQUEST, "no")
+            topic = alter_partition_reassignments.ReassignableTopicResponse("log", [refused])
+            return alter_partition_reassignments.AlterPartitionReassignmentsResponse(responses=[topic])
+        if isinstance(request, list_offsets.ListOffsetsRequest):
+            offset = stated[request.topics[0].partitions[0].timestamp]
+            result = list_offsets.ListOffsetsPartitionResponse(offset=offset)
+            return list_offsets.ListOffsetsResponse(topics=[list_offsets.ListOffsetsTopicResponse("log", [result])])
+        return broker(quorum(), cluster_state({1: ("n1", 1)}))(request)
+
+    with fake_broker(answer) as address:
+        observer = KafkaObserver([member(1, address)], "log", PATIENCE)
+        assert observer.configure({"local.retention.bytes": "1"}, None) is None
+        assert observer.configure({"follower.fetch.last.tiered.offset.enable": "true"}, "n1") is None
+        assert observer.reassign(0, ["n1"]) == "INVALID_REQUEST: no"
+        found = observer.offsets(0)
+        observer.close()
+    changes = [each for each in asked if isinstance(each, incremental_alter_configs.IncrementalAlterConfigsRequest)]
+    assert [(each.resources[0].resource_type, each.resources[0].resource_name) for each in changes] == [
+        (2, "log"),
+        (4, "1"),
+    ]
+    names = ("log-start", "local-start", "last-tiered", "pending-upload", "committed-end")
+    assert [found[name] for name in names] == [0, 40, 59, 60, 90]  # type: ignore[index]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from history.journal import Journal
 from nemeses.fault import Evidence, Fault
+from nemeses.mechanisms.shell import list_files_script
 from nemeses.ports import Result
 from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
 from orchestrator.errors import RunError
@@ -39,6 +40,7 @@ class FakeWorld:
         self.evidence = "confirmed"
         self.files: dict[str, str] = {}
         self.looks = 0
+        self.stated: list[Mapping[str, int] | str] = [{"last-tiered": -1, "pending-upload": 0}]
 
     # the cluster
     def view(self) -> View:
@@ -48,6 +50,28 @@ class FakeWorld:
     def elect(self, node: str, partition: int | None) -> str | None:
         self.done.append(f"elect {node} {partition}")
         return self.complaints.pop(0) if self.complaints else None
+
+    # the topic
+    @property
+    def control(self) -> FakeWorld:
+        return self
+
+    def create_topic_with(
+        self, assignment: Sequence[Sequence[int]], settings: Mapping[str, str], timeout_s: float
+    ) -> str | None:
+        raise AssertionError(f"no step creates the topic: {assignment} {settings} {timeout_s}")
+
+    def configure(self, settings: Mapping[str, str], node: str | None) -> str | None:
+        self.done.append(f"configure {node} {dict(settings)}")
+        return self.complaints.pop(0) if self.complaints else None
+
+    def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
+        self.done.append(f"reassign {partition} to {','.join(nodes)}")
+        return self.complaints.pop(0) if self.complaints else None
+
+    def offsets(self, partition: int) -> Mapping[str, int] | str:
+        assert partition == 0
+        return self.stated.pop(0) if len(self.stated) > 1 else self.stated[0]
 
     # the clients
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]:
@@ -68,6 +92,8 @@ class FakeWorld:
         return Evidence("confirmed", {})
 
     # a host
+    data_dir = "/data"
+
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         self.done.append(f"run {command} within {timeout_s:g}")
         return Result(0, self.files.get(command, ""), "")
@@ -422,3 +448,45 @@ def test_a_line_that_is_never_printed_says_what_was(world: FakeWorld) -> None:
     world.print("n1", "something else\n")
     with pytest.raises(RunError, match=r"log: node=n1, pattern=deleted\): not within .*: on n1: something else"):
         play(world, 'do = "wait"; log = "deleted"; node = "n1"; deadline_s = 0.05')
+
+
+def test_a_setting_is_changed_as_soon_as_the_cluster_accepts_it(world: FakeWorld) -> None:
+    world.complaints = ["NOT_CONTROLLER: moved"]
+    play(world, 'do = "configure"; settings = { "remote.storage.enable" = true }')
+    assert world.done == ["configure None {'remote.storage.enable': 'true'}"] * 2
+    play(world, 'do = "configure"; node = "n2"; settings = { "a.b" = 1 }')
+    assert world.done[-1] == "configure n2 {'a.b': '1'}"
+
+
+def test_it_waits_for_an_offset_that_the_leader_states(world: FakeWorld) -> None:
+    world.stated = ["n1 does not answer", {"last-tiered": 4}, {"last-tiered": 5}]
+    play(world, 'do = "wait"; offset = "last-tiered"; at_least = 5')
+    world.stated = [{"last-tiered": 4}]
+    with pytest.raises(RunError, match=r"not within 0.01 s; last seen: last-tiered is 4"):
+        play(world, 'do = "wait"; offset = "last-tiered"; at_least = 5; deadline_s = 0.01')
+
+
+def test_a_replica_joins_and_what_it_took_is_recorded(world: FakeWorld) -> None:
+    three = {0: PartitionState("n1", 1, ("n1", "n2", "n3"), ("n1", "n2", "n3"))}
+    world.views = [view(), view(), view(partitions=three)]
+    world.complaints = ["REQUEST_TIMED_OUT: slow"]
+    world.stated = [{"pending-upload": 7}, {"pending-upload": 9}]
+    script = str(list_files_script("/data", "log/log-0/*.log"))
+    world.files = {
+        script: "log/log-0/00000000000000000008.log=30\nlog/log-0/00000000000000000012.log=12\nlisted=yes\n",
+        "cat /data/log/log-0/leader-epoch-checkpoint": "0\n2\n0 0\n1 5\n",
+    }
+    journal = play(world, 'do = "join"; node = "n3"; partition = 0; starts_at = "pending-upload"')
+    assert world.done[:2] == ["reassign 0 to n1,n2,n3"] * 2
+    (moved,) = [line for line in journal if line["event"] == "reassigned"]
+    assert (moved["partition"], moved["replicas"]) == (0, [1, 2, 3])
+    (joined,) = [line for line in journal if line["event"] == "joined"]
+    assert (joined["node"], joined["leader"], joined["segments"], joined["moved"]) == ("n3", "n1", [8, 12], 42)
+    assert (joined["before"], joined["after"]) == ({"pending-upload": 7}, {"pending-upload": 9})
+    assert joined["epochs"] == joined["leader_epochs"] == [[0, 0], [1, 5]]
+    assert joined["starts_at"] == "pending-upload"
+
+
+def test_a_replica_joins_only_once(world: FakeWorld) -> None:
+    with pytest.raises(RunError, match="n2 has a replica of partition 0 already"):
+        play(world, 'do = "join"; node = "n2"')

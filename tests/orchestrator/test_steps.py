@@ -54,6 +54,12 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "wait"; log = "("; node = "n1"', "is not a regular expression"),
         ('do = "wait"; log = "x"', "node is missing"),
         ('do = "wait"; seconds = -1', "seconds"),
+        ('do = "wait"; offset = "start"; at_least = 1', "offset"),
+        ('do = "wait"; offset = "last-tiered"', "at_least"),
+        ('do = "configure"', "settings is missing"),
+        ('do = "configure"; settings = { "a" = [1] }', "neither a text nor a number"),
+        ('do = "join"; node = "n3"; starts_at = "last-tiered"', "starts_at"),
+        ('do = "join"; node = "n9"', "n9"),
         ('do = "wait"; seconds = 1; in_sync = 0', "exactly one of"),
     ],
 )

@@ -23,6 +23,7 @@ from nemeses.probes import (
     ForgetMove,
     KillProbe,
     LeaveMark,
+    ListFiles,
     MoveClock,
     NoteMove,
     Question,
@@ -174,6 +175,10 @@ class SimulatedHost:
                 files = self._files()
                 held = {path: len(content) for path, content in files.items() if _is_like(path, question.pattern)}
                 return {"noted": "yes", **_digests(files, {path: size for path, size in held.items() if size})}
+            case ListFiles():
+                sizes = {path: len(content) for path, content in self._files().items()}
+                found = {path: str(size) for path, size in sizes.items() if _is_like(path, question.pattern)}
+                return {"listed": "yes", **found}
             case DigestHeads():
                 return _digests(self._files(), dict(question.heads))
             case FindWay():

@@ -1,0 +1,100 @@
+"""Changes a topic's settings and replicas through the Kafka protocol, and asks for its offsets.
+
+Each function is one attempt at one broker: `address`; `where`: topic and partition. A text as result is the reason why
+the attempt did not succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from broker.errors import ErrorCode
+from broker.protocol.messages import (
+    alter_partition_reassignments,
+    incremental_alter_configs,
+    list_offsets,
+)
+from systems.kafka_protocol import requests
+from systems.kafka_protocol.transport import Asking
+from systems.view import COMMITTED_END, LAST_TIERED, LOCAL_START, LOG_START, PENDING_UPLOAD
+
+TOPIC, BROKER = 2, 4  # types of resources with settings
+Address = tuple[str, int]
+Where = tuple[str, int]
+
+_CONSUMER: Final = -1  # the replica id of clients
+_ALTER_VERSION, _REASSIGN_VERSION = 1, 0
+# The lowest version of ListOffsets that knows the special timestamp, because older systems lack the newer versions.
+_ASKED: Final = {
+    LOG_START: (list_offsets.EARLIEST_TIMESTAMP, 7),
+    LOCAL_START: (list_offsets.EARLIEST_LOCAL_TIMESTAMP, 8),
+    LAST_TIERED: (list_offsets.LATEST_TIERED_TIMESTAMP, 9),
+    PENDING_UPLOAD: (list_offsets.EARLIEST_PENDING_UPLOAD_TIMESTAMP, 11),
+    COMMITTED_END: (list_offsets.LATEST_TIMESTAMP, 7),
+}
+
+
+def configure(
+    asking: Asking, address: Address, resource: tuple[int, str], settings: Mapping[str, str], timeout_s: float
+) -> str | None:
+    """Set these settings of a resource (its type and name). None when they are set."""
+    kind, name = resource
+    changes = [incremental_alter_configs.AlterableConfig(key, value=value) for key, value in settings.items()]
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        [incremental_alter_configs.AlterConfigsResource(kind, name, changes)]
+    )
+    answer_type = incremental_alter_configs.IncrementalAlterConfigsResponse
+    try:
+        answer = asking.ask(address, request, answer_type, _ALTER_VERSION, timeout_s=timeout_s)
+    except requests.RequestError as error:
+        return str(error)
+    return _first_error((each.error_code, each.error_message) for each in answer.responses)
+
+
+def reassign(asking: Asking, address: Address, where: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
+    """Make these node ids the replicas. None when the change is accepted."""
+    topic, partition = where
+    wanted = alter_partition_reassignments.ReassignablePartition(partition, list(replicas))
+    request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+        topics=[alter_partition_reassignments.ReassignableTopic(topic, [wanted])]
+    )
+    answer_type = alter_partition_reassignments.AlterPartitionReassignmentsResponse
+    try:
+        answer = asking.ask(address, request, answer_type, _REASSIGN_VERSION, timeout_s=timeout_s)
+    except requests.RequestError as error:
+        return str(error)
+    results = [(each.error_code, each.error_message) for of in answer.responses for each in of.partitions]
+    return _first_error([(answer.error_code, answer.error_message), *results])
+
+
+def offsets(asking: Asking, address: Address, where: Where, timeout_s: float) -> dict[str, int] | str:
+    """The leader's offsets by name (`systems.view.OFFSETS`), asked one after the other."""
+    found: dict[str, int] = {}
+    for name, (timestamp, version) in _ASKED.items():
+        topic, partition = where
+        wanted = list_offsets.ListOffsetsPartition(partition, timestamp=timestamp)
+        request = list_offsets.ListOffsetsRequest(
+            replica_id=_CONSUMER, topics=[list_offsets.ListOffsetsTopic(topic, [wanted])]
+        )
+        try:
+            answer = asking.ask(address, request, list_offsets.ListOffsetsResponse, version, timeout_s=timeout_s)
+        except requests.RequestError as error:
+            return f"{name}: {error}"
+        result = answer.topics[0].partitions[0]
+        if result.error_code != ErrorCode.NONE:
+            return f"{name}: {_name(result.error_code)}"
+        found[name] = result.offset
+    return found
+
+
+def _first_error(results: Iterable[tuple[int, str | None]]) -> str | None:
+    wrong = [(code, message) for code, message in results if code != ErrorCode.NONE]
+    return f"{_name(wrong[0][0])}: {wrong[0][1] or 'without a message'}" if wrong else None
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
