@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UNDECIDED, Reason
-from analysis.tester import cause_of, shortages
+from analysis.evidence.tester_shortages import cause_of, shortages
 from analysis.verdict import UNKNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from analysis.plan import Plan
-    from analysis.run_directory import NodeEvents, RunDescription
+    from analysis.evidence.plan import Plan
+    from analysis.evidence.run_directory import NodeEvents, RunDescription
     from history.reader import History
 
 
@@ -43,7 +43,7 @@ class CheckedRun:
     @property
     def plan(self) -> Plan:
         # Imported here because it loads Arrow: the campaign reader imports this module for the checkers' names only.
-        from analysis.plan import plan_of
+        from analysis.evidence.plan import plan_of
 
         return plan_of(self.description, self.history)
 

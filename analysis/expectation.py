@@ -30,7 +30,7 @@ BEFORE_FAULTS: Final = "before-faults"
 NO_OTHER: Final = "no-other-anomaly"
 NO: Final = "no-"
 LOST_BEFORE_FAULTS: Final = "lost_before_faults"
-"""The statistic that decides `before-faults`; see `analysis.losses_before_faults`."""
+"""The statistic that decides `before-faults`; see `analysis.evidence.losses_before_faults`."""
 DEMANDS: Final = (BEFORE_FAULTS, NO_OTHER, *(f"{NO}{name}" for name in CLASSES), *sorted(set(CLASSES.values())))
 """The demands that a cell can state in `must_hold`, besides anomalies and their classes."""
 

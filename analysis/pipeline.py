@@ -22,12 +22,12 @@ from analysis.checkers.faults import never_confirmed
 from analysis.core.anomaly import Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
 from analysis.engines.spark import SparkHandle
+from analysis.evidence.load import load_of, load_statistics
+from analysis.evidence.losses_before_faults import lost_before_faults
+from analysis.evidence.run_directory import RunDescription, describe, events_by_node
 from analysis.expectation import LOST_BEFORE_FAULTS, unmet
-from analysis.load import load_of, load_statistics
-from analysis.losses_before_faults import lost_before_faults
 from analysis.placeholder_verdict import begin
 from analysis.plots.data import fault_rows, statistics, view_of
-from analysis.run_directory import RunDescription, describe, events_by_node
 from analysis.tables import write_tables
 from analysis.verdict import (
     CERTIFICATE,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.doubt import ANALYSIS_NOT_FINISHED, Reason
-from analysis.run_directory import RunDirectoryError
+from analysis.evidence.run_directory import RunDirectoryError
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
 from history.regular_files import read_text, remove
 from installation.commands import command

@@ -12,8 +12,8 @@ from typing import Any, Final
 from analysis.analysis_revision import revision
 from analysis.checker import Checker
 from analysis.checker_registry import CHECKERS
+from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
 from analysis.expectation import unmet
-from analysis.run_directory import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
 from analysis.verdict import (
     CERTIFICATE,
     FAIL,

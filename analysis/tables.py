@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.run_directory import NodeEvents, moment
+from analysis.evidence.run_directory import NodeEvents, moment
 from history.parquet_tables import compact, compact_registers
 from history.reader import History
 

@@ -93,7 +93,7 @@ def _shown_facts(value: Any) -> bool:
 
 
 def _fact(value: Any) -> bool:
-    """A condition on evidence, in the form that `analysis.fault_evidence` reads."""
+    """A condition on evidence, in the form that `analysis.evidence.fault_evidence` reads."""
     return (
         isinstance(value, dict)
         and _text(value.get("key"))

@@ -23,7 +23,7 @@ class EvidenceRule:
     differs_from: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `analysis.fault_evidence` reads; empty fields are left out."""
+        """The form that `analysis.evidence.fault_evidence` reads; empty fields are left out."""
         told: dict[str, Any] = {"key": self.key, "of": self.of}
         if self.values:
             told["values"] = list(self.values)

@@ -14,7 +14,7 @@ from typing import Final
 
 from analysis.checker import PLAN, CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
-from analysis.run_directory import RunDescription
+from analysis.evidence.run_directory import RunDescription
 from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
 

@@ -43,7 +43,7 @@ UNDECIDED: Final = Reason("group-record-not-whole", "The record of a group's mem
 def check(run: CheckedRun) -> Outcome:
     """Check the group of a run; runs without members have none."""
     from analysis.core.groups import judge
-    from analysis.grouphistory import contradictions
+    from analysis.evidence.group_history import contradictions
     from history.groups import read_groups
     from history.journal import CLIENT
 
@@ -95,7 +95,7 @@ def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
 
 def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Lines whose times are outside of their client's lifetime: nothing shows that they are of this run."""
-    from analysis.journal_order import lives_of
+    from analysis.evidence.journal_order import lives_of
     from history.schemas import INF
 
     lives = lives_of(run.history.journal)
@@ -112,7 +112,7 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
 
 def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Partitions that were never checked, or that do not exist."""
-    from analysis.journal_order import began_at
+    from analysis.evidence.journal_order import began_at
 
     if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
         yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"

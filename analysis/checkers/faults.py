@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
-from analysis.fault_evidence import contradictions
+from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
 
 UNDECIDED: Final = Reason(

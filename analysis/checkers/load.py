@@ -10,7 +10,7 @@ from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
 
 if TYPE_CHECKING:
-    from analysis.load import MeasuredLoad
+    from analysis.evidence.load import MeasuredLoad
 
 FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged than min_ok requires.")
 FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries requires.")
@@ -21,7 +21,7 @@ _WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writ
 
 def check(run: CheckedRun) -> Outcome:
     """Compare the achieved load with the plan and with the campaign's requirements."""
-    from analysis.load import load_of
+    from analysis.evidence.load import load_of
 
     needs, load = run.description.requirements, load_of(run.history)
     changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
@@ -45,7 +45,7 @@ def check(run: CheckedRun) -> Outcome:
 
 def _of_faults(run: CheckedRun) -> Iterator[str]:
     """A load that ended before the first fault, for example of programs that hang, met no fault."""
-    from analysis.load import goes_on
+    from analysis.evidence.load import goes_on
 
     faults = run.history.faults
     moments = [each["injected"] for each in faults.to_pylist() if each["injected"] is not None]

@@ -108,8 +108,8 @@ def check(run: CheckedRun) -> Outcome:
 
 def _members(run: CheckedRun) -> list[QuorumMember]:
     from analysis.core.quorum import QuorumMember
+    from analysis.evidence.traces import Trace, read_trace
     from analysis.replicafiles.kraft import read_metadata
-    from analysis.traces import Trace, read_trace
 
     stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
     members = []
@@ -131,9 +131,9 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
     from analysis.core.committed_metadata import HIGH_WATERMARK
     from analysis.core.replica_comparison import prefix_changes
     from analysis.core.replica_evidence import ReplicaReport
-    from analysis.earlier import demanded
+    from analysis.evidence.earlier_dumps import demanded
+    from analysis.evidence.run_directory import moment
     from analysis.replicafiles.kraft import read_metadata
-    from analysis.run_directory import moment
 
     journal = run.history.journal
     dumps = demanded(journal, run.description.node_names, run.description.world)
@@ -171,7 +171,7 @@ def _missing_in_dump(run: CheckedRun, node: str) -> Iterator[str]:
 def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:
     """Identities in the nodes' files that the quorum does not know. A run that did not reach its final reads may have
     stopped before a broker had registered."""
-    from analysis.identities import RESTORED, unknown_identities
+    from analysis.evidence.identities import RESTORED, unknown_identities
 
     if "final" in run.history.phases["name"].to_pylist():
         nodes = {member.node: run.directory / "nodes" / member.node / "data" for member in members}

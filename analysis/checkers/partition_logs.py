@@ -96,7 +96,7 @@ def certify(run: CheckedRun) -> Outcome:
     """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
     from analysis.core import certificate
     from analysis.engines.log import check_in_process, files_of
-    from analysis.verifier import CertificateError, verify
+    from analysis.verifiers.log import CertificateError, verify
 
     bound, operations = run.description.requirements.upper_bound, run.history.operations
     report = check_in_process(files_of(run.tables), upper_bound=bound, certify=True)

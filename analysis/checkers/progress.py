@@ -14,7 +14,7 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
 
 if TYPE_CHECKING:
     from analysis.core.progress import Attempt, Gap, IsrReport, Kept, ObservedCluster
-    from analysis.run_directory import RunDescription
+    from analysis.evidence.run_directory import RunDescription
 
 NO_ACKNOWLEDGEMENT: Final = AnomalyKind(
     "no-acknowledgement",
@@ -108,7 +108,7 @@ def _ids(run: CheckedRun) -> Mapping[str, int]:
 def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
     """The in-sync sets in the nodes' traces, by the run's clock; empty if the wall clock was set during the run."""
     from analysis.core.progress import IsrReport
-    from analysis.run_directory import moment
+    from analysis.evidence.run_directory import moment
     from history.journal import wall_ahead
 
     ahead = wall_ahead(run.history.journal)

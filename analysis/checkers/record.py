@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import EVIDENCE_CHANGED, Reason
-from analysis.journal_order import out_of_life, out_of_order
-from analysis.tester import shortages
+from analysis.evidence.journal_order import out_of_life, out_of_order
+from analysis.evidence.tester_shortages import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.client_files import sha256_of

@@ -100,8 +100,8 @@ def certify(run: CheckedRun) -> Outcome:
     """Write the order that explains each register and have it confirmed by the verifier."""
     from analysis.core import register_certificate
     from analysis.engines.register import check_registers, register_files
-    from analysis.register_verifier import verify_registers
-    from analysis.verifier import CertificateError
+    from analysis.verifiers.log import CertificateError
+    from analysis.verifiers.register import verify_registers
 
     report = check_registers(register_files(run.tables), run.spark)
     path = register_certificate.write(run.directory / "certificate", report.orders, run.history.registers)

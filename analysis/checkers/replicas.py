@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from analysis.core.replica_evidence import Circumstances, ReplicaReport
-    from analysis.earlier import Demanded
+    from analysis.evidence.earlier_dumps import Demanded
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
 RECOVERS: Final = Promise("STK", "the cluster recovers", stands_alone=True)
@@ -62,10 +62,10 @@ UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, 
 
 def check(run: CheckedRun) -> Outcome:
     """Read and compare the files of all nodes."""
-    from analysis.earlier import demanded
-    from analysis.earlier_marks import lowered
     from analysis.engines.log import files_of
     from analysis.engines.replica import DATA, EARLIER, check_replicas, tasks_of
+    from analysis.evidence.earlier_dumps import demanded
+    from analysis.evidence.earlier_marks import lowered
     from analysis.replicafiles.formats import FORMATS, NONE
 
     description = run.description

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from analysis.checker import JOURNAL, CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import TESTER_SHORT, Reason
-from analysis.tester import Shortage, cause_at, lost_journal, shortages
+from analysis.evidence.tester_shortages import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.service_events import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 

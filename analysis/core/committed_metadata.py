@@ -27,8 +27,8 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.quorum import QuorumMember, Row, anomaly, voters_of
 from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
-from analysis.run_directory import moment
-from analysis.traces import Event
+from analysis.evidence.run_directory import moment
+from analysis.evidence.traces import Event
 
 HIGH_WATERMARK = "quorum_high_watermark"
 SNAPSHOT = "quorum_snapshot"

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.quorum import STATE_FILE, QuorumMember, Row, anomaly
+from analysis.evidence.traces import Event
 from analysis.replicafiles.kraft import NO_NODE
-from analysis.traces import Event
 
 STANDS: Final = ("candidate", "leader")
 """The roles of a node that has voted for itself."""

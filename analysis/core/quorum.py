@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
+from analysis.evidence.traces import Event, Trace
 from analysis.replicafiles.kraft import PARTITION, TOPIC, LeaderChange, MetadataReplica, QuorumStateFile
-from analysis.traces import Event, Trace
 
 Row = dict[str, Any]
 

@@ -25,8 +25,8 @@ from analysis.core.replica_evidence import (
     client_orders,
 )
 from analysis.core.replicas import check_partition, missing_below
-from analysis.earlier import Demanded
 from analysis.engines.log import numbered, read
+from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
 from history.topic_folders import folder_of

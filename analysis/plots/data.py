@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from analysis.evidence.run_directory import NodeEvents, fits, moment
 from analysis.plots.view import Band, Floats, Lane, PlotData, PlottedOperations
-from analysis.run_directory import NodeEvents, fits, moment
 from history.reader import History
 from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
 

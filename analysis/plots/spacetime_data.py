@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
+from analysis.evidence.run_directory import moment, node_events, node_names
 from analysis.plots.spacetime import Arrow, Mark, Spacetime, Stretch
 from analysis.plots.view import PlotData
-from analysis.run_directory import moment, node_events, node_names
 from history import strict_json
 from history.regular_files import open_regular
 from history.schemas import INF

@@ -84,10 +84,10 @@ def judge(run_dir: Path, engine: Engine) -> Verdict:
     """Analyze a run and render its report. A damaged record and an analysis that raises make the verdict unknown, with
     the reason; the traceback is in `BROKEN`. Raises `OSError` if even that cannot be written."""
     from analysis.doubt import RECORD_UNREADABLE
+    from analysis.evidence.run_directory import RunDirectoryError
     from analysis.pipeline import analyze
     from analysis.placeholder_verdict import undecided
     from analysis.report import render_run
-    from analysis.run_directory import RunDirectoryError
     from history.errors import HistoryError
     from history.regular_files import remove
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
-from analysis.run_directory import LEAST_SHARE
+from analysis.evidence.run_directory import LEAST_SHARE
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import ProduceStep, Step
 from workloads.kinds import KINDS
@@ -22,7 +22,7 @@ PROBES = 20
 @dataclass(frozen=True)
 class Stake:
     """`changes`, `queries`: planned operations of a run's load. `changes` are those that the system promises to keep;
-    appends with acks other than -1 are not among them (`analysis.load` counts them separately). `min_ok`,
+    appends with acks other than -1 are not among them (`analysis.evidence.load` counts them separately). `min_ok`,
     `min_queries`: the least numbers that must be acknowledged and answered; `min_share`: the least share of the changes
     under load. `lacks`: phrases for what most campaigns have and this one does not."""
 

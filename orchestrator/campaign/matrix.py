@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from analysis.run_directory import RunDescription
+from analysis.evidence.run_directory import RunDescription
 from analysis.stored_verdict import StoredVerdict, standing_of
 from analysis.summary import Planned, RunSummary, entry
 from analysis.verdict import Expectation

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.run_directory import LEAST_SHARE
+from analysis.evidence.run_directory import LEAST_SHARE
 from analysis.verdict import Expectation
 from orchestrator.campaign.steps import Step
 from systems import RoleSettings
@@ -137,12 +137,13 @@ class NemesisSettings:
 
 @dataclass(frozen=True)
 class Checks:
-    """`min_ok`: acknowledged changes that a run needs, of those that the system promises to keep (see `analysis.load`);
-    `min_queries`: answered queries under load; None: derived from the planned load (`campaign.load_targets`).
-    `min_share`: the share of the planned changes that must be acknowledged under load. `converge_s`: the time after the
-    heal within which the cluster must be whole and take writes; longer is an anomaly; None: the run waits, and a
-    cluster that does not recover is unknown. `progress_s`: the time within which writes are acknowledged while faults
-    last, if enough of the cluster is unaffected; None: derived from the settings."""
+    """`min_ok`: acknowledged changes that a run needs, of those that the system promises to keep (see
+    `analysis.evidence.load`). `min_queries`: answered queries under load; None: derived from the planned load
+    (`campaign.load_targets`). `min_share`: the share of the planned changes that must be acknowledged under load.
+    `converge_s`: the time after the heal within which the cluster must be whole and take writes; longer is an
+    anomaly; None: the run waits, and a cluster that does not recover is unknown. `progress_s`: the time within
+    which writes are acknowledged while faults last, if enough of the cluster is unaffected; None: derived from the
+    settings."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None

@@ -72,8 +72,8 @@ def _analyze(store: Store, options: argparse.Namespace) -> int:
 
 def _open(run: RunDirectory) -> None:
     """Set the run's verdict to unknown before the analysis. Errors are ignored: the analysis reports them."""
+    from analysis.evidence.run_directory import RunDirectoryError
     from analysis.placeholder_verdict import begin
-    from analysis.run_directory import RunDirectoryError
 
     with contextlib.suppress(OSError, RunDirectoryError):
         begin(run.path)

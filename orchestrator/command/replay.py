@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.run_directory import describe
+from analysis.evidence.run_directory import describe
 from history import seal
 from installation.files import default_store
 from orchestrator.campaign.lookup import find, shortest, shown

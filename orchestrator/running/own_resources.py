@@ -5,7 +5,7 @@ tester runs out of one of these, a process of the system may end, and a client m
 the system. `OwnResources` therefore looks at the tester's own resources while the run waits, and once more before the
 journal says what a process of the system did. What it finds goes into the journal (`tester_short`), with the time of
 the last look that found enough. The analysis takes no anomaly for proven whose evidence is younger than that time
-(`analysis.tester`). The journal keeps disk space for this (`history.reserve`).
+(`analysis.evidence.tester_shortages`). The journal keeps disk space for this (`history.reserve`).
 
 Three kinds of evidence count:
 - a look: too few free bytes or inodes on a filesystem that the run writes to, no free descriptor, a process limit that

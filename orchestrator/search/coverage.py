@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from analysis.run_directory import moment, node_events, node_names
+from analysis.evidence.run_directory import moment, node_events, node_names
 from history.journal import FILE_NAME as JOURNAL
 
 Partition = tuple[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from analysis.run_directory import RunDescription, RunDirectoryError, describe
+from analysis.evidence.run_directory import RunDescription, RunDirectoryError, describe
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun

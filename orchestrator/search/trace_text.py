@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from analysis.run_directory import node_events, node_names
+from analysis.evidence.run_directory import node_events, node_names
 from history.journal import FILE_NAME as JOURNAL
 from orchestrator.worlds.simulation.world import MESSAGES
 from simulator.cluster import BEGINNING_NS

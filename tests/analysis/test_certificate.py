@@ -15,7 +15,7 @@ import pytest
 
 from analysis.core import certificate
 from analysis.core.logcheck import check
-from analysis.verifier import CertificateError, verify
+from analysis.verifiers.log import CertificateError, verify
 from history.operation_digest import digest_of_operations
 from history.schemas import READ
 from history.upper_bounds import UPPER_BOUNDS

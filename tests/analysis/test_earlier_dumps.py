@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.earlier import demanded
+from analysis.evidence.earlier_dumps import demanded
 
 NODES = ("n1", "n2", "n3")
 HEAL = {"t": 9, "event": "heal_all"}

@@ -15,8 +15,8 @@ import pytest
 
 from analysis.core import register_certificate
 from analysis.core.registers import RegisterReport, check
-from analysis.register_verifier import verify_registers
-from analysis.verifier import CertificateError
+from analysis.verifiers.log import CertificateError
+from analysis.verifiers.register import verify_registers
 from history.schemas import INFO, READ
 from tests.analysis.register_histories import (
     Op,

@@ -10,7 +10,7 @@ import pytest
 from analysis.checker import Outcome, without_the_testers
 from analysis.checkers.services import CHECKER
 from analysis.core.anomaly import Anomaly
-from analysis.tester import Shortage, cause_of
+from analysis.evidence.tester_shortages import Shortage, cause_of
 from history.service_events import fatal_lines, service_exits
 
 SHORT = (Shortage(1_000, "the tester ran out of disk"),)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.earlier import REACHING
+from analysis.evidence.earlier_dumps import REACHING
 from history.client_files import left_by
 from history.groups import GroupWriter
 from history.journal import Journal

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from analysis.fault_evidence import contradictions
-from analysis.load import load_of
+from analysis.evidence.fault_evidence import contradictions
+from analysis.evidence.load import load_of
 from analysis.pipeline import analyze
 from analysis.report import worth_of_run
 from analysis.stored_verdict import standing_of

@@ -11,8 +11,8 @@ import pytest
 
 from analysis.checker import CheckedRun, Outcome
 from analysis.checkers.metadata_quorum import CHECKER
+from analysis.evidence.run_directory import describe, events_by_node
 from analysis.pipeline import analyze
-from analysis.run_directory import describe, events_by_node
 from history.checksummed_lines import read_lines, text_of
 from history.damage import Damage
 from history.reader import read_run

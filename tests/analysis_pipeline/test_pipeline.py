@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import analysis.engines.replica
+from analysis.evidence.run_directory import RunDirectoryError, events_by_node
 from analysis.pipeline import analyze
-from analysis.run_directory import RunDirectoryError, events_by_node
 from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
-from analysis.verifier import CertificateError, verify
+from analysis.verifiers.log import CertificateError, verify
 from history.reader import read_run
 from history.seal import seal
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun

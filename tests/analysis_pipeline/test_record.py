@@ -13,9 +13,9 @@ import pytest
 
 from analysis.checker import CheckedRun, Outcome
 from analysis.checkers import record
+from analysis.evidence.plan import plan_of
+from analysis.evidence.run_directory import describe, events_by_node
 from analysis.pipeline import analyze
-from analysis.plan import plan_of
-from analysis.run_directory import describe, events_by_node
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.checksummed_lines import read_lines, text_of

@@ -8,9 +8,9 @@ import pytest
 
 from analysis.engines.register import check_registers
 from analysis.pipeline import analyze
-from analysis.register_verifier import verify_registers
 from analysis.report import render_run
 from analysis.verdict import Verdict
+from analysis.verifiers.register import verify_registers
 from history.parquet_tables import compact_registers
 from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import KEYS, OPERATIONS, ROUNDS, StoredRegisters

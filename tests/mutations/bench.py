@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from analysis.engines.spark import SparkHandle
+from analysis.evidence.run_directory import RunDirectoryError
 from analysis.pipeline import analyze
-from analysis.run_directory import RunDirectoryError
 from analysis.verdict import UNKNOWN
 from history.client_files import sha256_of
 from history.errors import HistoryError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.journal_order import lives_of
+from analysis.evidence.journal_order import lives_of
 from history.checksummed_lines import text_of
 from history.groups import ATTEMPT_S
 from history.schemas import READ

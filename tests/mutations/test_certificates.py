@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.verifier import CertificateError, verify
+from analysis.verifiers.log import CertificateError, verify
 from history.reader import History, read_run
 from history.schemas import INF
 from tests.mutations.bench import Bench

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from analysis import run_directory
+from analysis.evidence import run_directory
 from history.journal import Journal
 from history.reader import read_run
 from history.schemas import APPEND, OK

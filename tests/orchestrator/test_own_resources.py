@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from analysis.tester import lost_journal, shortages
+from analysis.evidence.tester_shortages import lost_journal, shortages
 from history.journal import RESERVE, Journal
 from history.reader import read_run
 from nemeses.scheduling import REAL_TIME

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.run_directory import node_events
+from analysis.evidence.run_directory import node_events
 from orchestrator.search.coverage import (
     DEEP,
     ClusterAbstraction,

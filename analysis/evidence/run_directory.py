@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.run_toml import Described
+from analysis.evidence.run_toml import Described
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import strict_json
 from history.regular_files import read_bytes, read_text
@@ -30,14 +30,13 @@ class RunDirectoryError(Exception):
 class Requirements:
     """What must have happened for a pass to be meaningful.
 
-    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`: acknowledged
-    changes that the system promises to keep, see `analysis.load`. `min_queries`: answered queries under load (of logs'
-    ends, or reads of registers). `min_share`: the share of planned changes that must be acknowledged under load; a
-    campaign that throttles its load on purpose states less than `LEAST_SHARE`. `required_faults`: kinds that must have
-    been confirmed at least once. `converge_s`: the bound for the cluster's recovery after the heal, if one is stated.
-    `progress_s`: the bound within which partitions that no fault affects make progress during faults; None: the
-    settings decide.
-    """
+    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`:
+    acknowledged changes that the system promises to keep, see `analysis.evidence.load`. `min_queries`: answered
+    queries under load (of logs' ends, or reads of registers). `min_share`: the share of planned changes that must
+    be acknowledged under load; a campaign that throttles its load on purpose states less than `LEAST_SHARE`.
+    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: the bound for the cluster's
+    recovery after the heal, if one is stated. `progress_s`: the bound within which partitions that no fault affects
+    make progress during faults; None: the settings decide."""
 
     upper_bound: str = "strict"
     min_ok: int = 1

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.verifier import CertificateError
+from analysis.verifiers.log import CertificateError
 from history import strict_json
 from history.operation_digest import digest_of_registers
 from history.regular_files import read_bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.run_directory import RunDescription
+from analysis.evidence.run_directory import RunDescription
 from history.journal import PHASES
 from history.reader import History
 

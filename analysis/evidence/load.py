@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.run_directory import SHARE_DIGITS, RunDescription
+from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, CAS, END, INF, OK, PHASE_MAIN, READ, WRITE
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.earlier import Demanded
+from analysis.evidence.earlier_dumps import Demanded
+from analysis.evidence.run_directory import NodeEvents, moment
 from analysis.replicafiles.checkpoints import read_high_watermarks
 from analysis.replicafiles.kafka import HIGH_WATERMARKS
 from analysis.replicafiles.log import ReplicaFileError
-from analysis.run_directory import NodeEvents, moment
 
 WRITTEN: Final = "high_watermark_checkpointed"
 

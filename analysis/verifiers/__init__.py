@@ -1,0 +1,1 @@
+"""Verifiers of certificates: one for logs, one for registers. They share no code with the checkers."""
