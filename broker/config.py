@@ -127,6 +127,25 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, minimum=1)
     auto_create_topics_enable: bool = _key("auto.create.topics.enable", False)
 
+    # tiered storage (KIP-405)
+    remote_log_storage_system_enable: bool = _key("remote.log.storage.system.enable", False)
+    rsm_config_url: str = _key("rsm.config.url", "")
+    rsm_config_endpoint: str = _key("rsm.config.endpoint", "")
+    rsm_config_region: str = _key("rsm.config.region", "us-east-1")
+    rsm_config_credentials_file: str | None = _key("rsm.config.credentials.file", None)
+    rsm_config_timeout_ms: int = _key("rsm.config.timeout.ms", 30_000, minimum=1)
+    remote_log_manager_task_interval_ms: int = _key("remote.log.manager.task.interval.ms", 30_000, minimum=1)
+    remote_log_reader_cache_bytes: int = _key("remote.log.reader.cache.bytes", 64 << 20, minimum=1 << 20)
+    remote_log_reader_chunk_bytes: int = _key("remote.log.reader.chunk.bytes", 4 << 20, minimum=4096)
+    remote_log_metadata_topic_num_partitions: int = _key(
+        "rlmm.config.remote.log.metadata.topic.num.partitions", 50, minimum=1
+    )
+    remote_log_metadata_topic_replication_factor: int = _key(
+        "rlmm.config.remote.log.metadata.topic.replication.factor", 3, minimum=1
+    )
+    log_local_retention_ms: int = _key("log.local.retention.ms", -2, minimum=-2)
+    log_local_retention_bytes: int = _key("log.local.retention.bytes", -2, minimum=-2)
+
     # consumer groups
     offsets_topic_num_partitions: int = _key("offsets.topic.num.partitions", 50, minimum=1)
     offsets_topic_replication_factor: int = _key("offsets.topic.replication.factor", 3, minimum=1)
@@ -259,6 +278,11 @@ class BrokerConfig:
         if not set(policies) <= {"delete", "compact"} or len(set(policies)) < len(policies):
             given = shown(self.log_cleanup_policy)
             raise StartupError(f"{source}: log.cleanup.policy: {given} is not delete, compact or compact,delete")
+        if self.remote_log_storage_system_enable and not self.rsm_config_url:
+            raise StartupError(
+                f"{source}: rsm.config.url is missing: tiered storage needs an object store; add "
+                "rsm.config.url=file:///a/directory/of/all/brokers or rsm.config.url=s3://bucket/prefix"
+            )
         for key, value, known in (
             ("ssl.client.auth", self.ssl_client_auth, ("none", "requested", "required")),
             ("ssl.endpoint.identification.algorithm", self.ssl_endpoint_identification_algorithm, ("https", "")),

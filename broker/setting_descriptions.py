@@ -109,6 +109,38 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "log.retention.bytes": "if a log is larger than this, its oldest segments are deleted; -1: never",
     "log.retention.check.interval.ms": "how often the broker looks for segments to delete",
     "auto.create.topics.enable": "whether a producer's or consumer's metadata request creates an unknown topic",
+    "remote.log.storage.system.enable": (
+        "whether topics may use tiered storage ([tiered.md](tiered.md)); identical on every broker"
+    ),
+    "rsm.config.url": (
+        "the object store of tiered storage: `file:///directory`, shared by all brokers, or `s3://bucket/prefix`"
+    ),
+    "rsm.config.endpoint": "the address of an S3-compatible service; empty: that of AWS",
+    "rsm.config.region": "the region of the S3 bucket",
+    "rsm.config.credentials.file": (
+        "a file with the lines `access.key.id=...` and `secret.access.key=...`; without it the store is used without "
+        "credentials"
+    ),
+    "rsm.config.timeout.ms": "an operation of the object store without progress for this time has failed",
+    "remote.log.manager.task.interval.ms": (
+        "how often a leader looks for segments to upload and for remote segments to delete"
+    ),
+    "remote.log.reader.cache.bytes": "memory for parts of remote segments that consumers read",
+    "remote.log.reader.chunk.bytes": "how many bytes of a remote segment are read at once",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": (
+        "partitions of `__remote_log_metadata`, when it is created"
+    ),
+    "rlmm.config.remote.log.metadata.topic.replication.factor": (
+        "replicas of `__remote_log_metadata`; it is created only when this many brokers exist"
+    ),
+    "log.local.retention.ms": (
+        "local copies of records that are in remote storage are deleted after this time; -2: after "
+        "`log.retention.ms`, -1: never"
+    ),
+    "log.local.retention.bytes": (
+        "local copies of the oldest segments in remote storage are deleted if the local log is larger than this; -2: "
+        "`log.retention.bytes` applies, -1: never"
+    ),
     "offsets.topic.num.partitions": "partitions of `__consumer_offsets`, when it is created",
     "offsets.topic.replication.factor": (
         "replicas of `__consumer_offsets`; it is created only when this many brokers exist"

@@ -19,6 +19,9 @@ DELETE: Final = "delete"
 COMPACT: Final = "compact"
 NEVER: Final = -1
 """As a retention: nothing is deleted because of its age or size."""
+AS_TOTAL: Final = -2
+"""As a local retention: the retention of the whole log applies."""
+REMOTE_STORAGE: Final = "remote.storage.enable"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 CLUSTER_WIDE: Final = frozenset({MIN_INSYNC_REPLICAS})
 """The keys whose default is the cluster's, in the metadata log, instead of each broker's own: the controller and the
@@ -28,6 +31,7 @@ leaders must use the same number to decide what is committed (KIP-966)."""
 @dataclass(frozen=True)
 class Key:
     """One key. `kind`: boolean, int, long, double or list, as in DescribeConfigs. `default`: the broker's value.
+    `inherited`: the broker's key that gives it, empty where there is none.
 
     Numbers are from `least` to `most`, doubles from 0 to 1; other values are among `allowed`.
     """
@@ -97,6 +101,11 @@ KEYS: Final[Mapping[str, Key]] = {
             "index.interval.bytes", "int", lambda c: str(c.log_index_interval_bytes), "log.index.interval.bytes", 1,
             MAX_INT32,
         ),
+        Key(
+            "local.retention.bytes", "long", lambda c: str(c.log_local_retention_bytes), "log.local.retention.bytes",
+            AS_TOTAL,
+        ),
+        Key("local.retention.ms", "long", lambda c: str(c.log_local_retention_ms), "log.local.retention.ms", AS_TOTAL),
         Key("max.message.bytes", "int", lambda c: str(c.message_max_bytes), "message.max.bytes", 0, MAX_INT32),
         Key(
             "min.cleanable.dirty.ratio", "double", lambda c: str(c.log_cleaner_min_cleanable_ratio),
@@ -107,6 +116,9 @@ KEYS: Final[Mapping[str, Key]] = {
             "log.cleaner.min.compaction.lag.ms",
         ),
         Key(MIN_INSYNC_REPLICAS, "int", lambda c: str(c.min_insync_replicas), MIN_INSYNC_REPLICAS, 1, MAX_INT32),
+        Key("remote.log.copy.disable", "boolean", lambda _: "false", "", allowed=("true", "false")),
+        Key("remote.log.delete.on.disable", "boolean", lambda _: "false", "", allowed=("true", "false")),
+        Key(REMOTE_STORAGE, "boolean", lambda _: "false", "", allowed=("true", "false")),
         Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
         Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
         Key("segment.bytes", "int", lambda c: str(c.log_segment_bytes), "log.segment.bytes", 4096, MAX_INT32),
@@ -155,14 +167,6 @@ FIXED: Final[Mapping[str, FixedKey]] = {
             "Fetching from replicas is not throttled.",
         ),
         FixedKey(
-            "local.retention.bytes", "long", "-2", "log.local.retention.bytes",
-            "No remote storage: retention.bytes applies.",
-        ),
-        FixedKey(
-            "local.retention.ms", "long", "-2", "log.local.retention.ms",
-            "No remote storage: retention.ms applies.",
-        ),
-        FixedKey(
             "max.compaction.lag.ms", "long", str(MAX_INT64), "log.cleaner.max.compaction.lag.ms",
             "Records are not compacted because of their age.",
         ),
@@ -182,13 +186,6 @@ FIXED: Final[Mapping[str, FixedKey]] = {
             "preallocate", "boolean", "false", "log.preallocate",
             "Segment files grow as they are written.",
         ),
-        FixedKey(
-            "remote.log.copy.disable", "boolean", "false", "", "No effect: remote storage is not supported.",
-        ),
-        FixedKey(
-            "remote.log.delete.on.disable", "boolean", "false", "", "No effect: remote storage is not supported.",
-        ),
-        FixedKey("remote.storage.enable", "boolean", "false", "", "Remote storage is not supported."),
         FixedKey(
             "segment.index.bytes", "int", "10485760", "log.index.size.max.bytes",
             "Indexes are smaller: a segment has one entry per index.interval.bytes.",
@@ -233,10 +230,17 @@ class TopicSettings:
     delete_retention_ms: int
     flush_before_commit: bool
     index_interval_bytes: int
+    local_retention_bytes: int
+    local_retention_ms: int
     max_message_bytes: int
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     min_insync_replicas: int
+    remote_copy: bool
+    """Whether closed segments are uploaded."""
+    remote_deleted_on_disable: bool
+    remote_storage: bool
+    """Whether records may be in remote storage only."""
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
@@ -249,17 +253,29 @@ class TopicSettings:
         def value(name: str) -> str:
             return own[name] if name in own else KEYS[name].default(broker)
 
+        remote_storage = broker.remote_log_storage_system_enable and value(REMOTE_STORAGE) == "true"
         return cls(
             cleanup=frozenset(split(value("cleanup.policy"))),
             delete_retention_ms=int(value("delete.retention.ms")),
             flush_before_commit=int(value("flush.messages")) == 1,
             index_interval_bytes=int(value("index.interval.bytes")),
+            local_retention_bytes=_local(value, "retention.bytes"),
+            local_retention_ms=_local(value, "retention.ms"),
             max_message_bytes=int(value("max.message.bytes")),
             min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
             min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
             min_insync_replicas=int(value(MIN_INSYNC_REPLICAS)),
+            remote_copy=remote_storage and value("remote.log.copy.disable") == "false",
+            remote_deleted_on_disable=value("remote.log.delete.on.disable") == "true",
+            remote_storage=remote_storage,
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),
             segment_bytes=int(value("segment.bytes")),
             unclean_leader_election=value("unclean.leader.election.enable") == "true",
         )
+
+
+def _local(value: Callable[[str], str], total: str) -> int:
+    """The local retention that belongs to the retention of the whole log."""
+    local = int(value(f"local.{total}"))
+    return int(value(total)) if local == AS_TOTAL else local

@@ -17,6 +17,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
 from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from broker.tiered.topic_rules import check_remote_storage
 from broker.topic_settings import CLUSTER_WIDE, default_of, key_of, split
 
 
@@ -41,7 +42,7 @@ def alter_incrementally(
         try:
             entries = _effective(image, asked)
             resource = _resource(image, asked, times, [entry.name for entry in entries])
-            records += _difference(resource, _changed(resource, entries, config))
+            records += _difference(resource, _together(resource, _changed(resource, entries, config), config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -49,7 +50,7 @@ def alter_incrementally(
 
 
 def alter_wholly(
-    image: MetadataImage, request: whole.AlterConfigsRequest
+    image: MetadataImage, request: whole.AlterConfigsRequest, config: BrokerConfig
 ) -> tuple[list[ConfigRecord], whole.AlterConfigsResponse]:
     """As `alter_incrementally`, but keys that the new configuration does not name return to their defaults."""
     records: list[ConfigRecord] = []
@@ -60,7 +61,7 @@ def alter_wholly(
         try:
             resource = _resource(image, asked, times, [entry.name for entry in asked.configs])
             wanted = _checked(resource, {entry.name: entry.value for entry in asked.configs})
-            records += _difference(resource, wanted)
+            records += _difference(resource, _together(resource, wanted, config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -161,6 +162,13 @@ def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], co
         else:
             parts = [part for part in parts if part not in named]
         wanted |= _checked(resource, {entry.name: ",".join(parts)})
+    return wanted
+
+
+def _together(resource: _Resource, wanted: dict[str, str], config: BrokerConfig) -> dict[str, str]:
+    """The settings `wanted`. Raises `ProtocolError` if those of a topic's remote storage contradict each other."""
+    if resource.type == TOPIC_RESOURCE:
+        check_remote_storage(resource.name, wanted, config, before=resource.configs)
     return wanted
 
 

@@ -226,7 +226,7 @@ class Controller:
         self, image: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
     ) -> ControllerDecision[Message]:
         records, response = (
-            alter_wholly(image, request)
+            alter_wholly(image, request, self._config)
             if isinstance(request, AlterConfigsRequest)
             else alter_incrementally(image, request, self._config)
         )

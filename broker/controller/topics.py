@@ -35,6 +35,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.protocol.schema import NO_ID
 from broker.protocol.uuids import random_id
+from broker.tiered.topic_rules import check_remote_storage
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
@@ -92,7 +93,7 @@ def _validated(
         raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     if len({entry.name for entry in topic.configs}) < len(topic.configs):
         raise ProtocolError(ErrorCode.INVALID_CONFIG, "the request names a key more than once")
-    checked({entry.name: entry.value for entry in topic.configs})
+    check_remote_storage(topic.name, checked({entry.name: entry.value for entry in topic.configs}), config)
     if topic.assignments:
         return _explicit_assignment(image, topic)
     return _automatic_assignment(image, topic, config, rng)

@@ -104,15 +104,18 @@ class ConfigsHandler:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         entries = []
         for key_name, key in sorted(KEYS.items()):
-            sources = self._shared(key.inherited, key.default(self._config))
+            default = key.default(self._config)
+            sources: list[_Source] = [("", default, DEFAULT_CONFIG)]
+            if key.inherited:
+                sources = self._shared(key.inherited, default)
             if key_name in topic.configs:
                 sources.insert(0, (key_name, topic.configs[key_name], DYNAMIC_TOPIC_CONFIG))
             entries.append(_entry(key_name, sources, key.kind, OPTIONAL.get(key.inherited), read_only=False))
         for key_name, fixed in FIXED.items():
             value = topic.configs.get(key_name)
             own = [] if value is None else [(key_name, value, DYNAMIC_TOPIC_CONFIG)]
-            sources = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
-            entries.append(_entry(key_name, sources, fixed.kind, fixed.meaning, read_only=False))
+            fixed_sources = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
+            entries.append(_entry(key_name, fixed_sources, fixed.kind, fixed.meaning, read_only=False))
         return sorted(entries, key=lambda entry: entry.name)
 
     def _shared(self, key: str, own: str | None) -> list[_Source]:
