@@ -17,7 +17,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
 from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
-from broker.tiered.topic_rules import check_remote_storage
+from broker.tiered.remote_storage_rules import check_remote_storage
 from broker.topic_settings import CLUSTER_WIDE, default_of, key_of, split
 
 

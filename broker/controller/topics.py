@@ -35,7 +35,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.protocol.schema import NO_ID
 from broker.protocol.uuids import random_id
-from broker.tiered.topic_rules import check_remote_storage
+from broker.tiered.remote_storage_rules import check_remote_storage
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000

@@ -114,7 +114,7 @@ class ConfigsHandler:
         for key_name, fixed in FIXED.items():
             value = topic.configs.get(key_name)
             own = [] if value is None else [(key_name, value, DYNAMIC_TOPIC_CONFIG)]
-            fixed_sources = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
+            fixed_sources: list[_Source] = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
             entries.append(_entry(key_name, fixed_sources, fixed.kind, fixed.meaning, read_only=False))
         return sorted(entries, key=lambda entry: entry.name)
 

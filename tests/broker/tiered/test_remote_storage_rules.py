@@ -21,7 +21,7 @@ from broker.protocol.messages.incremental_alter_configs import (
 )
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.schema import Message
-from broker.tiered.topic_rules import check_remote_storage
+from broker.tiered.remote_storage_rules import check_remote_storage
 from broker.topic_settings import TopicSettings
 from tests.broker.controller.world import World, configuration
 
