@@ -1,4 +1,4 @@
-"""`brownout analyze` and `report`: analyze stored runs again, render reports again."""
+"""`brownout analyze`: analyzes stored runs again."""
 
 from __future__ import annotations
 
@@ -7,29 +7,21 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
-from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.engine import BROKEN, LOCAL, Engine, choose_engine, judge
-from orchestrator.campaign.gate import gate
-from orchestrator.campaign.policy_file import find_policy
-from orchestrator.campaign.reports import write_documents
 from orchestrator.campaign.store import RunDirectory, Store, names_of_store
-from orchestrator.command.gate import is_campaign, renew_documents
-from orchestrator.command.printing import say, verdict_line
+from orchestrator.command.gate import renew_documents
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
+from orchestrator.printing import say, verdict_line
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the command; returns the exit code. Raises `UsageError` for a path that is not a run or campaign."""
+    """Analyze each run; returns the exit code of the worst verdict. Raises `UsageError` for a path that is no run."""
     store = Store(options.store or default_store())
-    if options.command == "analyze":
-        return _analyze(store, options)
-    return _report(store.locate(options.path))
-
-
-def _analyze(store: Store, options: argparse.Namespace) -> int:
-    """Analyze each run; the exit code is that of the worst verdict."""
     runs = [store.find_run(name) for name in options.run]
     named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}
     # The scratch directory is beside the verdict, since that place must be writable anyway.
@@ -92,30 +84,28 @@ def _print_verdict(run: RunDirectory) -> None:
     say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {run.path / BROKEN}")
 
 
-def _report(named: Path) -> int:
-    path = named.resolve()
-    try:
-        print(_rendered(named, path))
-    except OSError as error:
-        raise UsageError(
-            f"{error.filename or path}: {error.strerror}; the report is written beside the verdict: copy the "
-            "directory to a "
-            "place where you can write"
-        ) from error
-    return 0
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
+    store_option(command)
+    engine_option(command)
+    command.add_argument(
+        "--master",
+        metavar="URL",
+        help="the Spark master, such as spark://host:7077; its workers need the store and this project at the same "
+        "paths as this machine (default: local[2])",
+    )
+    json_option(command)
 
 
-def _rendered(named: Path, path: Path) -> Path:
-    from analysis.report import render_run
-    from analysis.stored_verdict import standing_of
-
-    if (path / "run.toml").exists():
-        if not (path / "verdict.json").exists():
-            raise UsageError(f"{path} has no verdict yet; make it with: {command('analyze', str(path))}")
-        try:
-            return render_run(path, standing_of(path))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-    if not is_campaign(path):
-        raise UsageError(f"{path} is not a campaign in the store: it has no run and no plan; see store/<campaign>")
-    return write_documents(gate(path, policy=find_policy((named.parent, path.parent), None)))
+COMMAND: Final = Command(
+    name="analyze",
+    place=30,
+    summary="analyze a stored run again",
+    description="""\
+Analyzes the evidence of a run: also of an interrupted or killed run, and of another tool's run that has the
+same files. Writes verdict.json, plots and report.html into the run's directory.
+Exit code: the worst verdict of the given runs.
+""",
+    options=_options,
+    main=main,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -11,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from installation import extras
 from installation.commands import command
 from installation.files import PROJECT_ROOT, default_store, is_installed
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.machine import packages as system_packages
+from orchestrator.printing import show, verdict_line
 
 _LIBRARIES = (
     "confluent-kafka",
@@ -60,13 +65,13 @@ def examine() -> list[DoctorFinding]:
     return [*_python(), *_spark(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
 
-def main(*, clean: bool, as_json: bool) -> int:
+def main(options: argparse.Namespace) -> int:
     """Print the results; exit 0 when a campaign can run in some world, else 2."""
-    if clean:
+    if options.clean:
         _clean()
     findings = examine()
     worlds, absent = able(findings), system_packages.missing_for_campaigns()
-    if as_json:
+    if options.json:
         content = {
             "can_run": worlds["process"],
             **worlds,
@@ -91,8 +96,6 @@ def able(findings: Sequence[DoctorFinding]) -> dict[str, bool]:
 
 
 def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
-    from orchestrator.command.printing import show, verdict_line
-
     rows = [
         {
             "": "ok" if each.met else "MISSING",
@@ -116,8 +119,6 @@ def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> Non
 
 def _print_machines(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
     """Print the worlds that only run when a user selects them."""
-    from orchestrator.command.printing import verdict_line
-
     absent = {
         part: ", ".join(each.name for each in findings if each.part == part and not each.met)
         for part in (VIRTUAL_MACHINES, INVENTORY)
@@ -253,3 +254,21 @@ def _clean() -> None:
         print(f"removed: {each}", file=sys.stderr)
     if not removed:
         print("nothing to clean: killed commands left nothing behind", file=sys.stderr)
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--clean", action="store_true", help="remove what killed runs left behind")
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="doctor",
+    place=120,
+    summary="what this machine can run, and what to install",
+    description="""\
+Checks what each world and option of Brownout needs from the machine, and how to install what is missing.
+Exit 0: campaigns can run here, at least in the process world. Exit 2: they cannot.
+""",
+    options=_options,
+    main=main,
+)

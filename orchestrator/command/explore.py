@@ -18,8 +18,10 @@ from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.store import Store
 from orchestrator.cleanup import always
-from orchestrator.command.printing import say
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import engine_option, json_option, positive, store_option
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
+from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import code
@@ -289,3 +291,60 @@ def _exit_code(told: dict[str, Any], cell: Cell, ended: str) -> int:
         decided = sum(row["runs"] for row in told["arms"]) > told["undecided"]
         return EXIT_OF_VERDICT["pass" if met else "fail" if decided else "unknown"]
     return EXIT_OF_VERDICT[told["verdict"]]
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("campaign", metavar="CAMPAIGN", help="a file, or the name of a campaign of Brownout")
+    command.add_argument("--cell", metavar="NAME", help="a cell of the campaign (default: the first that must pass)")
+    # The default is None, so that --resume can reject these options when they are given.
+    command.add_argument("--runs", type=positive, metavar="N", help="the number of runs of each arm (default: 200)")
+    command.add_argument(
+        "--round",
+        type=positive,
+        metavar="N",
+        help="runs per round; coverage is evaluated at the end of a round. For a cluster: at least its number of "
+        "cores (default: 4)",
+    )
+    command.add_argument("--first", type=int, metavar="SEED", help="the first seed (default: 1)")
+    command.add_argument("--keep-going", action="store_true", default=None, help="do not stop at the first failure")
+    how = command.add_mutually_exclusive_group()
+    how.add_argument("--random", action="store_true", default=None, help="new seeds only, no variations")
+    how.add_argument(
+        "--compare", action="store_true", default=None, help="guided, then random with the same number of runs"
+    )
+    command.add_argument("--resume", action="store_true", help="continue the last exploration of the campaign")
+    engine_option(command)
+    command.add_argument("--master", metavar="URL", help="the Spark master (default: local, with all cores)")
+    command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
+    store_option(command)
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="explore",
+    place=60,
+    summary="coverage-guided search for failures, in the simulation",
+    description="""\
+Runs seeds of a campaign with random faults in the simulation, on all cores, and varies the schedules of the
+runs that reached new abstract states. Keeps the cheapest run of each anomaly in the store, as an ordinary run
+with a report. Continue from there with: brownout replay, brownout shrink.
+
+  brownout explore demo --runs 500                     stops at the first failure
+  brownout explore X.toml --runs 2000 --keep-going
+  brownout explore X.toml --cell mutated --compare     guided and random, the same number of runs each
+  brownout explore X.toml --master spark://host:7077 --round 64
+                                                       on a cluster
+  brownout explore X.toml --resume                     continue an exploration that was interrupted or
+                                                       stopped at a failure
+
+Campaign, first seed, number of runs and size of a round determine the result; the number of cores does not.
+Ctrl-C keeps all finished runs (with Spark, all finished rounds). Exit 0: only the cell's expected result was
+found (no anomaly, or the mutant's). 1: another result was found. 2: no run was decided.
+
+Workers of a Spark cluster need this project and its Python at the same paths as this machine, Java, and
+write access at the store's path. The driver sends campaigns to them; no runs are stored there. They connect
+back to this machine; SPARK_LOCAL_IP=ADDRESS sets the address for that.
+""",
+    options=_options,
+    main=main,
+)

@@ -8,19 +8,22 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.markdown import in_markdown
 from orchestrator.campaign.matrix import runs_in
 from orchestrator.campaign.plans import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.reports import write_documents
 from orchestrator.campaign.store import LATEST, Store
-from orchestrator.command.markdown import in_markdown
-from orchestrator.command.printing import say, show, show_runs, verdict_line
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from orchestrator.printing import say, show, show_runs, verdict_line
 from systems.errors import InputError
 
 _DOCUMENTS = ("summary.json", "report.html", "junit.xml")
@@ -196,3 +199,40 @@ def told_of(result: GateResult) -> list[str]:
 
 def _versions(result: GateResult) -> str:
     return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in result.versions.items())
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("path", metavar="STORE|CAMPAIGN|RUN", help="a path such as store/demo, or `latest`")
+    command.add_argument(
+        "--invocation",
+        action="append",
+        default=[],
+        metavar="STAMP",
+        help="decide over this invocation only; STAMP or the first characters of it (repeatable)",
+    )
+    command.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: gate.toml beside the store)")
+    store_option(command)
+    form = command.add_mutually_exclusive_group()
+    json_option(form)
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for the summary page of a CI job")
+
+
+COMMAND: Final = Command(
+    name="gate",
+    place=50,
+    summary="decide over all planned runs: exit 0, 1 or 2",
+    description="""\
+Exit 0: every planned run met its expectation. 1: a run did not. 2: a run is missing or undecided, or its
+verdict is not trustworthy (incomplete, or made from files that were changed since). The decision over a store
+is the worst one over its campaigns.
+
+  brownout gate store/demo                     a campaign
+  brownout gate store                          all campaigns
+  brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"
+
+An invocation of the whole campaign supersedes earlier invocations in the same world. Later partial
+invocations count in addition. A gate.toml beside the store can demand more: docs/gate.md.
+""",
+    options=_options,
+    main=main,
+)

@@ -7,10 +7,12 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nodeimage
 from installation.files import PROJECT_ROOT
+from orchestrator.command.shared.declaration import Command, actions_of, add
+from orchestrator.command.shared.options import json_option
 from orchestrator.errors import EXIT_PASS, EXIT_UNKNOWN, RunError, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.running.progress import Progress
@@ -117,3 +119,33 @@ def _shown(path: Path) -> str:
 
 def _megabytes(record: dict[str, Any], name: str) -> str:
     return f"{record['bytes'][name] / 1e6:.0f} MB"
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    actions = actions_of(command)
+    build = add(actions, "build", "build the image unless it is up to date", "Builds the image; takes two minutes.")
+    build.add_argument(
+        "--with",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="include this software: java, for systems on the JVM (repeatable)",
+    )
+    build.add_argument("--force", action="store_true", help="rebuild an image that is up to date")
+    show = add(actions, "show", "show the image and its state", "Shows the image that campaigns would use.")
+    json_option(show)
+    add(actions, "remove", "remove all images", "Removes all images that were built.")
+
+
+COMMAND: Final = Command(
+    name="image",
+    place=110,
+    summary="build the image that nodes boot",
+    description="""\
+Builds the nodes' image from Debian packages: a Vagrant box for libvirt, and the same root filesystem for
+the namespaces world. The image's key is a digest of its inputs; an image that is up to date is not rebuilt.
+""",
+    options=_options,
+    main=main,
+)

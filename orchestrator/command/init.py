@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from pathlib import Path
+from typing import Final
 
 from installation.commands import command
 from orchestrator.campaign.lookup import shortest
 from orchestrator.cleanup import clean_up
-from orchestrator.command.printing import say
+from orchestrator.command.shared.declaration import Command
 from orchestrator.errors import EXIT_PASS, UsageError
+from orchestrator.printing import say
 
 SKELETON = Path(__file__).resolve().parent / "skeleton"
 WORKLOADS = ("register", "append-log")
@@ -18,9 +21,10 @@ DEFAULT_DIRECTORY = Path("brownout-tests")
 _CLIENT = "MyClient"
 
 
-def main(directory: Path, workload: str) -> int:
-    """Write the files into `directory`, created if missing, and print the next steps. Raises `UsageError`."""
-    texts = files(directory, workload)
+def main(options: argparse.Namespace) -> int:
+    """Write the files into the directory, created if missing, and print the next steps. Raises `UsageError`."""
+    directory: Path = options.directory
+    texts = files(directory, options.workload)
     write(directory, texts)
     campaign = shortest(directory.resolve() / "chaos.toml")
     say(f"written to {directory}: {', '.join(texts)}")
@@ -82,3 +86,37 @@ def write(directory: Path, texts: dict[str, str]) -> None:
         if isinstance(error, UnicodeEncodeError):
             raise UsageError(f"{directory}: its name is not valid UTF-8; name another directory") from error
         raise
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "directory",
+        nargs="?",
+        type=Path,
+        default=DEFAULT_DIRECTORY,
+        metavar="DIR",
+        help="the directory to write to; created if missing (default: brownout-tests)",
+    )
+    command.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        default=WORKLOADS[0],
+        help="what the client operates on: keys with read, write and compare-and-set, or a log with append and read "
+        "(default: register)",
+    )
+
+
+COMMAND: Final = Command(
+    name="init",
+    place=20,
+    summary="start to test your own system",
+    description="""\
+Writes a system description, a client, a campaign and a CI recipe, with comments, for you to edit.
+Existing files are never overwritten. The tutorial is docs/your-system.md.
+
+  brownout init                          into ./brownout-tests
+  brownout init tests/chaos --workload append-log
+""",
+    options=_options,
+    main=main,
+)

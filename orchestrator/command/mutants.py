@@ -8,14 +8,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from installation.files import PROJECT_ROOT, default_store
 from orchestrator.campaign.lookup import find
 from orchestrator.campaign.store import Store
-from orchestrator.command.printing import say, show
 from orchestrator.command.run import seed_range
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.printing import say, show
 from orchestrator.running.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -151,3 +153,41 @@ def with_table(page: str, results: Sequence[Mapping[str, Any]], seeds: str) -> s
         "",
     ]
     return before + BEGIN + "\n".join(lines) + END + after
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
+    command.add_argument(
+        "--seeds", metavar="FIRST-LAST", help="run each mutant in the simulated world with these seeds"
+    )
+    command.add_argument(
+        "--campaign",
+        action="append",
+        default=[],
+        metavar="CAMPAIGN",
+        help="the campaign to run (repeatable). One without a cell for a mutant is run with the mutant switched on "
+        "(default: the campaign that the mutant names, else chaos-simulated)",
+    )
+    command.add_argument(
+        "--jobs", type=positive, default=None, metavar="N", help="concurrent runs (default: the number of cores)"
+    )
+    command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="mutants",
+    place=150,
+    summary="list or measure the deliberate bugs that campaigns can switch on",
+    description="""\
+Lists the mutants of the broker: the rule that each breaks, the anomaly it must cause, and its campaign.
+
+  brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each mutant
+  brownout mutants NAME --seeds 1-20 --campaign X  one mutant, under your own campaign
+
+Ctrl-C stops and prints the results so far. Unknown runs are not counted: shares are of the decided runs.
+Exit 1: a benign mutant raised an alarm. Exit 2: a mutant has no decided run.
+""",
+    options=_options,
+    main=main,
+)

@@ -7,22 +7,25 @@ import json
 import os
 import sys
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from installation.commands import command
-from orchestrator.campaign.model import MAX_NODES
-from orchestrator.command.printing import say
+from orchestrator.campaign.model import FILESYSTEMS, MAX_NODES
+from orchestrator.command.shared.declaration import Command, actions_of, add
+from orchestrator.command.shared.options import json_option, world_option
 from orchestrator.errors import UsageError
 from orchestrator.nodes import client
 from orchestrator.nodes.messages import NodesStatus, NodesUp, StartMessage, StopMessage
 from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
+from orchestrator.printing import say, show
 from orchestrator.running.progress import Progress
 
 _KILLED = "the process that held the nodes was killed, and the nodes ended with it; the leftovers are removed"
 
 
-def main(options: argparse.Namespace, _: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Run the action; returns the exit code. Raises `UsageError` and `RunError`."""
     registry = Registry()
     if options.action == "up":
@@ -108,8 +111,6 @@ def _status(kept: KeptNodes | None, *, as_json: bool) -> int:
 
 
 def _print_nodes(plan: NodesPlan, status: NodesStatus) -> None:
-    from orchestrator.command.printing import show
-
     rows = []
     for node in status.nodes:
         broker = "not running" if node.service_pid is None else f"pid {node.service_pid}"
@@ -176,3 +177,47 @@ def _none_up() -> str:
 
 def _counted(number: int) -> str:
     return f"{number} node{'' if number == 1 else 's'}"
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    actions = actions_of(command)
+    up = add(actions, "up", "start nodes", "Starts the nodes of a world and returns; they stay until `nodes down`.")
+    up.add_argument("--nodes", type=int, default=3, metavar="N", help="the number of nodes (default: 3)")
+    up.add_argument("--filesystem", choices=FILESYSTEMS, default="ext4", help="on the data disks (default: ext4)")
+    world_option(up)
+    ssh = add(
+        actions,
+        "ssh",
+        "log in to a node, or run a command on it",
+        "Opens a shell on a node, or runs one command there.",
+    )
+    ssh.add_argument("node", metavar="NODE", help="such as n1")
+    ssh.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command (default: a shell)")
+    status = add(
+        actions, "status", "list the nodes that are up", "Lists the nodes that are up and their brokers' state."
+    )
+    json_option(status)
+    for name, summary in (
+        ("start", "start the brokers"),
+        ("stop", "stop the brokers"),
+        ("down", "take the nodes down"),
+    ):
+        add(actions, name, summary, summary.capitalize() + ".")
+
+
+COMMAND: Final = Command(
+    name="nodes",
+    place=100,
+    summary="start nodes without a campaign, log in, take them down",
+    description="""\
+Starts the nodes of a world and keeps them until `nodes down`, for interactive work.
+
+  brownout nodes up --world vagrant      three virtual machines, provisioned
+  brownout nodes status                  which nodes are up, and the state of their brokers
+  brownout nodes ssh n1                  a shell on a node (or a command: nodes ssh n1 -- uptime)
+  brownout nodes start | stop            start or stop the brokers
+  brownout nodes down                    take the nodes down
+""",
+    options=_options,
+    main=main,
+)

@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from analysis.evidence.run_directory import describe
 from history import seal
@@ -15,15 +15,16 @@ from orchestrator.campaign.lookup import find, shortest, shown
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
-from orchestrator.command.printing import say
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import CHANGES, UNKNOWN, commit
 from orchestrator.search.replay_plan import runs_of_seed, stored_plan
 from orchestrator.search.run_maker import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
-from orchestrator.search.trace_text import narrate
-from orchestrator.worlds.simulation.world import SUMMARY
+from orchestrator.worlds.simulation.files import SUMMARY
 
 _WHY = "replay repeats runs of this world"
 _SAYS_WHAT_IT_WAS = frozenset({"run.toml", "campaign.toml", SUMMARY})
@@ -44,6 +45,8 @@ class ReplayComparison:
 
 def main(options: argparse.Namespace) -> int:
     """Replay a run or a seed; returns the exit code. Raises `UsageError`."""
+    from orchestrator.search.trace_text import narrate  # imports the simulator
+
     store = Store((options.store or default_store()).resolve())
     planned, before = _wanted(options, store)
     require_simulation(planned.campaign, _WHY)
@@ -124,3 +127,34 @@ def _tell(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool)
     say(compared.text)
     say(f"trace:  {shortest(trace)}")
     say(f"report: {shortest(report)}")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", metavar="RUN|SEED", help="a run's directory, its name, `latest`, or a seed")
+    command.add_argument("--campaign", metavar="CAMPAIGN", help="the seed's campaign: a file, or a name of Brownout's")
+    command.add_argument("--cell", metavar="NAME", help="a cell of the campaign (default: its only cell)")
+    command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
+    store_option(command)
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="replay",
+    place=70,
+    summary="repeat a simulated run, with its trace and plots",
+    description="""\
+Repeats a run of the simulation and checks that it is the same, by a digest over all events.
+The new run also has trace.txt (each node's events and output, in virtual time) and messages.jsonl; its report
+has plots of the nodes' lifetimes and a space-time diagram around the anomaly.
+
+  brownout replay latest
+  brownout replay store/demo/20260801T10000042-main-7
+  brownout replay 7 --campaign demo                    a seed, stored or new
+  brownout replay 7 --campaign X.toml --cell mutated
+
+Exit 0: the same run. 1: a different run by the same code, so something does not depend on the seed only.
+2: not comparable: code or evidence changed since, or the seed has no stored run.
+""",
+    options=_options,
+    main=main,
+)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Final
 
 from installation.commands import command
 from installation.files import default_store
@@ -22,11 +23,13 @@ from orchestrator.campaign.plans import open_stamp
 from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
-from orchestrator.command.dry_run import dry_run
 from orchestrator.command.gate import print_result, renew_documents
-from orchestrator.command.printing import say
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import engine_option, json_option, store_option, world_option
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
+from orchestrator.printing import say
+from orchestrator.running.dry_run import dry_run
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
@@ -50,7 +53,7 @@ _SEEDS = "seeds are whole numbers from 0, below 2^63 - 1"
 _DIGITS = 1000  # longest seed that is converted to a number
 
 
-def main(options: argparse.Namespace, argv: list[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Make the runs of a campaign; returns the exit code. Raises `UsageError`."""
     campaign = load(find(DEMO if options.campaign is None else options.campaign))
     for seed in options.seed:
@@ -72,7 +75,7 @@ def main(options: argparse.Namespace, argv: list[str]) -> int:
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind, options.engine_reason = choose_engine(options.engine, simulated=simulated)
     find_policy(store.names, None)  # needed at the end; reports errors in it now
-    selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, argv, options)
+    selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, options)
     if options.resume:
         if options.cell or seeds:
             raise UsageError("--resume uses the stored plan; leave out --cell, --seed and --seeds")
@@ -173,9 +176,7 @@ def _where(options: argparse.Namespace) -> list[str]:
     return [*world, *(["--inventory", str(options.inventory)] if options.inventory else [])]
 
 
-def _choose_lab(
-    name: str, campaign: Campaign, spec: LabSpec, argv: list[str], options: argparse.Namespace
-) -> Selection:
+def _choose_lab(name: str, campaign: Campaign, spec: LabSpec, options: argparse.Namespace) -> Selection:
     """The lab for this machine. If it needs a sandbox, replaces this process by the same command inside the sandbox.
 
     Raises `UsageError` when the campaign's script needs a fault that the lab's world cannot inject, or when the lab
@@ -199,7 +200,7 @@ def _choose_lab(
     if selection.lab.needs_sandbox:
         os.environ[_LAB_VARIABLE], os.environ[_REASON_VARIABLE] = selection.lab.name, selection.reason
         os.environ[_OUTSIDE_VARIABLE] = str(os.getpid())  # exec keeps it
-        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *argv])
+        sandbox.enter_sandbox([sys.executable, "-m", "orchestrator", *options.command_line])
     return selection
 
 
@@ -232,3 +233,57 @@ def _print(result: GateResult, *, as_json: bool) -> None:
     print_result(result)
     only = result.directory / result.entries[0].run / "report.html" if len(result.entries) == 1 else None
     print(f"report: {shortest(only if only is not None and only.exists() else result.directory / 'report.html')}")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "campaign",
+        nargs="?",
+        default=None,
+        metavar="CAMPAIGN",
+        help="a TOML file, or a name in campaigns/ of the current directory or of Brownout (default: demo)",
+    )
+    command.add_argument("--cell", action="append", default=[], metavar="NAME", help="only this cell (repeatable)")
+    command.add_argument(
+        "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
+    )
+    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds in place of the campaign's")
+    world_option(command)
+    command.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the nodes after the last run or after a failure, until Ctrl-C",
+    )
+    command.add_argument("--resume", action="store_true", help="continue the last interrupted invocation")
+    command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    command.add_argument(
+        "--no-plots",
+        action="store_true",
+        help="skip the plots; `brownout analyze RUN` makes them later (simulated runs have none by default)",
+    )
+    command.add_argument("--no-pictures", dest="no_plots", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
+    store_option(command)
+    engine_option(command)
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="run",
+    place=10,
+    summary="make all runs of a campaign and analyze them",
+    description="""\
+Makes every run of a campaign (each cell with each seed), analyzes each, and decides over all.
+
+  brownout run                                     the demo campaign
+  brownout run campaigns/demo.toml --seeds 1-20    twenty seeds
+  brownout run X.toml --cell mutated --seed 3      one run; this repeats an earlier run
+  brownout run X.toml --resume                     continue an interrupted invocation
+  brownout run X.toml --dry-run                    print the plan only
+
+Ctrl-C stops the run, heals its faults and keeps its evidence. A second Ctrl-C aborts at once.
+Exit code: the gate's decision over the planned runs.
+""",
+    options=_options,
+    main=main,
+)

@@ -17,8 +17,10 @@ from orchestrator.campaign.lookup import shortest, shown
 from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory, Store
-from orchestrator.command.printing import say
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
+from orchestrator.printing import say
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.campaign_document import Document, document_of
@@ -234,3 +236,46 @@ def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, bud
         count = len(result.undecided)
         say(f"{count} runs were undecided and count as not showing it; the last: {result.undecided[-1]}")
     say(f"campaign: {shortest(output)}; worlds that can run it: {', '.join(worlds)}")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("run", metavar="RUN", help="a failed run's directory, its name, or `latest`")
+    command.add_argument("--anomaly", metavar="NAME", help="the anomaly to keep (default: the one the cell expects)")
+    command.add_argument(
+        "--budget", default="200", metavar="RUNS|TIME", help="the limit of the search: 200, 90s, 10m, 1h (default: 200)"
+    )
+    command.add_argument(
+        "--tries",
+        type=positive,
+        default=2,
+        metavar="N",
+        help="seeds per candidate; as many of them must show the anomaly as at the start (default: 2)",
+    )
+    command.add_argument(
+        "--output", type=Path, metavar="FILE", help="the file for the campaign (default: RUN/shrunk.toml)"
+    )
+    command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
+    store_option(command)
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="shrink",
+    place=80,
+    summary="reduce a failed simulated run to the smallest campaign that still fails",
+    description="""\
+Removes faults, steps, clients, nodes and time from a failed run of the simulation while the same anomaly
+remains, and writes the rest as a campaign of steps. That campaign runs in every world that has its faults.
+Finally runs it with ten other seeds and reports how many show the anomaly.
+
+  brownout shrink latest
+  brownout shrink store/X/RUN --budget 10m --output campaigns/smaller.toml
+  brownout run store/X/RUN/shrunk.toml --world simulation --seeds 1-20
+  brownout run store/X/RUN/shrunk.toml --world namespaces
+
+Ctrl-C keeps the smallest campaign so far. Exit 2: the anomaly does not reproduce as scripted steps, or the
+budget was used up before it did.
+""",
+    options=_options,
+    main=main,
+)

@@ -6,12 +6,14 @@ import argparse
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from installation.files import PROJECT_ROOT
-from orchestrator.command.printing import show
+from orchestrator.command.shared.declaration import Command, actions_of, add
+from orchestrator.command.shared.options import json_option
 from orchestrator.errors import EXIT_PASS
 from orchestrator.machine import packages as system_packages
+from orchestrator.printing import show
 from orchestrator.running.progress import Progress
 from systems import catalog, lock_file, lock_making, maven
 from systems.files import CACHE, FileCache
@@ -143,3 +145,57 @@ def _get_maven() -> None:
 
 def _shown(path: Path) -> str:
     return str(path.relative_to(PROJECT_ROOT)) if path.is_relative_to(PROJECT_ROOT) else str(path)
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    actions = actions_of(command)
+    listing = add(actions, "list", "list all systems", "Lists systems, their versions, and which versions are fetched.")
+    json_option(listing)
+    show = add(actions, "show", "show one system", "Shows a system's versions, or the files of one version.")
+    show.add_argument("name", metavar="NAME", help="such as apache-kafka")
+    show.add_argument("version", nargs="?", metavar="VERSION", help="such as 4.1.1: show the files of this version")
+    json_option(show)
+    fetch = add(
+        actions,
+        "fetch",
+        "download the files of a version",
+        "Downloads the files of a version with Maven, checks their digests, and stores them in .cache/systems/. Files\n"
+        "that exist are not downloaded again. An interrupted fetch leaves no partial files.",
+    )
+    fetch.add_argument("name", metavar="NAME", help="such as apache-kafka")
+    fetch.add_argument("version", metavar="VERSION", help="such as 4.1.1")
+    json_option(fetch)
+    lock = add(
+        actions,
+        "lock",
+        "write the lock file of a version",
+        "Resolves jars and their runtime dependencies with Maven, and writes their digests into the version's lock\n"
+        "file: for a new version, or a new system on the JVM. Review the file and commit it.\n\n"
+        "  brownout system lock apache-kafka 4.1.1 org.apache.kafka:kafka_2.13:4.1.1 --without scala-reflect",
+    )
+    lock.add_argument("name", metavar="NAME", help="such as apache-kafka; its directory is created if missing")
+    lock.add_argument("version", metavar="VERSION", help="such as 4.1.1")
+    lock.add_argument("coordinate", nargs="+", metavar="COORDINATE", help="group:artifact:version[:classifier]")
+    lock.add_argument(
+        "--without", action="append", default=[], metavar="ARTIFACT", help="exclude it; may contain * (repeatable)"
+    )
+
+
+COMMAND: Final = Command(
+    name="system",
+    place=90,
+    summary="list systems under test, fetch their files",
+    description="""\
+Lists the systems that campaigns can test, and fetches the files of systems that Brownout does not contain.
+A version's lock file, systems/<system>/versions/<version>.lock, has its files with their digests. Only files
+with these digests are used.
+
+  brownout system list                           all systems, their versions, which are fetched
+  brownout system show apache-kafka 4.1.1        the files of one version
+  brownout system fetch apache-kafka 4.1.1       download them with Maven, once
+
+Without a network, `fetch` prints which files it needs and the directory for them.
+""",
+    options=_options,
+    main=main,
+)

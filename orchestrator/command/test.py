@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Final
 
 from installation.files import PROJECT_ROOT, is_installed
+from orchestrator.command.shared.declaration import Command
 from orchestrator.errors import STOPPING, UsageError
 from orchestrator.machine import syscalls
 
@@ -143,3 +144,32 @@ def _children() -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(pid) for pid in (task / "children").read_text(encoding="ascii").split()]
     return found
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    tier = command.add_mutually_exclusive_group()
+    tier.add_argument("--all", dest="tier", action="store_const", const="all", help="run every test")
+    tier.add_argument(
+        "--rest", dest="tier", action="store_const", const="rest", help="run what the quick tier leaves out"
+    )
+    command.set_defaults(tier="quick")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- PYTEST ARGUMENTS", help="passed to pytest")
+
+
+COMMAND: Final = Command(
+    name="test",
+    place=160,
+    summary="run the tests",
+    description="""\
+Runs the tests with pytest on all cores. The quick tier runs each test once; of groups of similar tests
+(breaks, mutated runs, seeds) it runs the changed ones and a part that rotates with the commit. Ctrl-C ends
+pytest and every process that the tests started.
+
+  brownout test                          the quick tier
+  brownout test --all                    every test, as CI does
+  brownout test -- -k quorum             the tests that pytest selects with these arguments, on one core
+  brownout test -- -n 2 tests/broker     the same on two cores
+""",
+    options=_options,
+    main=main,
+)

@@ -24,7 +24,7 @@ from orchestrator.running.runner import (
     withdraw,
 )
 from orchestrator.worlds.selection import Selection, lab_named
-from orchestrator.worlds.simulation.world import SUMMARY
+from orchestrator.worlds.simulation.files import SUMMARY
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict

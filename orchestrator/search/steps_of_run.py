@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
-from history.journal_reader import read_journal
 from nemeses import BEGINS, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
@@ -62,6 +61,8 @@ def inflictions_of(run_dir: Path) -> Inflictions:
 
 
 def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
+    from history.journal_reader import read_journal  # imports Arrow
+
     read = read_journal(path)
     if read.defects:
         raise UsageError(f"{path}: cannot be read: {'; '.join(read.defects)}; take another run")

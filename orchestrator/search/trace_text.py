@@ -12,7 +12,7 @@ import msgspec
 
 from analysis.evidence.run_directory import node_events, node_names
 from history.journal import FILE_NAME as JOURNAL
-from orchestrator.worlds.simulation.world import MESSAGES
+from orchestrator.worlds.simulation.files import MESSAGES
 from simulator.cluster import BEGINNING_NS
 from simulator.messages import Said
 

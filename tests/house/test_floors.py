@@ -30,15 +30,17 @@ MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "cleanup": set(),
+    "exit": set(),
+    "printing": set(),
     "world_limits": set(),
     "machine": {"errors", "cleanup"},
     "worlds": {"errors", "cleanup", "world_limits", "machine"},
     "campaign": {"errors", "world_limits"},
-    "running": {"errors", "cleanup", "machine", "worlds", "campaign"},
+    "running": {"errors", "cleanup", "printing", "machine", "worlds", "campaign"},
     "nodes": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
     "search": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
-    "command": {"errors", "cleanup", "machine", "worlds", "campaign", "running", "nodes", "search"},
-    "__main__": {"command"},
+    "command": {"errors", "cleanup", "printing", "machine", "worlds", "campaign", "running", "nodes", "search"},
+    "__main__": {"exit", "command"},
     "__init__": set(),
 }
 VIRTUAL_CLIENTS = "workloads.virtual"

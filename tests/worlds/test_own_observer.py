@@ -119,7 +119,7 @@ STUCK = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from orchestrator.command.exit import leave
+from orchestrator.exit import leave
 from orchestrator.errors import RunError
 from tests.worlds.test_own_observer import observer
 

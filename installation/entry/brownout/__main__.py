@@ -24,8 +24,8 @@ def main() -> NoReturn:
     from installation import standard_streams
 
     standard_streams.prepare()
-    from orchestrator.command.exit import leave
     from orchestrator.command.line import main as command_line
+    from orchestrator.exit import leave
 
     leave(command_line(sys.argv[1:]))
 

@@ -24,6 +24,7 @@ from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
 from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
+from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
@@ -41,12 +42,6 @@ from workloads.settings import ClientSettings
 
 _DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
 OBSERVER = "observer"
-ORACLES = "oracles.json"
-"""In a run's history: the oracles' comparisons after every step, and their findings."""
-SUMMARY = "simulation.json"
-"""In a run's directory: its name, the seed of the simulation, the digest over all events, virtual and CPU time."""
-MESSAGES = "messages.jsonl"
-"""In the same place, with `messages`: every request and response, one `simulator.messages.Said` per line."""
 
 
 class SimulationWorld(ServicesOnHosts):

@@ -4,25 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Final, TypeAlias
 
 from orchestrator.campaign.model import WORLDS
-
-Commands: TypeAlias = "argparse._SubParsersAction[Any]"
-
-EXIT_CODES: Final = "exit codes: 0 pass, 1 fail, 2 unknown, 64 wrong usage, 70 internal error, 130 interrupted"
-
-
-def add(commands: Commands, name: str, summary: str, description: str) -> argparse.ArgumentParser:
-    """Add a command. `summary` is its line in the list of commands; `description` is the text above its options."""
-    added: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    return added
 
 
 def positive(text: str) -> int:
@@ -40,7 +23,7 @@ def store_option(command: argparse.ArgumentParser) -> None:
 
 
 def engine_option(command: argparse.ArgumentParser) -> None:
-    """`--engine`: what runs the analysis; None lets the command choose (`campaign.engine.choose_engine`)."""
+    """`--engine`: what runs the analysis; without it the command chooses (`campaign.engine.choose_engine`)."""
     command.add_argument(
         "--engine",
         choices=("spark", "in-process"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.plan import PlannedRun, count_of, expansion
-from orchestrator.command.printing import say
+from orchestrator.printing import say
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.selection import Selection, select_lab
@@ -39,7 +39,7 @@ def dry_run(
     if as_json:
         _print_json(campaign, selection, runs)
         return
-    from orchestrator.command.printing import show
+    from orchestrator.printing import show
 
     title = f"{campaign.name}: {count:,} run{'s' if count > 1 else ''}, {selection.lab.name} world ({selection.reason})"
     show(title, [_row(run) for run in islice(runs, MOST_SHOWN)], _COLUMNS)

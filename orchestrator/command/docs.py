@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import pydoc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from installation.commands import command
 from installation.files import PROJECT_ROOT
-from orchestrator.command.printing import say, show
+from orchestrator.command.shared.declaration import Command
 from orchestrator.errors import EXIT_PASS, UsageError
+from orchestrator.printing import say, show
 from systems.toml_tables import suggestion
 
 _PLACE = PROJECT_ROOT / "docs"
 _MOST = 40
 
 
-def main(words: Sequence[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """List the pages, print the named page, or list the lines that contain all words. Raises `UsageError` if no line
     contains them."""
+    words: list[str] = options.words
     pages = {path.stem: path for path in sorted(_PLACE.glob("[!.]*.md"))}
     if not words:
         show("docs", [{"page": name, "about": _title(path)} for name, path in pages.items()], ("page", "about"))
@@ -55,3 +59,23 @@ def _print(text: str) -> None:
         pydoc.pager(text)
     else:
         say(text.rstrip("\n"))
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("words", nargs="*", metavar="PAGE|WORD", help="the name of a page, or words to search for")
+
+
+COMMAND: Final = Command(
+    name="docs",
+    place=130,
+    summary="read the documentation",
+    description="""\
+Prints the documentation of this installation; on a terminal, in the pager.
+
+  brownout docs                  the list of pages
+  brownout docs your-system      one page
+  brownout docs power cut        the lines with these words, and their pages
+""",
+    options=_options,
+    main=main,
+)
