@@ -11,7 +11,6 @@ import argparse
 import difflib
 import errno
 import importlib
-import json
 import os
 import pkgutil
 import sys
@@ -19,24 +18,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import orchestrator.command
 from installation.sanitize import visible, visible_line
 from orchestrator.cleanup import described
-from orchestrator.command.shared.declaration import (
-    EXIT_CODES,
-    Actions,
-    Command,
-    IncompleteCommandError,
-    actions_of,
-    add,
-)
-from orchestrator.command.shared.options import json_option
+from orchestrator.command.shared.declaration import EXIT_CODES, Command, IncompleteCommandError, add
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
-from orchestrator.printing import say
 from systems.errors import ClusterError, InputError
 from systems.toml_tables import suggestion
 
@@ -114,7 +103,6 @@ def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         added = add(commands, command.name, command.summary, command.description)
         command.options(added)
         added.set_defaults(main=command.main)
-    _log(commands)
     return root
 
 
@@ -190,40 +178,3 @@ def _report_unexpected(error: Exception) -> None:
         return
     print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     print("brownout: this is a bug of Brownout; the traceback above shows where", file=sys.stderr)
-
-
-def _dump(options: argparse.Namespace) -> int:
-    """Print the batches; returns the exit code. Raises `UsageError` for an unusable directory."""
-    from systems.kafka_protocol import log_dump
-
-    if options.json:
-        print(
-            json.dumps(
-                [
-                    log_dump.to_json(segment, records=options.records)
-                    for segment in log_dump.segments(options.directory)
-                ],
-                indent=1,
-            )
-        )
-        return 0
-    for segment in log_dump.segments(options.directory):
-        for line in log_dump.lines(segment, records=options.records):
-            say(line)
-    return 0
-
-
-def _log(commands: Actions) -> None:
-    command = add(commands, "log", "inspect log files", "Inspects the log directories that brokers write.")
-    actions = actions_of(command)
-    dump = add(
-        actions,
-        "dump",
-        "print the batches of a partition's files",
-        "Prints the same as `kafka-dump-log`: one line per batch, and with --records one line per record.\n\n"
-        "  brownout log dump store/latest/nodes/n1/data/log-0 --records",
-    )
-    dump.add_argument("directory", type=Path, metavar="DIR", help="a partition's directory, or one segment file")
-    dump.add_argument("--records", action="store_true", help="print the records, too")
-    json_option(dump)
-    command.set_defaults(main=_dump)
