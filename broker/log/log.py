@@ -12,13 +12,10 @@ K101-8);
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from broker.descriptors import opening, with_descriptors
-from broker.errors import ErrorCode, ProtocolError
 from broker.log.append_validation import (
     TRIES,
     Admit,
@@ -31,33 +28,19 @@ from broker.log.append_validation import (
     record_producers,
     stamp_batches,
 )
-from broker.log.epochs import EpochEntry, LeaderEpochCache
+from broker.log.epochs import UNDEFINED, EpochEntry, LeaderEpochCache
 from broker.log.identical_batches import FEWEST, LetIn
 from broker.log.log_config import LogConfig
+from broker.log.reading import OffsetOutOfRangeError, SegmentReader, Slice, segment_of
 from broker.log.recovery import Recovered, read_again, recover, recover_producers, scan_again
+from broker.log.remote_start import RemoteStart, StateBelow, remote_start_of
 from broker.log.segment import Segment
 from broker.log.segment_swap import swap_in
 from broker.log.timestamps import TimedOffset, first_not_before, latest_below
 from broker.log.unsynced import Unsynced
-from broker.ports import Buffer, Disk, File, parent
+from broker.ports import Buffer, Disk, parent
 from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState
 from broker.protocol.records import BatchHeader, CorruptBatch, validate_batch
-
-
-class Slice(NamedTuple):
-    """Whole batches of one segment, ready for `File.send_to`."""
-
-    file: File
-    position: int
-    length: int
-
-
-class OffsetOutOfRangeError(ProtocolError):
-    """An offset below the log's start or past its end."""
-
-    def __init__(self, offset: int, log: PartitionLog) -> None:
-        range_ = f"{log.local_start_offset} to {log.log_end_offset}"
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, f"{log.directory}: offset {offset} is not in {range_}")
 
 
 class PartitionLog:
@@ -75,6 +58,7 @@ class PartitionLog:
         self._segments = recovered.segments
         self._active = self._segments[-1]
         self._end = self._durable = self._active.next_offset
+        self._remote_start = RemoteStart(disk, directory)
         self._start = self._segments[0].base_offset
         self._truncations = 0
         self._about_to_cut_to: int | None = None
@@ -102,12 +86,13 @@ class PartitionLog:
         """Open or create the log of a directory. `recovered` has the result of recovery.
 
         `start_offset`: the log's start as last stored. It may be inside the first segment. `remote_start`: the log
-        starts there or later, in remote storage; None: it starts with its first segment.
+        starts there or later, in remote storage; None: the directory's own file says where.
         Raises `DamagedLogError` when something below `recovery_point` is missing; nothing was changed then.
         """
         if not disk.exists(directory):
             disk.make_directory(directory)
             await disk.sync_directory(parent(directory))
+        remote_start = remote_start_of(disk, directory, remote_start)
         recovered = await recover(
             disk,
             directory,
@@ -124,9 +109,18 @@ class PartitionLog:
         if start_offset > log._end:
             # The records above the start are lost. Offsets below it were deleted and are not assigned again.
             await log.truncate_fully_and_start_at(start_offset)
-        log._start = max(start_offset, log._start if remote_start is None else remote_start)
+        await log._find_start(start_offset, remote_start)
         log.epochs.truncate_from_start(log._start)
         return log
+
+    async def _find_start(self, stored: int, remote: int | None) -> None:
+        """Set the log's start. `stored`: as last stored; `remote`: the log has records from there in remote storage."""
+        if remote is None:
+            await self._remote_start.remove()  # of an interrupted bootstrap
+        elif self.epochs.epoch_at(max(stored, remote)) == UNDEFINED:
+            await self.truncate_fully_and_start_at(0)  # this was interrupted: the epochs go first
+            return
+        self._start = max(stored, self._start if remote is None else remote)
 
     def configure(self, segment_bytes: int, index_interval_bytes: int) -> None:
         """Use other sizes from now on; existing segments do not change."""
@@ -140,7 +134,7 @@ class PartitionLog:
     @property
     def local_start_offset(self) -> int:
         """The first offset that is served from this disk; higher than `log_start_offset` if records are only remote."""
-        return max(self._start, self._segments[0].base_offset)
+        return max(self._start, self._segments[0].base_offset) if self._segments else self._start
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -374,7 +368,7 @@ class PartitionLog:
         """
         if offset < self.local_start_offset:
             return await self._restart_at(offset)
-        segment = self._segment_of(offset)
+        segment = segment_of(self._segments, offset)
         end, position = segment.batch_start(offset) if offset < self._end else (self._end, segment.size)
         if end < self.log_start_offset:
             return await self._restart_at(end)
@@ -420,6 +414,8 @@ class PartitionLog:
         any: the log's start, the leader epochs, and the state of producers at `offset`.
         """
         await self._announce_cut(0)  # in between, the log may have no segment
+        if log_start is not None:
+            await self._remote_start.write(log_start)
         self.epochs.replace(epochs)
         await self.epochs.write_durably()
         self.producers = ProducerState(NO_ID if not offset else MAX_ID) if producers is None else producers
@@ -437,8 +433,32 @@ class PartitionLog:
         if producers is not None:
             self._unsynced.names_changed(self._snapshots.write(offset, producers))
         await self.flush()
+        if log_start is None:
+            await self._remote_start.remove()
         self._durable = offset
         self._about_to_cut_to = None
+
+    async def start_above(self, offset: int, below: StateBelow) -> None:
+        """Remove everything and start again at `offset`, durably, as a log whose records below it are in remote storage
+        (K1023-11, K1023-12). Until the last step the log is empty and starts at 0: a crash leaves a new replica."""
+        await self.truncate_fully_and_start_at(0)
+        await self._remote_start.write(below.log_start)
+        self.epochs.replace(below.epochs)
+        self.epochs.truncate_from_end(offset)
+        self.epochs.truncate_from_start(below.log_start)
+        await self.epochs.write_durably()
+        self._unsynced.names_changed(await opening(lambda: self._snapshots.write(offset, below.producers)))
+        await self.flush()
+        interval = self._config.index_interval_bytes
+        segment = await opening(lambda: Segment(self._disk, self.directory, offset, interval))
+        await self._disk.sync_directory(self.directory)  # never a moment without a segment
+        [empty], self._segments, self._active = self._segments, [segment], segment
+        self._unsynced.add(segment)
+        self.producers, self._start = below.producers, below.log_start
+        self._cut(offset)
+        self._forget(empty)
+        await self.flush()
+        self._durable = offset
 
     async def replace_segments(self, old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:
         """Replace consecutive segments by their compacted one, durably. Its content is on disk already. Readers of the
@@ -473,6 +493,8 @@ class PartitionLog:
         """
         offset = min(offset, self._end)
         if offset > self._start:
+            if self._start < self.local_start_offset:
+                await self._remote_start.write(offset)
             self._start = offset
             if self.epochs.truncate_from_start(offset):
                 await self.epochs.write_durably()
@@ -481,12 +503,14 @@ class PartitionLog:
 
     async def delete_segments_before(self, offset: int, *, keeps_start: bool = False) -> int:
         """Remove segments below `offset`, but never the newest; returns the log's new start (K101-11, H27), which stays
-        if `keeps_start`: remote storage has the records, and the caller has stored that."""
+        if `keeps_start`: remote storage has the records."""
         count = 0
         while count < len(self._segments) - 1 and self._segments[count].next_offset <= offset:
             count += 1
         if count:
             await with_descriptors(lambda: self._snapshot_behind(self._segments[:count]))
+            if keeps_start:
+                await self._remote_start.write(self._start)
             removed, self._segments = self._segments[:count], self._segments[count:]
             self._start = self._start if keeps_start else self.local_start_offset
             if self.epochs.truncate_from_start(self._start):
@@ -553,32 +577,11 @@ class PartitionLog:
         With `min_one`, the first batch is returned even if it is larger. Raises `OffsetOutOfRangeError`, and `OSError`
         (EIO) for damaged bytes: none of them is returned, and the next start reads that whole segment.
         """
-        if not self.local_start_offset <= offset <= self._end:
-            raise OffsetOutOfRangeError(offset, self)
-        slices: list[Slice] = []
-        bound = min(upper_bound_offset, self._end)
-        while offset < bound:
-            segment = self._segment_of(offset)
-            try:
-                start, stop = segment.stretch(offset, bound, max_bytes)
-                if stop <= start or (stop - start > max_bytes and (slices or not min_one)):
-                    break
-                self._verify(segment, start, stop)
-            except CorruptBatch as error:
-                raise segment.damaged(error) from error
-            slices.append(Slice(segment.file, start, stop - start))
-            max_bytes -= stop - start
-            if stop < segment.size or max_bytes <= 0:
-                break
-            offset = segment.next_offset
-        return slices
-
-    def _verify(self, segment: Segment, start: int, stop: int) -> None:
-        """Compare the leader epochs of batches, which no CRC covers, with the epoch file. Raises `CorruptBatch`."""
-        for header in segment.verify(start, stop, compacted=self._config.compacted):
-            known = self.epochs.epoch_at(header.last_offset)
-            if header.last_offset >= self._start and header.leader_epoch != known:
-                raise CorruptBatch(f"{segment.file.path}: offset {header.base_offset}: epoch {header.leader_epoch}")
+        start = self.local_start_offset
+        if not start <= offset <= self._end:
+            raise OffsetOutOfRangeError(self.directory, offset, start, self._end)
+        reader = SegmentReader(self._segments, self.epochs, start, compacted=self._config.compacted)
+        return reader.slices(offset, min(upper_bound_offset, self._end), max_bytes, min_one=min_one)
 
     def read(self, offset: int, max_bytes: int, upper_bound_offset: int) -> bytes:
         """The bytes of the slices that `locate` returns."""
@@ -587,13 +590,8 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
         """As `first_not_before`."""
-        return first_not_before(self._segments, self._start, timestamp)
+        return first_not_before(self._segments, self.local_start_offset, timestamp)
 
     def max_timestamp_below(self, offset: int) -> TimedOffset | None:
         """As `latest_below`."""
-        return latest_below(self._segments, self._start, offset)
-
-    def _segment_of(self, offset: int) -> Segment:
-        if offset >= self._active.base_offset:
-            return self._active
-        return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]
+        return latest_below(self._segments, self.local_start_offset, offset)

@@ -258,6 +258,8 @@ async def _find(
 ) -> Recovered:
     path = f"{directory}/{EPOCHS_FILE}"
     bases = base_offsets(disk, directory) or [0]
+    if remote_start is not None:
+        _require_epochs(disk, path)
     if clean_shutdown and (segments := _take_over(disk, directory, interval_bytes, bases)) is not None:
         try:
             epochs = LeaderEpochCache.load(disk, path)
@@ -272,6 +274,17 @@ async def _find(
     result = await _scan(disk, directory, interval_bytes, bases, points, compacted=compacted)
     await _make_durable(disk, directory, result, recovery_point)
     return result
+
+
+def _require_epochs(disk: Disk, path: str) -> None:
+    """The epochs of records in remote storage cannot be read from the segments."""
+    remedy = "restore the file, or move the directory away if other replicas have these records"
+    try:
+        LeaderEpochCache.load(disk, path)
+    except CorruptCheckpointError as error:
+        raise DamagedLogError(f"{error}; {remedy}") from None
+    if not disk.exists(path):
+        raise DamagedLogError(f"{path} is missing, and the log has records in remote storage; {remedy}")
 
 
 def _take_over(disk: Disk, directory: str, interval_bytes: int, bases: list[int]) -> list[Segment] | None:

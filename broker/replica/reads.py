@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.mutants import Mutants
 from broker.replica.leader import PartitionLeader
 from broker.replica.log_view import UNDEFINED, EpochEnd, divergence

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.security.principals import ANONYMOUS
 from broker.server.frames import FrameBuffer, FrameError, MemoryBudget
 from broker.server.reply import Part, Reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.ports import Buffer
 
 Part = Buffer | Slice

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.protocol.schema import NO_ID
 from broker.replica.reads import PartitionRead
 from broker.server.reply import Part, Reply

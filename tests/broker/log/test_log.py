@@ -12,8 +12,9 @@ import pytest
 from broker.disk import RealDisk
 from broker.log import segment
 from broker.log.append_validation import OutOfOrderError, UnpreparedEpochError
-from broker.log.log import OffsetOutOfRangeError, PartitionLog
+from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
+from broker.log.reading import OffsetOutOfRangeError
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined
 from broker.ports import Buffer
 from broker.protocol.records import (

@@ -8,7 +8,8 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log.epochs import EpochEntry
-from broker.log.log import OffsetOutOfRangeError, PartitionLog
+from broker.log.log import PartitionLog
+from broker.log.reading import OffsetOutOfRangeError
 from broker.producers.producer_state import ProducerState, Written
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, write
 
@@ -77,6 +78,7 @@ async def test_without_remote_records_the_start_is_the_first_segment(tmp_path: P
     log = await with_remote_half(tmp_path)
     local = log.local_start_offset
     await log.close()
+    (tmp_path / DIRECTORY / "remote-log-start").unlink()
     again = await open_log(RealDisk(str(tmp_path)))
     assert again.log_start_offset == again.local_start_offset == local
     assert list(again.epochs.entries) == [EpochEntry(3, local)]

@@ -9,8 +9,9 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log.epochs import EpochEntry
-from broker.log.log import OffsetOutOfRangeError, PartitionLog
+from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
+from broker.log.reading import OffsetOutOfRangeError
 from broker.log.retention import expired_below
 from broker.protocol.records import Record, build_batch
 from tests.broker.log.making import in_loop

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut, Slot
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value

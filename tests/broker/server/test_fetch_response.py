@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.errors import ErrorCode
-from broker.log.log import Slice
+from broker.log.reading import Slice
 from broker.ports import Buffer
 from broker.protocol.api import APIS, ApiKey, decode_response_header
 from broker.protocol.codec import decode_exactly
