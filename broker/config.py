@@ -102,6 +102,11 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _key("replica.lag.time.max.ms", 3_000, minimum=1)
     replica_fetch_wait_max_ms: int = _key("replica.fetch.wait.max.ms", 500, minimum=1)
     replica_fetch_max_bytes: int = _key("replica.fetch.max.bytes", 1 << 20, minimum=1)
+    follower_fetch_last_tiered_offset_enable: bool = _key("follower.fetch.last.tiered.offset.enable", False)
+    follower_fetch_last_tiered_offset_timeout_ms: int = _key(
+        "follower.fetch.last.tiered.offset.timeout.ms", 60_000, minimum=1
+    )
+    tiered_replicas_lead_last_enable: bool = _key("tiered.replicas.lead.last.enable", False)
     replica_fetch_backoff_ms: int = _key("replica.fetch.backoff.ms", 100, minimum=1)
     replica_socket_timeout_ms: int = _key("replica.socket.timeout.ms", 2_000, minimum=1)
     high_watermark_checkpoint_interval_ms: int = _key("replica.high.watermark.checkpoint.interval.ms", 1_000, minimum=1)

@@ -87,6 +87,18 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "replica.lag.time.max.ms": "a replica that has not caught up for this time leaves the ISR",
     "replica.fetch.wait.max.ms": "how long a follower's fetch waits for new records",
     "replica.fetch.max.bytes": "the largest part of a partition that a follower fetches at once",
+    "follower.fetch.last.tiered.offset.enable": (
+        "whether an empty follower of a topic with remote storage starts after the last tiered offset, not at the "
+        "leader's local log start (KIP-1023); a value for all brokers in the metadata has precedence"
+    ),
+    "follower.fetch.last.tiered.offset.timeout.ms": (
+        "after this time a follower whose leader does not know its last tiered offset starts at the leader's local log "
+        "start"
+    ),
+    "tiered.replicas.lead.last.enable": (
+        "whether a replica that started after the last tiered offset is the last choice in elections; the "
+        "controller's value applies, and a value for all brokers in the metadata has precedence"
+    ),
     "replica.fetch.backoff.ms": "a follower's pause after an error",
     "replica.socket.timeout.ms": "a follower's fetch without progress for this time has failed",
     "replica.high.watermark.checkpoint.interval.ms": "how often high watermarks are written to disk",

@@ -23,6 +23,8 @@ AS_TOTAL: Final = -2
 """As a local retention: the retention of the whole log applies."""
 REMOTE_STORAGE: Final = "remote.storage.enable"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
+LEAD_LAST: Final = "tiered.replicas.lead.last.enable"
 CLUSTER_WIDE: Final = frozenset({MIN_INSYNC_REPLICAS})
 """The keys whose default is the cluster's, in the metadata log, instead of each broker's own: the controller and the
 leaders must use the same number to decide what is committed (KIP-966)."""
@@ -131,6 +133,22 @@ KEYS: Final[Mapping[str, Key]] = {
 }  # fmt: skip
 
 
+BROKER_KEYS: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key(
+            FROM_LAST_TIERED, "boolean", lambda c: str(c.follower_fetch_last_tiered_offset_enable).lower(),
+            FROM_LAST_TIERED, allowed=("true", "false"),
+        ),
+        Key(
+            LEAD_LAST, "boolean", lambda c: str(c.tiered_replicas_lead_last_enable).lower(), LEAD_LAST,
+            allowed=("true", "false"),
+        ),
+    )
+}  # fmt: skip
+"""The keys of brokers that a value for all brokers, in the metadata log, overrides while the brokers run."""
+
+
 FIXED: Final[Mapping[str, FixedKey]] = {
     key.name: key
     for key in (
@@ -210,6 +228,21 @@ def key_of(name: str) -> Key | FixedKey:
         message = f"{shown(name)} cannot be set for a topic; supported: {', '.join(sorted(KEYS))}"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
     return key
+
+
+def dynamic_key_of(name: str) -> Key | FixedKey:
+    """The key with this name of which all brokers may have a value in the metadata log. Raises `ProtocolError`."""
+    return BROKER_KEYS[name] if name in BROKER_KEYS else key_of(name)
+
+
+def is_for_all_brokers(name: str) -> bool:
+    """Whether all brokers may have a value of the key in the metadata log."""
+    return name in CLUSTER_WIDE or name in BROKER_KEYS
+
+
+def is_on(name: str, defaults: Mapping[str, str], broker: BrokerConfig) -> bool:
+    """The value of a boolean key of `BROKER_KEYS`. `defaults`: the values for all brokers."""
+    return (defaults[name] if name in defaults else BROKER_KEYS[name].default(broker)) == "true"
 
 
 def default_of(key: Key | FixedKey, config: BrokerConfig) -> str:

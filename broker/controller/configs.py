@@ -8,7 +8,7 @@ cannot be removed, and a single broker cannot have its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -18,7 +18,17 @@ from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
 from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from broker.tiered.remote_storage_rules import check_remote_storage
-from broker.topic_settings import CLUSTER_WIDE, default_of, key_of, split
+from broker.topic_settings import (
+    BROKER_KEYS,
+    CLUSTER_WIDE,
+    FixedKey,
+    Key,
+    default_of,
+    dynamic_key_of,
+    is_for_all_brokers,
+    key_of,
+    split,
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,10 @@ def alter_wholly(
 
 def checked(values: Mapping[str, str | None]) -> dict[str, str]:
     """A topic's configuration as requested. Raises `ProtocolError` for an unknown key or an invalid value."""
+    return _valid(values, key_of)
+
+
+def _valid(values: Mapping[str, str | None], key_of: Callable[[str], Key | FixedKey]) -> dict[str, str]:
     result = {}
     for name, value in values.items():
         key = key_of(name)
@@ -120,11 +134,13 @@ def _is_set(image: MetadataImage, asked: incremental.AlterConfigsResource, key: 
     if asked.resource_type == TOPIC_RESOURCE:
         topic = image.topics.get(asked.resource_name)
         return topic is not None and key in topic.configs
+    if key in BROKER_KEYS:
+        return key in image.defaults
     return key in CLUSTER_WIDE or (asked.resource_name == ALL_BROKERS and key in image.defaults)
 
 
 def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
-    others = [key for key in keys if key not in CLUSTER_WIDE]
+    others = [key for key in keys if not is_for_all_brokers(key)]
     if others or (broker != ALL_BROKERS and not keys):
         message = "a broker's configuration is in its file; change it there and restart the broker"
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
@@ -135,18 +151,18 @@ def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
 
 def _checked(resource: _Resource, values: Mapping[str, str | None]) -> dict[str, str]:
     """As `checked`; a value that brokers cannot have makes the request invalid, as in Apache Kafka (KAFKA-13609)."""
-    try:
+    if resource.type != BROKER_RESOURCE:
         return checked(values)
+    try:
+        return _valid(values, dynamic_key_of)
     except ProtocolError as error:
-        if resource.type == BROKER_RESOURCE:
-            raise ProtocolError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        raise
+        raise ProtocolError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], config: BrokerConfig) -> dict[str, str]:
     wanted = dict(resource.configs)
     for entry in entries:
-        key = key_of(entry.name)
+        key = dynamic_key_of(entry.name) if resource.type == BROKER_RESOURCE else key_of(entry.name)
         if entry.config_operation == incremental.DELETE:
             wanted.pop(entry.name, None)
             continue
@@ -181,7 +197,8 @@ def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRe
         if resource.configs.get(name) != value
     ]
     gone = sorted(resource.configs.keys() - wanted.keys())
-    if gone and resource.type == BROKER_RESOURCE:
-        message = f"{', '.join(gone)} cannot be removed: each broker would use its own file; set another value"
+    kept = [name for name in gone if name in CLUSTER_WIDE]
+    if kept and resource.type == BROKER_RESOURCE:
+        message = f"{', '.join(kept)} cannot be removed: each broker would use its own file; set another value"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
     return records + [ConfigRecord(resource.type, resource.name, name, None) for name in gone]

@@ -40,7 +40,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.scram import ScramCredential, ScramMechanism
-from broker.topic_settings import CLUSTER_WIDE, MIN_INSYNC_REPLICAS, TopicSettings
+from broker.topic_settings import CLUSTER_WIDE, MIN_INSYNC_REPLICAS, TopicSettings, is_for_all_brokers
 
 
 class MetadataImageError(ValueError):
@@ -341,10 +341,10 @@ class MetadataImage:
                 raise MetadataImageError(f"offset {offset}: {record.name} is {shown(record.value or '')}, not a time")
             self.session_timeout_ms = int(record.value)
             return changes
-        if record.name not in CLUSTER_WIDE:
+        if not is_for_all_brokers(record.name):
             raise MetadataImageError(f"offset {offset}: {record.name} does not apply to all brokers")
         _set(self.defaults, record)
-        for topic in self.topics.values():
+        for topic in self.topics.values() if record.name in CLUSTER_WIDE else ():
             if record.name not in topic.configs:
                 changes.add(_reconfigured(topic, record.name))
         return changes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
-from broker.topic_settings import KEYS
+from broker.topic_settings import CLUSTER_WIDE, KEYS
 
 
 class Overruled(NamedTuple):
@@ -27,5 +27,9 @@ class Overruled(NamedTuple):
 
 def overruled(config: BrokerConfig, defaults: Mapping[str, str]) -> list[Overruled]:
     """The overridden settings. `defaults`: the cluster's. Keys that the file does not contain are not listed."""
-    found = (Overruled(config.source, name, KEYS[name].default(config), value) for name, value in defaults.items())
+    found = (
+        Overruled(config.source, name, KEYS[name].default(config), value)
+        for name, value in defaults.items()
+        if name in CLUSTER_WIDE
+    )
     return [each for each in found if each.key in config.given and each.own != each.cluster]

@@ -21,7 +21,7 @@ from broker.protocol.messages.describe_configs import (
 )
 from broker.server.work_budget import Work
 from broker.setting_descriptions import OPTIONAL
-from broker.topic_settings import CLUSTER_WIDE, FIXED, KEYS
+from broker.topic_settings import FIXED, KEYS, is_for_all_brokers
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 3  # DescribeConfigsResponse.ConfigSource
@@ -93,7 +93,11 @@ class ConfigsHandler:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, f"ask broker {name}; this is broker {self._node_id}")
         return [
             _entry(
-                key, self._shared(key, _text(value)), _kind(value), OPTIONAL.get(key), read_only=key not in CLUSTER_WIDE
+                key,
+                self._shared(key, _text(value)),
+                _kind(value),
+                OPTIONAL.get(key),
+                read_only=not is_for_all_brokers(key),
             )
             for key, value in sorted(self._values.items())
         ]
