@@ -53,6 +53,24 @@ class Scheduler(Protocol):
         ...
 
 
+def for_each(items: Iterable[T], action: Callable[[T], R]) -> list[R]:
+    """The results of `action` for each item, in the items' order; each call has a thread of its own. Raises the first
+    exception after all have ended."""
+    todo = list(items)
+    if not todo:
+        return []
+    with ThreadPoolExecutor(len(todo), thread_name_prefix="each") as pool:
+        futures = [pool.submit(action, item) for item in todo]
+        wait(futures)  # an interrupt raised in here waits for all; one that is raised after it does not
+    return [future.result() for future in futures]
+
+
+def results_by_name(names: Iterable[str], action: Callable[[str], R]) -> dict[str, R]:
+    """The same as a mapping: by name, the result of `action`."""
+    todo = list(names)
+    return dict(zip(todo, for_each(todo, action), strict=True))
+
+
 class ThreadScheduler:
     """This machine's time; concurrent operations run in threads."""
 
@@ -72,13 +90,7 @@ class ThreadScheduler:
         time.sleep(seconds)
 
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
-        todo = list(items)
-        if not todo:
-            return []
-        with ThreadPoolExecutor(len(todo), thread_name_prefix="each") as pool:
-            futures = [pool.submit(action, item) for item in todo]
-            wait(futures)  # an interrupt raised in here waits for all; one that is raised after it does not
-        return [future.result() for future in futures]
+        return for_each(items, action)
 
     def begin(self, deed: Callable[[], None]) -> Pending:
         return _OnThread(deed)

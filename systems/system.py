@@ -18,13 +18,13 @@ import re
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from nemeses.scheduling import for_each
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
 from systems.node_requirements import MachineRoot, Software
@@ -385,10 +385,9 @@ class PortObserver:
     def __init__(self, members: Sequence[Member], time_scale: float = 1.0) -> None:
         self._members = tuple(members)
         self._patience_s = _CONNECT_S * time_scale
-        self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="observer")
 
     def view(self) -> View:
-        complaints = dict(zip(self._members, self._pool.map(self._complaint, self._members), strict=True))
+        complaints = dict(zip(self._members, for_each(self._members, self._complaint), strict=True))
         alive = frozenset(member.name for member, complaint in complaints.items() if complaint is None)
         return View(unfenced=alive, complaints=tuple(filter(None, complaints.values())))
 
@@ -398,7 +397,7 @@ class PortObserver:
         return None
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Nothing to close: each connection is closed when it was made."""
 
     def _complaint(self, member: Member) -> str | None:
         try:

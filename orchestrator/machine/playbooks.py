@@ -22,12 +22,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from installation.files import PROJECT_ROOT
+from nemeses.scheduling import for_each
 from orchestrator.cleanup import always
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
@@ -197,8 +197,7 @@ def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> P
     known = {line.split()[0] for line in lines.splitlines() if line}
     strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in known]
     if strangers:
-        with ThreadPoolExecutor(len(strangers), thread_name_prefix="host-key") as pool:
-            lines += "".join(pool.map(lambda target: _first_key(target, scratch), strangers))
+        lines += "".join(for_each(strangers, lambda target: _first_key(target, scratch)))
         ours.write_text(lines, encoding="utf-8")
     given = {target.known_hosts for target in targets if target.known_hosts is not None}
     merged = scratch / "known_hosts"

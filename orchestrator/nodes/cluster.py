@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from nemeses.ports import HostError
+from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up
 from orchestrator.errors import UsageError
 from orchestrator.nodes.messages import NodesStatus, NodeStatus, NodesUp
@@ -73,9 +73,7 @@ class HeldNodes:
 
     def status(self) -> NodesStatus:
         """The current state of each node, queried concurrently."""
-        nodes = self._there.nodes
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            return NodesStatus("up", list(pool.map(self._look, nodes)), self.summary().bootstrap)
+        return NodesStatus("up", for_each(self._there.nodes, self._look), self.summary().bootstrap)
 
     def shell(self, name: str, command: Sequence[str]) -> list[str]:
         """The command that enters a node from inside the sandbox. Raises `UsageError` for an unknown node."""

@@ -6,9 +6,8 @@ import contextlib
 import shlex
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from nemeses.mechanisms.shell import ask, end_left_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, Suspender
@@ -27,13 +26,6 @@ STATUS_S = 5.0
 _NO_PROGRAM = (126, 127)  # a shell's exit codes: not executable, not found
 _LAST_WORDS_BYTES = 2_000
 _HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
-
-T = TypeVar("T")
-
-
-def in_parallel(items: Iterable[T], action: Callable[[T], object]) -> None:
-    """Do one thing for each item in parallel. Raises the first failure, once all have ended."""
-    REAL_TIME.for_each(items, action)
 
 
 class ServicesOnHosts(ABC):

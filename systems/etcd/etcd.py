@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from nemeses.scheduling import for_each
 from systems.etcd.gateway import Gateway, GatewayError
 from systems.settings import is_whole
 from systems.system import System
@@ -81,10 +81,9 @@ class EtcdObserver:
         self._members = tuple(members)
         self._patience_s = ASK_S * time_scale
         self._names: dict[str, str] = {}  # members' names by etcd's ids, for a leader that no longer answers
-        self._pool = ThreadPoolExecutor(len(self._members), thread_name_prefix="observer")
 
     def view(self) -> View:
-        answers = dict(zip(self._members, self._pool.map(self._status, self._members), strict=True))
+        answers = dict(zip(self._members, for_each(self._members, self._status), strict=True))
         statuses = {member.name: answer for member, answer in answers.items() if isinstance(answer, _Status)}
         complaints = tuple(answer for answer in answers.values() if isinstance(answer, str))
         self._names |= {status.id: name for name, status in statuses.items()}
@@ -103,7 +102,7 @@ class EtcdObserver:
         return None
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Nothing to close: each request has a connection of its own."""
 
     def _status(self, member: Member) -> _Status | str:
         """A member's status, or why it is not known."""

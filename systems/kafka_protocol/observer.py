@@ -39,16 +39,15 @@ class KafkaObserver:
         self.topic = topic
         self._time_scale = time_scale
         self._by_id = {member.id: member.name for member in (*members, *controllers)}
-        self._asking = asking or SocketAsking(len(self._by_id))
+        self._asking = asking or SocketAsking()
 
     def close(self) -> None:
-        self._asking.close()
+        """Nothing to close: each request has a connection of its own."""
 
     def view(self) -> View:
         """The state of the cluster now; an empty view with complaints when no node answers."""
-        asked = self._asking.each(self._ask_controller, self.controllers)
-        answers = list(self._asking.each(self._ask_member, self.members))
-        quorum = list(asked)
+        found = self._asking.each(self._ask, (*self.controllers, *self.members))
+        quorum, answers = found[: len(self.controllers)], found[len(self.controllers) :]
         brokers = _newest(answers)
         complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
         controller = _newest(quorum) if self.controllers else brokers
@@ -157,6 +156,9 @@ class KafkaObserver:
             (self.topic, partition or 0),
             CREATE_S * self._time_scale,
         )
+
+    def _ask(self, node: Member) -> View | str:
+        return self._ask_controller(node) if node in self.controllers else self._ask_member(node)
 
     def _ask_member(self, member: Member) -> View | str:
         """This node's view, or why it has none."""

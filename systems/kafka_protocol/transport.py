@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from broker.protocol.schema import Message
+from nemeses.scheduling import for_each
 from systems.kafka_protocol import requests
 
 T = TypeVar("T")
@@ -23,26 +23,18 @@ class Asking(Protocol):
         """Send one request on a new connection. Raises `requests.RequestError`."""
         ...
 
-    def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply `action` to each item, concurrently where possible; the results are in the items' order."""
         ...
-
-    def close(self) -> None: ...
 
 
 class SocketAsking:
     """Uses this machine's sockets, with one thread per node."""
-
-    def __init__(self, nodes: int) -> None:
-        self._pool = ThreadPoolExecutor(nodes, thread_name_prefix="observer")
 
     def ask(
         self, address: tuple[str, int], request: Message, answer: type[Answer], version: int, *, timeout_s: float
     ) -> Answer:
         return requests.ask(address, request, answer, version, timeout_s=timeout_s)
 
-    def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
-        return self._pool.map(action, items)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return for_each(items, action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from broker.protocol.schema import Message
@@ -33,12 +33,9 @@ class VirtualAsking:
         assert isinstance(given, answer)
         return given
 
-    def each(self, action: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """One after the other: the simulation has one thread."""
         return [action(item) for item in items]
-
-    def close(self) -> None:
-        """Nothing to close: each request has a connection of its own."""
 
 
 async def _ask_once(address: tuple[str, int], request: Message, version: int, timeout_s: float) -> Message:

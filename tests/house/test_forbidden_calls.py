@@ -17,3 +17,18 @@ def test_nothing_syncs_the_whole_machine() -> None:
     assert names
     whole = re.compile(r"\bos\.sync\(|^\s*sync\s*$", re.MULTILINE)
     assert [name for name in names if whole.search((ROOT / name).read_text(encoding="utf-8"))] == []
+
+
+def callers(call: str, *, but: set[str]) -> list[str]:
+    """The modules of the product that match `call`, without those in `but`."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, encoding="utf-8").stdout
+    names = [name for name in listed.split() if not name.startswith(("tests/", "benchmarks/"))]
+    assert but <= set(names)
+    found = [name for name in names if re.search(call, (ROOT / name).read_text(encoding="utf-8"))]
+    assert but <= set(found), "a module of the exception no longer does this"
+    return [name for name in found if name not in but]
+
+
+def test_one_function_runs_an_operation_for_each_item_at_once() -> None:
+    """`nemeses.scheduling.for_each`. The image's build runs one operation beside another, not one for each."""
+    assert callers(r"\bThreadPoolExecutor\(", but={"nemeses/scheduling.py", "nodeimage/build.py"}) == []

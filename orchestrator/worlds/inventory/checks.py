@@ -6,12 +6,12 @@ import base64
 import json
 import shlex
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nemeses.ports import HostError, HostUnreachableError
+from nemeses.scheduling import for_each
 from nodeimage.python_packages import MACHINES, PYTHONS
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.ssh import SshHost
@@ -95,13 +95,12 @@ def check_all(
     them, else `WorldError`.
     """
     known_hosts = directory / "known_hosts"
-    with ThreadPoolExecutor(len(hosts), thread_name_prefix="check") as pool:
-        entered = _apart(list(pool.map(lambda host: _enter(host, tuple(software)), hosts)))
-        known_hosts.write_text(
-            "".join(f"{line}\n" for each in entered if isinstance(each, CheckedHost) for line in each.access.host_keys),
-            encoding="utf-8",
-        )
-        looked = list(pool.map(lambda each: _look(each, known_hosts), entered))
+    entered = _apart(for_each(hosts, lambda host: _enter(host, tuple(software))))
+    known_hosts.write_text(
+        "".join(f"{line}\n" for each in entered if isinstance(each, CheckedHost) for line in each.access.host_keys),
+        encoding="utf-8",
+    )
+    looked = for_each(entered, lambda each: _look(each, known_hosts))
     wrong = [
         f"  {host.title}: {reason}"
         for host, each in zip(hosts, looked, strict=True)

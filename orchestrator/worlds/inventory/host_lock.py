@@ -11,9 +11,9 @@ import time
 from collections.abc import Collection, Mapping
 
 from nemeses.ports import HostError, HostUnreachableError
+from nemeses.scheduling import for_each
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import FollowedOutput, Sink, SshHost
-from orchestrator.worlds.services import in_parallel
 
 _LOCK = "/run/brownout.lock"
 _PATIENCE_S = 3
@@ -33,7 +33,7 @@ class HostLocks:
 
     def take(self, names: Collection[str]) -> None:
         """Lock hosts, also those whose lock a boot has released. Raises `HostError` when another process holds one."""
-        in_parallel(names, self._take)
+        for_each(names, self._take)
 
     @property
     def held(self) -> frozenset[str]:

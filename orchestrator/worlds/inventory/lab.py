@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, Need, inflictable, needing
+from nemeses.scheduling import for_each
 from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
@@ -27,7 +28,6 @@ from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import playbook_variables
 from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
-from orchestrator.worlds.services import in_parallel
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -174,7 +174,7 @@ class InventoryLab:
             facts = examine(machines.hosts[each.host.node], each)
             found[each.host.node] = replace(each, facts=facts)
 
-        in_parallel(self._checked, look)
+        for_each(self._checked, look)
         self._checked = [found[each.host.node] for each in self._checked]
         for need, reasons in _broken_promises(self._checked):
             if need in self._offers and reasons:

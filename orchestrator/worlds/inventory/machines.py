@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nemeses import Need
 from nemeses.mechanisms.shell import kill_script
+from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up
 from orchestrator.machine import playbooks
 from orchestrator.worlds.base import Progress
@@ -17,7 +18,6 @@ from orchestrator.worlds.inventory.power import HostsPower
 from orchestrator.worlds.inventory.suspender import HostsSuspender
 from orchestrator.worlds.remote import collection, paths
 from orchestrator.worlds.remote.world import RemoteEndpoint
-from orchestrator.worlds.services import in_parallel
 
 
 class HostMachines:
@@ -64,7 +64,7 @@ class HostMachines:
         """Lock the hosts against other campaigns, and end what a killed one left. Raises `HostError` when one is in
         use."""
         self._claims.take(list(self.hosts))
-        in_parallel(self.hosts, self._kill_lost_service)
+        for_each(self.hosts, self._kill_lost_service)
         if self.network is not None:
             self.network.remove(self._claims.held)  # otherwise its cuts would be reported as a firewall
 
@@ -74,11 +74,11 @@ class HostMachines:
 
     def reset(self, on_progress: Progress) -> None:
         self.revive()
-        in_parallel(self.hosts, self._kill_service)
+        for_each(self.hosts, self._kill_service)
         self.play("wipe", on_progress)
         if self.network is not None:
             self.network.build()
-        in_parallel(self.hosts.values(), lambda host: host.connect())
+        for_each(self.hosts.values(), lambda host: host.connect())
 
     def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
         collection.collect(self._targets, destinations, wanted, self._directory)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from nemeses.ports import Host, HostError, PacketCount
+from nemeses.scheduling import for_each
 from orchestrator.errors import WorldError
-from orchestrator.worlds.services import in_parallel
 
 TABLE = "inet brownout"
 _DEADLINE_S = 20.0
@@ -48,12 +48,12 @@ class HostsNetwork:
         """Make the table on every host, replacing one that a killed run left. Raises `HostError`."""
         with self._lock:
             self._forget(None)
-            in_parallel(self._hosts, self._install)
+            for_each(self._hosts, self._install)
 
     def refresh(self, names: Iterable[str]) -> None:
         """Install the intended table on hosts that are back. Raises `HostError`."""
         with self._lock:
-            in_parallel(names, self._install)
+            for_each(names, self._install)
 
     def remove(self, names: Collection[str]) -> None:
         """Remove the table from these hosts; hosts that do not answer are skipped: theirs ends with their next boot."""
@@ -63,7 +63,7 @@ class HostsNetwork:
                 self._hosts[name].run(f"{_PATH}; nft delete table {TABLE}", timeout_s=_DEADLINE_S)
 
         with self._lock:
-            in_parallel([name for name in self._present() if name in names], remove)
+            for_each([name for name in self._present() if name in names], remove)
 
     def cut(self, pairs: Collection[Pair], *, reject: bool = False) -> None:
         name = "rejected" if reject else "cut"
@@ -102,7 +102,7 @@ class HostsNetwork:
         for source, destination in sorted(pairs):
             if self._answers(destination):
                 sources[destination].append(self._hosts[source].address)
-        in_parallel(
+        for_each(
             sources,
             lambda name: self._nft(name, f"{verb} element {TABLE} {set_name} {{ {', '.join(sources[name])} }}"),
         )
@@ -152,7 +152,7 @@ class HostsNetwork:
                         stopped += present[pair]
                 self._last[pair] = PacketCount(seen, stopped)
 
-        in_parallel(self._present(), read)
+        for_each(self._present(), read)
         return found
 
     def _nft(self, name: str, script: str) -> None:

@@ -8,10 +8,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nemeses.ports import HostError
+from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.inventory.access import HostAccess, is_reachable
@@ -72,8 +72,7 @@ class HostsPower:
         if not names:
             return {}
         start = threading.Barrier(len(names))
-        with ThreadPoolExecutor(len(names), thread_name_prefix="power") as pool:
-            return dict(zip(names, pool.map(lambda name: action(name, start), names), strict=True))
+        return results_by_name(names, lambda name: action(name, start))
 
     def _cut_one(self, name: str, start: threading.Barrier) -> dict[str, Any]:
         host = self._inventory[name]

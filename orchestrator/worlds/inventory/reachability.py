@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 
 from nemeses.mechanisms.shell import ask, reach_script
 from nemeses.ports import HostError
+from nemeses.scheduling import for_each
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.services import accepts, in_parallel
+from orchestrator.worlds.services import accepts
 
 _LISTENS_S = 60
 _PATIENCE_S = 5.0  # more than a slow connection needs; a firewall takes longer
@@ -41,7 +42,7 @@ def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_s
     Raises `WorldError` with each blocked connection, `HostError` when a host does not answer."""
     closed: list[str] = []
     with contextlib.ExitStack() as listening:
-        in_parallel(hosts.values(), lambda host: listening.enter_context(_listener(host, time_scale)))
+        for_each(hosts.values(), lambda host: listening.enter_context(_listener(host, time_scale)))
 
         def look(host: SshHost) -> None:
             others = [other for other in hosts.values() if other is not host]
@@ -56,7 +57,7 @@ def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_s
                 for other in others
             )
 
-        in_parallel(hosts.values(), look)
+        for_each(hosts.values(), look)
         closed.extend(
             f"this machine cannot connect to {titles[host.name]} at {host.address} port {host.port}"
             for host in hosts.values()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from nemeses.ports import MachineState
+from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.access import HostAccess, is_reachable
 from orchestrator.worlds.inventory.hosts import InventoryHost
@@ -58,10 +58,7 @@ class HostsSuspender:
         return self._run(running, "brownout_suspend_stall" if state == "stalled" else "brownout_suspend_freeze")
 
     def _run(self, names: Collection[str], variable: str) -> dict[str, dict[str, Any]]:
-        if not names:
-            return {}
-        with ThreadPoolExecutor(len(names), thread_name_prefix="suspend") as pool:
-            return dict(zip(names, pool.map(lambda name: self._one(name, variable), names), strict=True))
+        return results_by_name(names, lambda name: self._one(name, variable))
 
     def _one(self, name: str, variable: str) -> dict[str, Any]:
         host = self._inventory[name]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from random import Random
 from typing import Any
 
+from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
 from orchestrator.worlds.namespaces.machine import Machine
 
@@ -35,22 +35,15 @@ class NamespacePower:
 
     def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
         affected = {name: self._machines[name] for name in names if self.is_on(name)}
-        if not affected:
-            return {}
         try:
             for machine in affected.values():
                 machine.unplug()
         except OSError as error:
             raise WorldError(f"the power of {', '.join(affected)} cannot be cut: {error}") from error
-        with ThreadPoolExecutor(len(affected), thread_name_prefix="power") as pool:
-            return dict(zip(affected, pool.map(lambda name: self._cut_one(name, tear), affected), strict=True))
+        return results_by_name(affected, lambda name: self._cut_one(name, tear))
 
     def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        dark = [name for name in names if not self.is_on(name)]
-        if not dark:
-            return {}
-        with ThreadPoolExecutor(len(dark), thread_name_prefix="power") as pool:
-            return dict(zip(dark, pool.map(self._restore_one, dark), strict=True))
+        return results_by_name([name for name in names if not self.is_on(name)], self._restore_one)
 
     def _cut_one(self, name: str, tear: int | None) -> dict[str, Any]:
         machine = self._machines[name]

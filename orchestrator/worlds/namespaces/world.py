@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
+from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
@@ -25,7 +26,7 @@ from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, nod
 from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.root_filesystem import Bind, choose_root
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
-from orchestrator.worlds.services import ServicesOnHosts, in_parallel
+from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
 from systems.service import Deployment
 
@@ -104,7 +105,7 @@ class NamespaceWorld(ServicesOnHosts):
     def down(self) -> None:
         clean_up(
             *(host.disconnect for host in self._hosts.values()),
-            lambda: in_parallel(self._machines.values(), Machine.discard),
+            lambda: for_each(self._machines.values(), Machine.discard),
             self._machines.clear,
             self._remove_surroundings,
             lambda: shutil.rmtree(self._scratch, ignore_errors=True),
@@ -200,9 +201,9 @@ class NamespaceWorld(ServicesOnHosts):
             self._machines[node.name] = Machine(
                 node, group.child(node.name), disk, scratch, self._root, *shown, records
             )
-        in_parallel(self._nodes, lambda node: self._prepare(node))
+        for_each(self._nodes, lambda node: self._prepare(node))
         self._access.trust((node, self._machines[node.name].etc) for node in self._nodes)
-        in_parallel(self._nodes, lambda node: self._boot(node, on_progress))
+        for_each(self._nodes, lambda node: self._boot(node, on_progress))
 
     def _prepare(self, node: Node) -> None:
         machine = self._machines[node.name]

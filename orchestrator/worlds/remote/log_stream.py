@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nemeses.ports import HostError
+from nemeses.scheduling import for_each
 from orchestrator.machine.ssh import FollowedOutput, SshHost
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.services import in_parallel
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PAUSE_S = 0.2
@@ -151,4 +151,4 @@ class Mirror:
         """Stop copying. Can be called twice."""
         for host in self._hosts.values():
             host.unfollow()
-        in_parallel([file for files in self._files.values() for file in files], MirroredFile.end)
+        for_each([file for files in self._files.values() for file in files], MirroredFile.end)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nemeses.mechanisms.shell import kill_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
+from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -21,7 +22,7 @@ from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.collection import Collected
 from orchestrator.worlds.remote.log_stream import Mirror
-from orchestrator.worlds.services import ServicesOnHosts, in_parallel
+from orchestrator.worlds.services import ServicesOnHosts
 from systems.service import Deployment, Service
 
 SETTLE_S = 10.0
@@ -129,14 +130,14 @@ class RemoteWorld(ServicesOnHosts):
         self._machines.reset(on_progress)
         for node in self._nodes:
             node.record_dir.mkdir(parents=True, exist_ok=True)
-        in_parallel(self._nodes, self._configure)
+        for_each(self._nodes, self._configure)
         self._mirror = Mirror(self._nodes, self._machines.hosts)
         self._mirror.begin()
 
     def down(self) -> None:
         if self._mirror is None and not self._lock.held:
             return
-        clean_up(lambda: in_parallel(self._nodes, self._silence), self._end_mirror, self._lock.release)
+        clean_up(lambda: for_each(self._nodes, self._silence), self._end_mirror, self._lock.release)
 
     def _end_mirror(self) -> None:
         if self._mirror is not None:

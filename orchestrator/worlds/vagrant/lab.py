@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, inflictable
+from nemeses.scheduling import for_each
 from nodeimage import JAVA, Image, ImageError, find
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import UsageError, WorldError
@@ -21,7 +22,6 @@ from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote import paths, playbook_variables
 from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
-from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant import driver, kvm, lab_directory, network, requirements
 from orchestrator.worlds.vagrant.driver import Driver
 from orchestrator.worlds.vagrant.hypervisor import POOL, Hypervisor
@@ -196,7 +196,7 @@ class VagrantLab:
             alive=lambda name: self._machines[name].pid() is not None,
             last_words=lambda name: self._machines[name].last_words(),
         ).run(self.time_scale, on_progress)
-        in_parallel(self._machines.values(), self._greet)
+        for_each(self._machines.values(), self._greet)
         targets = {name: self._target(name, image, given) for name in self._machines}
         directory = PLACE / "ansible"
         playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)

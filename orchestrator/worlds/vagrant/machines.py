@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from nemeses.scheduling import for_each
 from orchestrator.errors import WorldError
 from orchestrator.machine.pair_filter import PairFilter
 from orchestrator.machine.playbooks import Played, Target, play
@@ -12,7 +13,6 @@ from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress
 from orchestrator.worlds.remote import collection
 from orchestrator.worlds.remote.world import RemoteEndpoint
-from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import RESTORE_DEADLINE_S, VirtualMachine
 from orchestrator.worlds.vagrant.network import BRIDGES, DATA, data_address
@@ -46,12 +46,12 @@ class VirtualMachines:
 
     def save(self) -> None:
         """Save every machine's current state for `reset`; the machines are off afterwards. Raises `WorldError`."""
-        in_parallel(self._machines.values(), VirtualMachine.save)
+        for_each(self._machines.values(), VirtualMachine.save)
 
     def reset(self, on_progress: Progress) -> None:
         self.network.heal()
         self.suspender.forget()
-        in_parallel(self._machines.values(), self._restore)
+        for_each(self._machines.values(), self._restore)
         on_progress(f"{', '.join(self._machines)} are restored to the state after provisioning")
 
     def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:

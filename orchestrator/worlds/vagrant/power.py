@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
+from nemeses.scheduling import results_by_name
 from orchestrator.worlds.vagrant.machine import BOOT_DEADLINE_S, VirtualMachine, kill_all
-
-T = TypeVar("T")
 
 
 class VirtualPower:
@@ -24,20 +22,20 @@ class VirtualPower:
         return self._machines[name].pid() is not None
 
     def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
-        affected = [self._machines[name] for name in names if self.is_on(name)]
+        affected = {name: self._machines[name] for name in names if self.is_on(name)}
         started = time.monotonic()
         # A machine that does not execute sends nothing: nodes that share this kernel, in contrast, may close
         # connections.
-        kill_all(affected)
+        kill_all(list(affected.values()))
         killed_ms = _ms(started)
-        details = _each(affected, lambda machine: _lose(machine, tear))
+        details = results_by_name(affected, lambda name: _lose(affected[name], tear))
         return {name: {"killed_ms": killed_ms, **detail} for name, detail in details.items()}
 
     def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        return _each([self._machines[name] for name in names if not self.is_on(name)], self._boot)
+        return results_by_name([name for name in names if not self.is_on(name)], self._boot)
 
-    def _boot(self, machine: VirtualMachine) -> dict[str, Any]:
-        started = time.monotonic()
+    def _boot(self, name: str) -> dict[str, Any]:
+        machine, started = self._machines[name], time.monotonic()
         machine.start()
         ahead_s = machine.wait_until_ready(self._deadline_s)
         return {"booted_s": round(time.monotonic() - started, 2), "clock_was_ahead_s": round(ahead_s, 3)}
@@ -54,14 +52,6 @@ def _lose(machine: VirtualMachine, tear: int | None) -> dict[str, Any]:
         "log_gaps": replayed.gaps,
         "replay_ms": _ms(started),
     }
-
-
-def _each(machines: list[VirtualMachine], action: Callable[[VirtualMachine], T]) -> dict[str, T]:
-    """By name, the result of an action on each machine, in parallel. Raises the first failure, once all have ended."""
-    if not machines:
-        return {}
-    with ThreadPoolExecutor(len(machines), thread_name_prefix="power") as pool:
-        return dict(zip((machine.name for machine in machines), pool.map(action, machines), strict=True))
 
 
 def _ms(since: float) -> float:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from nemeses.ports import MachineState
+from nemeses.scheduling import for_each
 from orchestrator.errors import WorldError
-from orchestrator.worlds.services import in_parallel
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import VirtualMachine, process_state
 
@@ -76,7 +76,7 @@ class VirtualSuspender:
             self._hypervisor.virsh(command, self._machines[name].domain)
             took[name] = {"took_ms": round((time.monotonic() - started) * 1e3, 1)}
 
-        in_parallel(names, one)
+        for_each(names, one)
         return took
 
     def _wait(self, name: str, done: Callable[[], bool], wanted: MachineState) -> None:
