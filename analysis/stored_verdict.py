@@ -35,7 +35,7 @@ _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
 class StoredVerdict:
     """A run's directory and its verdict.
 
-    `verdict`, `description`: None if there is none that can be read. `doubts`: why the verdict cannot be believed, as
+    `verdict`, `description`: None if it cannot be read. `doubts`: why the verdict cannot be believed, as
     sentences. `is_own`: it is a finished verdict about this run. `system`: the name of the system under test,
     `started`: when the run started, in ISO 8601; both empty if run.toml does not say.
     """

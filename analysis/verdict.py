@@ -145,7 +145,7 @@ class Verdict:
 
 def _differing(said: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
     """The fields in which a file differs from the output of `write`. A missing field must not count as its default: an
-    absent list of doubts does not state that there are no doubts."""
+    absent list of doubts does not state that the run has no doubts."""
     return [name for name in sorted(said.keys() | meant.keys()) if name not in said or said[name] != meant.get(name)]
 
 

@@ -96,7 +96,7 @@ class Elector(Protocol):
     """The additional method of the observer of a system that `elects`."""
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """One attempt to elect a node leader of a partition, or (`partition` is None) of the whole cluster, by
+        """One attempt to elect a node leader of a partition, or (without `partition`) of the whole cluster, by
         the system's own clean election. None when it is the leader; otherwise why not. Callers repeat it until None."""
         ...
 

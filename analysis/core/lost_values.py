@@ -25,7 +25,7 @@ LOSSES: Final = (TRUNCATED, LOST)
 
 
 def losses(summary: Summary, facts: Facts, hits: I64, end: FinalEnd | None) -> Iterator[LogFinding]:
-    """The lost and truncated values of a partition, and offsets with several values none of which is known to be lost.
+    """The lost and truncated values of a partition, and offsets with several values that are not known to be lost.
 
     `hits`: the index of each located value's loose append, or -1; `end`: the result of a complete final read.
     """

@@ -132,7 +132,7 @@ def gaps(
 
 
 def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
-    """The time from which a client waits for an acknowledgement after `since`; None if there is no such client."""
+    """The time from which a client waits for an acknowledgement after `since`; None without such a client."""
     if any(each.inv <= since < each.ret < INF for each in ordered):
         return since
     at = bisect_right(ordered, since, key=lambda each: each.inv)

@@ -63,7 +63,7 @@ class RunDescription:
     each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
     created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
     `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_faults`:
-    the kinds of a random schedule, each of which occurs; `steps`: those of a script. `defects`: what run.toml lacks or
+    the kinds of a random schedule; each one occurs; `steps`: those of a script. `defects`: what run.toml lacks or
     contradicts, as sentences; a run with defects proves nothing.
     """
 

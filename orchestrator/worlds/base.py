@@ -179,8 +179,7 @@ class World(Protocol):
         ...
 
     def kernel_words(self, name: str, pid: int) -> str:
-        """The kernel's message about killing this process of a node for lack of memory; empty if there is none, or if
-        the kernel does not report it."""
+        """The kernel's message about killing this process of a node for lack of memory; empty without one."""
         ...
 
     def collect(self, node: Node, destination: Path) -> None:

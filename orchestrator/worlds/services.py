@@ -246,7 +246,7 @@ def accepts(address: str, port: int) -> bool:
 
 
 def end_of_log(path: Path) -> str:
-    """The last lines of a file, or the reason why there are none, with the path."""
+    """The last lines of a file; with the path, the reason if the file is empty or unreadable."""
     try:
         with path.open("rb") as log:
             log.seek(0, 2)

@@ -93,7 +93,7 @@ class VirtualScheduler:
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
-        """Signals reach the main thread only; in other threads (tests, Spark) there is no limit."""
+        """Signals reach the main thread only; other threads (tests, Spark) have no limit."""
         if not _in_main_thread():
             yield
             return

@@ -47,7 +47,7 @@ OBSERVER = "observer"
 class SimulationWorld(ServicesOnHosts):
     """Brownout's brokers in this process. Everything that happens follows from the run's seed.
 
-    Invariant: from the start to `down` there is no garbage collection, because its time differs between processes, and
+    Invariant: from the start to `down` the garbage collection is off, because its time differs between processes, and
     finalizers may have effects."""
 
     name = "simulation"

@@ -32,7 +32,7 @@ _GREETING_S = 10.0
 _SECOND_CONNECTION_S = 5.0
 _DEATH_DEADLINE_S = 10.0
 _LAST_LINES = 8
-# QEMU stops a machine when there is no space for its writes, instead of failing the disk.
+# QEMU stops a machine when its writes find no space, instead of failing the disk.
 _IO_ERROR = "paused (I/O error)"
 # The kernel prints its name before anything else.
 _SILENCE = (

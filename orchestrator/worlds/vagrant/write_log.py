@@ -119,7 +119,7 @@ class _Scan:
             position = end
 
     def _entry_at(self, position: int) -> WriteLogEntry | None:
-        """The entry whose header is at this position; None if there is none."""
+        """The entry whose header is at this position; None at the end of the log."""
         raw = os.pread(self._log, self._sector, position)
         if len(raw) < self._sector or raw.count(0, _HEADER.size) != self._sector - _HEADER.size:
             return None
