@@ -13,7 +13,18 @@ from typing import Any
 
 from broker.errors import StartupError
 from broker.listeners import ListenerEndpoint, SecurityProtocol, parse_listeners, parse_names, parse_protocols
-from broker.properties import MAX_INT32, boolean, integer, is_number, is_port, parse_properties, ratio, shown, take
+from broker.properties import (
+    MAX_INT32,
+    MAX_INT64,
+    boolean,
+    integer,
+    is_number,
+    is_port,
+    parse_properties,
+    ratio,
+    shown,
+    take,
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,10 @@ class BrokerConfig:
 
     # log
     log_segment_bytes: int = _key("log.segment.bytes", 1 << 30, minimum=4096)
+    log_roll_ms: int = _key("log.roll.ms", 604_800_000, minimum=1)
+    log_segment_delete_delay_ms: int = _key("log.segment.delete.delay.ms", 60_000, minimum=0)
+    log_message_timestamp_after_max_ms: int = _key("log.message.timestamp.after.max.ms", 3_600_000, minimum=0)
+    log_message_timestamp_before_max_ms: int = _key("log.message.timestamp.before.max.ms", MAX_INT64, minimum=0)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, minimum=1)
     log_flush_offset_checkpoint_interval_ms: int = _key("log.flush.offset.checkpoint.interval.ms", 1_000, minimum=1)
     """Kafka's default is a minute. Here the file is written only when a recovery point has changed."""

@@ -103,6 +103,15 @@ OPTIONAL: Final[Mapping[str, str]] = {
     "replica.socket.timeout.ms": "a follower's fetch without progress for this time has failed",
     "replica.high.watermark.checkpoint.interval.ms": "how often high watermarks are written to disk",
     "log.segment.bytes": "the size at which a segment of a log is complete",
+    "log.roll.ms": (
+        "the age at which a segment of a log is complete, measured by the timestamps of its records; it ends with the "
+        "next record"
+    ),
+    "log.segment.delete.delay.ms": (
+        "how long the files of removed segments remain, renamed to `*.deleted`, before they are unlinked"
+    ),
+    "log.message.timestamp.after.max.ms": "how far the timestamp of a record may be ahead of the broker's clock",
+    "log.message.timestamp.before.max.ms": "how far the timestamp of a record may be behind the broker's clock",
     "log.index.interval.bytes": "bytes of a segment per index entry",
     "log.flush.offset.checkpoint.interval.ms": "how often recovery points are written to disk",
     "log.flush.interval.messages": (

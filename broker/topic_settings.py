@@ -98,6 +98,9 @@ KEYS: Final[Mapping[str, Key]] = {
             "delete.retention.ms", "long", lambda c: str(c.log_cleaner_delete_retention_ms),
             "log.cleaner.delete.retention.ms",
         ),
+        Key(
+            "file.delete.delay.ms", "long", lambda c: str(c.log_segment_delete_delay_ms), "log.segment.delete.delay.ms",
+        ),
         Key("flush.messages", "long", _flush_messages, "log.flush.interval.messages", 1),
         Key(
             "index.interval.bytes", "int", lambda c: str(c.log_index_interval_bytes), "log.index.interval.bytes", 1,
@@ -109,6 +112,14 @@ KEYS: Final[Mapping[str, Key]] = {
         ),
         Key("local.retention.ms", "long", lambda c: str(c.log_local_retention_ms), "log.local.retention.ms", AS_TOTAL),
         Key("max.message.bytes", "int", lambda c: str(c.message_max_bytes), "message.max.bytes", 0, MAX_INT32),
+        Key(
+            "message.timestamp.after.max.ms", "long", lambda c: str(c.log_message_timestamp_after_max_ms),
+            "log.message.timestamp.after.max.ms",
+        ),
+        Key(
+            "message.timestamp.before.max.ms", "long", lambda c: str(c.log_message_timestamp_before_max_ms),
+            "log.message.timestamp.before.max.ms",
+        ),
         Key(
             "min.cleanable.dirty.ratio", "double", lambda c: str(c.log_cleaner_min_cleanable_ratio),
             "log.cleaner.min.cleanable.ratio",
@@ -124,6 +135,7 @@ KEYS: Final[Mapping[str, Key]] = {
         Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
         Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
         Key("segment.bytes", "int", lambda c: str(c.log_segment_bytes), "log.segment.bytes", 4096, MAX_INT32),
+        Key("segment.ms", "long", lambda c: str(c.log_roll_ms), "log.roll.ms", 1),
         Key(
             "unclean.leader.election.enable", "boolean",
             lambda c: str(c.unclean_leader_election_enable).lower(), "unclean.leader.election.enable",
@@ -169,10 +181,6 @@ FIXED: Final[Mapping[str, FixedKey]] = {
             "No effect: batches are never recompressed.",
         ),
         FixedKey(
-            "file.delete.delay.ms", "long", "0", "log.segment.delete.delay.ms",
-            "Files of a segment are removed together with it.",
-        ),
-        FixedKey(
             "flush.ms", "long", str(MAX_INT64), "log.flush.interval.ms",
             "Records are never flushed because of their age.",
         ),
@@ -189,14 +197,6 @@ FIXED: Final[Mapping[str, FixedKey]] = {
             "Records are not compacted because of their age.",
         ),
         FixedKey(
-            "message.timestamp.after.max.ms", "long", str(MAX_INT64), "log.message.timestamp.after.max.ms",
-            "Timestamps may be any time in the future.",
-        ),
-        FixedKey(
-            "message.timestamp.before.max.ms", "long", str(MAX_INT64), "log.message.timestamp.before.max.ms",
-            "Timestamps may be any time in the past.",
-        ),
-        FixedKey(
             "message.timestamp.type", "string", "CreateTime", "log.message.timestamp.type",
             "Records keep the timestamp of the producer.",
         ),
@@ -210,11 +210,7 @@ FIXED: Final[Mapping[str, FixedKey]] = {
         ),
         FixedKey(
             "segment.jitter.ms", "long", "0", "log.roll.jitter.ms",
-            "Segments are not rolled because of their age.",
-        ),
-        FixedKey(
-            "segment.ms", "long", str(MAX_INT64), "log.roll.ms",
-            "Segments are not rolled because of their age.",
+            "A segment is rolled exactly when it is older than segment.ms.",
         ),
     )
 }  # fmt: skip
@@ -261,6 +257,7 @@ class TopicSettings:
 
     cleanup: frozenset[str]
     delete_retention_ms: int
+    file_delete_delay_ms: int
     flush_before_commit: bool
     index_interval_bytes: int
     local_retention_bytes: int
@@ -277,6 +274,9 @@ class TopicSettings:
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
+    segment_ms: int
+    timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
     unclean_leader_election: bool
 
     @classmethod
@@ -290,6 +290,7 @@ class TopicSettings:
         return cls(
             cleanup=frozenset(split(value("cleanup.policy"))),
             delete_retention_ms=int(value("delete.retention.ms")),
+            file_delete_delay_ms=int(value("file.delete.delay.ms")),
             flush_before_commit=int(value("flush.messages")) == 1,
             index_interval_bytes=int(value("index.interval.bytes")),
             local_retention_bytes=_local(value, "retention.bytes"),
@@ -304,6 +305,9 @@ class TopicSettings:
             retention_bytes=int(value("retention.bytes")),
             retention_ms=int(value("retention.ms")),
             segment_bytes=int(value("segment.bytes")),
+            segment_ms=int(value("segment.ms")),
+            timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+            timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             unclean_leader_election=value("unclean.leader.election.enable") == "true",
         )
 

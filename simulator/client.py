@@ -53,6 +53,7 @@ NOTHING_HAPPENED = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
@@ -203,13 +204,23 @@ class SimulatedClient:
         producer_id: int = -1,
         sequence: int = -1,
         key: bytes | None = None,
+        timestamp: int = 0,
     ) -> int:
         """Append one batch; the offset of its first record. Raises `RefusedError` or `UncertainError`.
 
-        `producer_id` and `sequence`: an idempotent producer's, in its first epoch. `key`: of all records.
+        `producer_id` and `sequence`: an idempotent producer's, in its first epoch. `key`, `timestamp` (ms): of all
+        records.
         """
         code, offset = await self.append(
-            topic, partition, values, acks=acks, timeout=timeout, producer_id=producer_id, sequence=sequence, key=key
+            topic,
+            partition,
+            values,
+            acks=acks,
+            timeout=timeout,
+            producer_id=producer_id,
+            sequence=sequence,
+            key=key,
+            timestamp=timestamp,
         )
         if code == ErrorCode.NONE:
             return offset
@@ -229,13 +240,14 @@ class SimulatedClient:
         sequence: int = -1,
         key: bytes | None = None,
         compression: str = "none",
+        timestamp: int = 0,
     ) -> tuple[ErrorCode, int]:
         """Send one batch, once: the leader's answer and the offset of its first record. Raises `UncertainError` without
         an answer, `ValueError` for acks=0, which has no answer."""
         if acks == 0:
             raise ValueError("an append with acks=0 has no answer")
         records = build_batch(
-            [Record(0, 0, key, value) for value in values],
+            [Record(0, timestamp, key, value) for value in values],
             producer_id=producer_id,
             producer_epoch=min(producer_id, 0),
             base_sequence=sequence,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -32,6 +33,9 @@ TRIES = 4
 Admit = Callable[[BatchClaims, memoryview], int]
 """Decides from header and records whether a producer's batch may be appended; returns its largest timestamp."""
 
+CheckAccepted = Callable[[Buffer, "list[Batch]"], None]
+"""Raises `ProtocolError` if accepted batches, one after the other in a buffer, may not be appended now."""
+
 
 class Batch(NamedTuple):
     """What the log remembers of a batch that it appends."""
@@ -54,6 +58,15 @@ class Batch(NamedTuple):
                 header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
             )
         return cls(header.base_offset, header.next_offset, header.size, header.max_timestamp, sequenced)
+
+
+_timestamp_of = attrgetter("max_timestamp")
+
+
+def latest_timestamp(batches: Sequence[Batch]) -> int:
+    """The largest timestamp of some batches, in ms."""
+    largest: int = max(map(_timestamp_of, batches))
+    return largest
 
 
 class AppendInfo(NamedTuple):
@@ -81,13 +94,14 @@ def stamp_batches(
     leader_epoch: int,
     admit: Admit | None = None,
     let_in: dict[Admit, LetIn] | None = None,
+    check: CheckAccepted | None = None,
 ) -> list[Batch]:
     """Give the batches in `buf` consecutive offsets from `offset` on, and the leader's epoch (K101-1).
 
     `admit` checks batches of producers. A largest timestamp that no record has is corrected, as in Kafka. `let_in` is
-    kept between calls: the batches that each `admit` has accepted, so that identical ones need no further check. Raises
-    `CorruptBatch`, or what `admit` raises, and leaves `buf` unchanged, unless it consists of intact batches that may be
-    appended.
+    kept between calls: the batches that each `admit` has accepted, so that identical ones need no further check of
+    their content. `check` is applied to all of them. Raises `CorruptBatch`, or what `admit` and `check` raise, and
+    leaves `buf` unchanged, unless it consists of intact batches that may be appended.
     """
     batches: list[Batch] = []
     wrong_timestamps: list[tuple[int, Batch]] = []
@@ -135,6 +149,8 @@ def stamp_batches(
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
+    if check is not None:
+        check(buf, batches)
     position = 0
     for offset, _, size, _, _ in batches:
         _STAMP.pack_into(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)

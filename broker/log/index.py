@@ -151,6 +151,13 @@ class SparseIndex:
         self._disk.rename(self._path, path)
         self._path = path
 
+    def rename_if_written(self, path: str) -> list[str]:
+        """Close and rename the file, if there is one; returns its new name."""
+        if not self._disk.exists(self._path):
+            return []
+        self.rename(path)
+        return [path]
+
     def remove(self) -> None:
         """Close and unlink the file."""
         self.close()

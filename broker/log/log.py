@@ -13,7 +13,6 @@ K101-8);
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 
 from broker.descriptors import opening, with_descriptors
 from broker.log.append_validation import (
@@ -21,6 +20,7 @@ from broker.log.append_validation import (
     Admit,
     AppendInfo,
     Batch,
+    CheckAccepted,
     OutOfOrderError,
     UnpreparedEpochError,
     fetched_alike,
@@ -28,6 +28,7 @@ from broker.log.append_validation import (
     record_producers,
     stamp_batches,
 )
+from broker.log.deleted_files import DeletedFiles, remove_log
 from broker.log.epochs import UNDEFINED, EpochEntry, LeaderEpochCache
 from broker.log.identical_batches import FEWEST, LetIn
 from broker.log.log_config import LogConfig
@@ -69,6 +70,7 @@ class PartitionLog:
         """Called when a segment is complete, but not on disk yet."""
         self._unsynced = Unsynced(disk, directory, recovered.snapshots, lambda: self._active)
         self._cleaned_to = 0
+        self.deleted = DeletedFiles(disk, config.file_delete_delay_ms)
         self._let_in: dict[Admit, LetIn] = {}  # see `stamp_batches`
 
     @classmethod
@@ -122,9 +124,10 @@ class PartitionLog:
             return
         self._start = max(stored, self._start if remote is None else remote)
 
-    def configure(self, segment_bytes: int, index_interval_bytes: int) -> None:
-        """Use other sizes from now on; existing segments do not change."""
-        self._config = replace(self._config, segment_bytes=segment_bytes, index_interval_bytes=index_interval_bytes)
+    def configure(self, changed: Callable[[LogConfig], LogConfig]) -> None:
+        """Change the configuration; existing segments stay as they are."""
+        self._config = changed(self._config)
+        self.deleted.delay_ms = self._config.file_delete_delay_ms
 
     @property
     def log_start_offset(self) -> int:
@@ -196,19 +199,21 @@ class PartitionLog:
         """Become leader: `epoch` starts at the log's end, durably, even if no record follows (K101-3, H2)."""
         await self.epochs.assign_durably(epoch, self._end)
 
-    def append_as_leader(self, buf: bytearray | memoryview, epoch: int, *, admit: Admit | None = None) -> AppendInfo:
+    def append_as_leader(
+        self, buf: bytearray | memoryview, epoch: int, *, admit: Admit | None = None, check: CheckAccepted | None = None
+    ) -> AppendInfo:
         """Give batches their offsets and epoch, in place, and write them to the page cache.
 
-        `admit` first checks batches that are not this broker's own. A batch that its idempotent producer has sent
-        before is not written again. Raises `CorruptBatch`, what `admit` raises, and `ProtocolError` for an invalid
-        sequence of such a producer (nothing is written); `ValueError` when `epoch` was not started; `OSError` of the
-        disk.
+        `admit` and `check` first check batches that are not this broker's own. A batch that its idempotent producer has
+        sent before is not written again. Raises `CorruptBatch`, what `admit` and `check` raise, and `ProtocolError` for
+        an invalid sequence of such a producer (nothing is written); `ValueError` when `epoch` was not started;
+        `OSError` of the disk.
         """
         if epoch != self.epochs.latest_epoch:
             raise ValueError(
                 f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
             )
-        batches = stamp_batches(buf, self._end, epoch, admit, self._let_in)
+        batches = stamp_batches(buf, self._end, epoch, admit, self._let_in, check)
         sequenced = [batch.sequenced for batch in batches if batch.sequenced is not None]
         if sequenced and not self._config.sequences_unchecked:
             written = self.producers.check(sequenced, any_first=self._config.any_first_sequence)
@@ -293,7 +298,7 @@ class PartitionLog:
 
     def _append(self, buf: Buffer, batches: list[Batch]) -> None:
         segment = self._active
-        if segment.size and segment.size + len(buf) > self._config.segment_bytes:
+        if segment.size and self._config.completes(segment, len(buf), batches):
             segment = self._roll()
         segment.file.append([buf])
         segment.note(batches)
@@ -472,7 +477,7 @@ class PartitionLog:
         first = self._segments.index(old[0]) if old[0] in self._segments else 0
         if self._segments[first : first + len(old)] != list(old) or old[-1] is self._active:
             return False
-        await swap_in(self._disk, self.directory, cleaned, old)
+        await swap_in(self._disk, self.directory, cleaned, old, self.deleted)
         self._segments[first : first + len(old)] = [cleaned]
         for segment in old:
             self._unsynced.forget(segment)
@@ -534,12 +539,7 @@ class PartitionLog:
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""
         self._is_deleted = True
-        for segment in reversed(self._segments):
-            segment.remove()
-        for name in await opening(lambda: self._disk.list(self.directory)):
-            self._disk.unlink(f"{self.directory}/{name}")
-        self._disk.remove_directory(self.directory)
-        await self._disk.sync_directory(parent(self.directory))
+        await remove_log(self._disk, self.directory, self._segments)
 
     async def close(self) -> None:
         """Make everything durable, write the indexes and close the files."""
@@ -559,7 +559,7 @@ class PartitionLog:
 
     def _forget(self, segment: Segment) -> None:
         self._unsynced.forget(segment)
-        segment.remove()
+        self.deleted.remove(segment)
         self._unsynced.names_changed()
 
     def _cut(self, end: int) -> None:

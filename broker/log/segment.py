@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from array import array
 from bisect import bisect_left, bisect_right
@@ -13,6 +14,7 @@ from broker.ports import Disk, File
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 
 TAIL = 4096  # batches with exact positions in memory: followers and most consumers read there
+DELETED = ".deleted"  # suffix of the files of a segment that is not part of its log any more
 WALK_BYTES = 1 << 13  # per read in the search for a batch behind an index entry
 SCAN_BYTES = 1 << 20  # per read during validation
 
@@ -41,11 +43,22 @@ class Segment:
         self._verified_to = 0  # the part of them that has been verified,
         self._verified_next = base_offset  # and the offset that follows it
         self._damaged = False
+        self._opened_at = asyncio.get_running_loop().time()
+        self._first_timestamp: int | None = None
 
     @property
     def path(self) -> str:
         """The current path of the log's file."""
         return self._log_path
+
+    def age_ms(self, timestamp: int) -> float:
+        """The age at which a batch with this largest timestamp would follow, as in Kafka: by the timestamps of the
+        segment's first batch and of that one. If the first batch has none, since this process opened the segment."""
+        if self._first_timestamp is None and self.size:
+            self._first_timestamp = parse_header(self.file.read(0, BATCH_HEADER_SIZE)).max_timestamp
+        if self._first_timestamp is None or self._first_timestamp < 0:
+            return (asyncio.get_running_loop().time() - self._opened_at) * 1000
+        return timestamp - self._first_timestamp
 
     @property
     def was_taken_over(self) -> bool:
@@ -55,6 +68,8 @@ class Segment:
     def note(self, batches: Iterable[Batch]) -> None:
         """Batches were written at the end."""
         ends, positions, index, position = self._ends, self._positions, self.index, self.size
+        if not position:
+            self._first_timestamp = None
         for offset, next_offset, size, timestamp, _ in batches:
             if position >= index.due_at:
                 index.note(offset, position, self.max_timestamp)
@@ -247,6 +262,11 @@ class Segment:
         self._log_path = path
         if not suffix:
             self.index.rename(f"{self._stem}.positions")
+
+    def rename_deleted(self) -> list[str]:
+        """Rename the files of a segment that its log has dropped, and return their new names. The files stay open."""
+        self.rename(DELETED)
+        return [self._log_path, *self.index.rename_if_written(f"{self._stem}.positions{DELETED}")]
 
     def retire(self) -> None:
         """Unlink the files of a replaced segment. Readers may finish; the last one closes the file."""

@@ -2,13 +2,15 @@
 
 The names are Kafka's. `<base>.log.cleaned` is being written and does not count yet. When all of it is on disk, it is
 renamed to `<base>.log.swap`, durably: from then on it is part of the log, and recovery after a crash completes the
-swap. Then the replaced segments are removed, durably, and one rename gives it the name of the first of them.
+swap. Then the replaced segments are removed or renamed (`deleted_files`), durably, and one rename gives it the name of
+the first of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.log.deleted_files import DeletedFiles, unlink_leftovers
 from broker.log.segment import Segment
 from broker.ports import Disk
 from broker.protocol.records import CorruptBatch
@@ -17,20 +19,25 @@ CLEANED, SWAP = ".cleaned", ".swap"
 _LOG, _INDEX = ".log", ".positions"
 
 
-async def swap_in(disk: Disk, directory: str, cleaned: Segment, replaced: Sequence[Segment]) -> None:
+async def swap_in(
+    disk: Disk, directory: str, cleaned: Segment, replaced: Sequence[Segment], deleted: DeletedFiles
+) -> None:
     """Replace segments by a compacted one, durably. The caller has made its content durable."""
     cleaned.rename(SWAP)
     await disk.sync_directory(directory)
-    replaced[0].index.remove()  # the rename below replaces the name of its log
-    for segment in replaced[1:]:
-        segment.retire()
+    for segment in replaced:
+        if deleted.delays:
+            deleted.rename(segment)
+        else:
+            segment.retire()
     await disk.sync_directory(directory)
     cleaned.rename()
     await disk.sync_directory(directory)
 
 
 async def finish_swaps(disk: Disk, directory: str, interval_bytes: int) -> None:
-    """Complete interrupted swaps. Raises `CorruptBatch` for a damaged swap file."""
+    """Complete interrupted swaps, and remove files that do not count. Raises `CorruptBatch` for a damaged swap file."""
+    changed = unlink_leftovers(disk, directory)
     names = disk.list(directory)
     for name in names:
         if name.endswith(CLEANED):
@@ -38,7 +45,7 @@ async def finish_swaps(disk: Disk, directory: str, interval_bytes: int) -> None:
     for name in names:
         if name.endswith(_LOG + SWAP):
             await _finish(disk, directory, name.removesuffix(SWAP), interval_bytes)
-    if any(name.endswith((CLEANED, SWAP)) for name in names):
+    if changed or any(name.endswith((CLEANED, SWAP)) for name in names):
         await disk.sync_directory(directory)
 
 

@@ -381,6 +381,7 @@ class ReplicaManager:
             background=self._background,
             on_disk_failure=self._on_disk_failure,
             mutants=self._mutants,
+            now_ms=self._now_ms,
         )
 
     async def _about_to_cut(self, key: Key, offset: int) -> None:

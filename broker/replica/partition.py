@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
-from broker.log.append_validation import Admit
+from broker.log.append_validation import Admit, CheckAccepted
 from broker.log.log import PartitionLog
 from broker.log.retention import expired_below
 from broker.log.segment import Segment
+from broker.log.timestamp_limits import TimestampLimits
 from broker.log.validation import admit, admit_keyed
 from broker.mutants import Mutants
-from broker.protocol.records import CorruptBatch
+from broker.protocol.records import NO_TIMESTAMP, CorruptBatch
 from broker.replica.background import Background, end
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
@@ -55,7 +57,9 @@ class Partition:
         background: Background,
         on_disk_failure: Callable[[OSError], None],
         mutants: Mutants | None = None,
+        now_ms: Callable[[], int] | None = None,
     ) -> None:
+        """`now_ms` returns the wall clock in ms, -1 for an unknown time. Without a time, timestamps have no limits."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -77,9 +81,12 @@ class Partition:
         self._mutants = mutants or Mutants()
         self._serves_while_recovering = self._mutants.active("serve_while_recovering")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
+        self._now_ms = now_ms or (lambda: NO_TIMESTAMP)
         self._flushing: asyncio.Task[None] | None = None
         self._flushing_segments: asyncio.Task[None] | None = None
         log.after_roll = self._flush_segments_soon
+        self._unlinking: asyncio.Task[None] | None = None
+        log.deleted.added = self._unlink_later
         self._traced: tuple[int, int, int] | None = None
 
     @property
@@ -123,7 +130,14 @@ class Partition:
         """Apply the topic's committed configuration."""
         self._settings = settings
         self._admit = _admit_by(settings)
-        self.log.configure(settings.segment_bytes, settings.index_interval_bytes)
+        changed = partial(
+            replace,
+            segment_bytes=settings.segment_bytes,
+            index_interval_bytes=settings.index_interval_bytes,
+            segment_ms=settings.segment_ms,
+            file_delete_delay_ms=settings.file_delete_delay_ms,
+        )
+        self.log.configure(changed)
 
     @property
     def flush_before_commit(self) -> bool:
@@ -184,6 +198,7 @@ class Partition:
         async with self.lock:
             self._leave_role()
         await end(self._flushing_segments)  # closing or deleting the log does the rest
+        await end(self._unlinking)  # the next start unlinks the rest
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
 
@@ -268,7 +283,7 @@ class Partition:
             limit = f"{len(records)} bytes exceed max.message.bytes={self._settings.max_message_bytes}"
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, limit)
         try:
-            info = self.log.append_as_leader(records, leader.leader_epoch, admit=self._admit)
+            info = self.log.append_as_leader(records, leader.leader_epoch, admit=self._admit, check=self._limits())
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
@@ -280,6 +295,14 @@ class Partition:
         return PendingAppend(
             info.base_offset, self.log.log_start_offset, self._answer(leader, info.last_offset + 1, acks, timeout)
         )
+
+    def _limits(self) -> CheckAccepted | None:
+        """The check of producers' timestamps at this moment."""
+        now_ms = self._now_ms()
+        if now_ms == NO_TIMESTAMP:
+            return None
+        before_max_ms, after_max_ms = self._settings.timestamp_before_max_ms, self._settings.timestamp_after_max_ms
+        return TimestampLimits.around(now_ms, before_max_ms, after_max_ms).check
 
     def _log_grew(self, leader: PartitionLeader) -> None:
         if self.flush_before_commit:
@@ -425,6 +448,22 @@ class Partition:
             self.fail(error)
         finally:
             self._flushing_segments = None
+
+    def _unlink_later(self) -> None:
+        """Files of removed segments are to be unlinked after `file.delete.delay.ms`."""
+        if self._unlinking is None:
+            name = f"unlinking files of {self.topic}-{self.index}"
+            self._unlinking = self._background.run(self._unlink_deleted(), name)
+
+    async def _unlink_deleted(self) -> None:
+        try:
+            while (due := self.log.deleted.next_due) is not None:
+                await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
+                self.log.deleted.unlink_due()
+        except OSError as error:
+            self.fail(error)
+        finally:
+            self._unlinking = None
 
     # -- traces -------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.log import validation
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.log.compaction import raw_records, rebuilt
+from broker.log.deleted_files import DeletedFiles
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
@@ -571,17 +572,28 @@ def test_how_dirty_a_log_is(
     assert cleanable(SEGMENTS, first_dirty, high_watermark, now_ms, lag_ms) == expected
 
 
+@pytest.mark.parametrize("delay_ms", [0, 1000])
 def test_what_takes_the_place_of_segments_is_on_the_disk_by_name_before_they_go(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, delay_ms: int
 ) -> None:
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
-    unlink, gone = disk.unlink, list[str]()
+    unlink, rename, gone = disk.unlink, disk.rename, list[str]()
+
+    def note(path: str) -> None:
+        if path in names:
+            assert disk.durable(f"{names[0]}{SWAP}") is not None
+            gone.append(path)
 
     def unlinked(path: str) -> None:
-        assert disk.durable(f"{DIRECTORY}/{0:020d}.log{SWAP}") is not None
-        gone.append(path)
+        note(path)
         unlink(path)
+
+    def renamed(source: str, target: str) -> None:
+        note(source)
+        rename(source, target)
+
+    names = [f"{DIRECTORY}/{base:020d}.log" for base in (0, 1)]
 
     async def life() -> None:
         disk.make_directory(DIRECTORY)
@@ -592,7 +604,10 @@ def test_what_takes_the_place_of_segments_is_on_the_disk_by_name_before_they_go(
         cleaned.finish()
         await cleaned.file.sync()
         monkeypatch.setattr(disk, "unlink", unlinked)
-        await swap_in(disk, DIRECTORY, cleaned, old)
+        monkeypatch.setattr(disk, "rename", renamed)
+        deleted = DeletedFiles(disk, delay_ms)
+        deleted.added = lambda: None
+        await swap_in(disk, DIRECTORY, cleaned, old, deleted)
 
     loop.run_until_complete(life())
-    assert gone == [f"{DIRECTORY}/{1:020d}.log"]
+    assert gone == names
