@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checksummed_lines import read_lines
+from history.client_files import sha256_of
 from nemeses import Schedule, plan_schedule
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import derived_seed
@@ -32,7 +33,7 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
     except OSError as error:
         yield f"history/journal.jsonl cannot be read: {error.strerror}"
         return
-    yield from _begun(description, journal)
+    yield from _begun(description, journal, sha256_of(run_dir / "run.toml"))
     yield from _clients(run.seed, journal)
     yield from _words(journal, run_dir)
     # An unfinished run lacks later evidence; its own verdict reports that.
@@ -91,13 +92,17 @@ def _schedule(seed: int, description: Content) -> Schedule:
     )
 
 
-def _begun(description: Content, journal: Sequence[Content]) -> Iterator[str]:
-    for line in journal:
-        if line.get("event") != "run_started":
-            continue
-        for key in ("run", "cell", "seed", "world"):
+def _begun(description: Content, journal: Sequence[Content], digest: str) -> Iterator[str]:
+    """`digest`: of `run.toml` as it is now."""
+    started = [line for line in journal if line.get("event") == "run_started"]
+    for line in started:
+        for key in ("run", "cell", "seed", "world", "versions"):
             if line.get(key) != description[key]:
                 yield f"the journal is that of another run: its {key} is {line.get(key)!r}, not {description[key]!r}"
+        if line.get("plan") != digest:
+            yield "the journal does not have the digest of run.toml: the run started with another plan"
+    if not started:
+        yield "the journal does not say with which plan the run started"
 
 
 def _clients(seed: int, journal: Sequence[Content]) -> Iterator[str]:

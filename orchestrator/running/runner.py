@@ -192,13 +192,15 @@ class Runner:
         )
         if self._options.keep:
             self._kept = world
-        directory.write_description(describe(planned, world, deployed, self._options.selection.reason))
+        description = describe(planned, world, deployed, self._options.selection.reason)
+        directory.write_description(description)
         with Journal(directory.path, clock=world.scheduler.monotonic_ns, wall=world.scheduler.wall) as journal:
             journal.run_started(
                 run=planned.id,
                 cell=planned.cell.name,
                 seed=planned.seed,
                 world=world.name,
+                versions=description["versions"],
                 plan=sha256_of(directory.description),
             )
             Run(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.evidence.earlier_dumps import REACHING
-from history.client_files import left_by
+from history.client_files import left_by, sha256_of
 from history.groups import GroupWriter
 from history.journal import Journal
 from history.schemas import PHASE_FINAL
@@ -142,7 +143,15 @@ class StoredRun:
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world=self.world)
+        description = self.path / "run.toml"
+        journal.run_started(
+            run=self.path.name,
+            cell=self.cell,
+            seed=self.seed,
+            world=self.world,
+            versions=tomllib.loads(description.read_text()).get("versions"),
+            **({} if self.described is None else {"plan": sha256_of(description)}),
+        )
         for phase in self.phases:
             self.clock.now += 100 * MS
             journal.phase(phase)

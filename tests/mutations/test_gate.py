@@ -164,6 +164,35 @@ def test_a_run_that_was_made_by_another_plan_is_not(
     assert words in capsys.readouterr().out
 
 
+BEGUN: dict[str, tuple[dict[str, object], str]] = {
+    "other versions": ({"versions": {"brownout": "fffffffffff"}}, "its versions is {'brownout': 'fffffffffff'}"),
+    "no versions": ({"versions": None}, "its versions is None"),
+    "no digest of the plan": ({"plan": None}, "the journal does not have the digest of run.toml"),
+    "another digest of the plan": ({"plan": "0" * 64}, "the journal does not have the digest of run.toml"),
+}
+
+
+@pytest.mark.parametrize("name", BEGUN)
+def test_a_run_whose_journal_began_otherwise_is_not(
+    campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, (fields, words) = the_run(campaign), BEGUN[name]
+    run.change_lines(event("run_started"), lambda line: line.update(fields))
+    seal_again(run.path)
+    judge(run.path)
+    assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
+    assert words in capsys.readouterr().out
+
+
+def test_a_run_of_forged_versions_is_not(campaign: Path) -> None:
+    run = the_run(campaign)
+    run.plan(r'^brownout = ".*"$', 'brownout = "fffffffffff"')
+    run.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(run / "run.toml")))
+    seal_again(run.path)
+    assert judge(run.path).verdict == "pass"
+    assert main(["gate", str(campaign)]) == EXIT_UNKNOWN
+
+
 def renamed(campaign: Path, *, clients: bool) -> None:
     """The plan asks for seed 2, and the run of seed 1 is called so: in its description and in its journal; `clients`:
     in what the journal says of their seeds, too."""
