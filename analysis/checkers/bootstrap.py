@@ -2,8 +2,9 @@
 
 The journal has the offsets that the leader stated before and after, and the new replica's files at the moment when it
 was in sync. A new replica starts at the offset that the script requires, as the leader stated it at some time between
-the two: with `follower.fetch.last.tiered.offset.enable` at the first offset that is not in remote storage, otherwise at
-the start of the leader's own files. Its epoch file has the leader's entries, also of epochs before its start.
+the two. Without a requirement, the settings decide: in a tiered topic it starts at the first offset that is not in
+remote storage if its node has `follower.fetch.last.tiered.offset.enable`, otherwise at the start of the leader's own
+files. Its epoch file has the leader's entries, also of epochs before its start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Line = Mapping[str, Any]
 
 BOOTSTRAP: Final = Promise("BST", "a new replica starts where it must", stands_alone=True)
 WRONG_START: Final = AnomalyKind(
-    "wrong-bootstrap-offset", BOOTSTRAP, "The log of a new replica starts at another offset than the script requires."
+    "wrong-bootstrap-offset",
+    BOOTSTRAP,
+    "The log of a new replica starts at another offset than the script or the settings require.",
 )
 OTHER_EPOCHS: Final = AnomalyKind(
     "bootstrap-epochs-differ", BOOTSTRAP, "The epoch file of a new replica contradicts its leader's."
@@ -34,7 +37,7 @@ def check(run: CheckedRun) -> Outcome:
     joined = [line for line in run.history.journal if line.get("event") == JOINED]
     begun = [line for line in run.history.journal if line.get("event") == REASSIGNED]
     anomalies = [each for line in joined for each in (*_wrong_start(run, line), *_other_epochs(run, line))]
-    doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in _unknown(line)))
+    doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in _unknown(run, line)))
     if len(begun) > len(joined):
         doubts += tuple(NOT_SHOWN.say([f"{len(begun) - len(joined)} new replicas were not seen in sync"]))
     told = "; ".join(map(sentence_of, joined))
@@ -71,17 +74,27 @@ def figures(journal: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _unknown(line: Line) -> Iterator[str]:
-    wanted = line["starts_at"]
+def _wanted(run: CheckedRun, line: Line) -> str:
+    """The name of the offset at which the new log must start."""
+    if line["starts_at"] is not None:
+        return str(line["starts_at"])
+    if run.description.topic_settings.get("remote.storage.enable") != "true":
+        return "log-start"
+    node = run.description.node_settings.get(line["node"], {})
+    return "pending-upload" if node.get("follower.fetch.last.tiered.offset.enable") == "true" else "local-start"
+
+
+def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
+    wanted = _wanted(run, line)
     if not line["segments"]:
         yield f"{line['node']} had no segment of partition {line['partition']} when it was in sync"
-    if wanted is not None and any(line[when].get(wanted, -1) < 0 for when in ("before", "after")):
+    if any(line[when].get(wanted, -1) < 0 for when in ("before", "after")):
         yield f"the leader {line['leader']} did not state the {wanted} of partition {line['partition']}"
 
 
 def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
-    wanted = line["starts_at"]
-    if wanted is None or any(_unknown(line)):
+    wanted = _wanted(run, line)
+    if any(_unknown(run, line)):
         return
     least, most, start = line["before"][wanted], line["after"][wanted], line["segments"][0]
     if least <= start <= most:

@@ -55,16 +55,16 @@ class RunDescription:
     unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
     others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
     `replicafiles.formats` or `none`. `records`: the form of records, one of `history.RECORD_FORMS`, empty if unknown;
-    `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, and one
-    for each node with settings of its own; `node_settings`: those of each node. `configuration`: for each node with
-    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the
-    order of their numbers, which start at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
-    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
-    each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
-    created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
-    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_faults`:
-    the kinds of a random schedule; each one occurs; `steps`: those of a script. `defects`: what run.toml lacks or
-    contradicts, as sentences; a run with defects proves nothing.
+    `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, one for
+    each node with settings of its own, and one for the topic; `topic_settings`: the last of these; `node_settings`:
+    those of each node. `configuration`: for each node with configuration files, their lines as glob patterns, by the
+    file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start at 1; `roles`: by node
+    name. `topic`: empty if the data is in no topic. `partitions`: the topic's number of partitions. `keys`: the number
+    of registers, 0 without registers. `assignment`: each partition's replicas by node number, the preferred leader
+    first; None if it was decided only when the topic was created (then the journal has it), or without partitions.
+    `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of operations
+    that the load issues at full rate. `planned_faults`: the kinds of a random schedule; each one occurs; `steps`:
+    those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -87,6 +87,7 @@ class RunDescription:
     records: str
     record_bytes: int
     settings: tuple[Mapping[str, str], ...]
+    topic_settings: Mapping[str, str]
     node_settings: Mapping[str, Mapping[str, str]]
     configuration: Mapping[str, Mapping[str, tuple[str, ...]]]
     metadata_format: str
@@ -121,6 +122,8 @@ def describe(run_dir: Path) -> RunDescription:
     partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
     settled_late = partitioned and said.text("workload", "placement") == "off-controller"
     replica_format = said.text("replicas", "format", otherwise="none")
+    has_settings = partitioned and said.has("workload", "topic_settings")
+    topic_settings = said.names("workload", "topic_settings") if has_settings else {}
     nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
     description = RunDescription(
         run=run_dir.name,
@@ -148,7 +151,8 @@ def describe(run_dir: Path) -> RunDescription:
         replica_format=replica_format,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
-        settings=said.layers("settings"),
+        settings=(*said.layers("settings"), *filter(None, (topic_settings,))),
+        topic_settings=topic_settings,
         node_settings={node: said.settings_of(role, node) for node, role in roles.items()},
         configuration=said.line_tables("configuration"),
         metadata_format=said.text("metadata", "format"),

@@ -30,7 +30,7 @@ _FRAME = struct.Struct(">qi4sB")  # the start of all formats: offset, size, four
 _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
 _DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _SEGMENT = re.compile(r"[0-9]{20}")
-_RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)|(log\.)?local\.retention\.(ms|bytes)")
+_RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)")
 _MARK_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
 _DEFAULT_MARK_INTERVAL_S = 5.0
 
@@ -46,7 +46,8 @@ def partitions(data: Path) -> list[Key]:
 
 
 def may_delete(settings: Mapping[str, str]) -> bool:
-    """Whether a broker with these settings may delete the oldest segments of a log during a run."""
+    """Whether a broker with these settings may delete the oldest segments of a log during a run. Local retention
+    deletes only files whose content is in remote storage: the log keeps its start."""
     return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
 
 

@@ -27,8 +27,13 @@ JOINED = {
 REASSIGNED = {"event": "reassigned", "partition": 0, "replicas": [1, 2, 3]}
 
 
-def judged(*journal: dict[str, Any]) -> Outcome:
-    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=SimpleNamespace(topic="log"))
+TIERED = {"remote.storage.enable": "true"}
+
+
+def judged(*journal: dict[str, Any], topic: dict[str, str] | None = None, feature: str = "false") -> Outcome:
+    settings = {"n3": {"follower.fetch.last.tiered.offset.enable": feature}}
+    described = SimpleNamespace(topic="log", topic_settings=topic or {}, node_settings=settings)
+    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described)
     return CHECKER.check(run)  # type: ignore[arg-type]
 
 
@@ -89,3 +94,16 @@ def test_the_figures_of_a_run() -> None:
     assert (found["join_start"], found["join_bytes"], found["join_s"]) == (1000, 4096, 2.5)
     assert (found["join_local_start"], found["join_pending_upload"]) == (800, 1000)
     assert figures([REASSIGNED]) == {}
+
+
+@pytest.mark.parametrize(
+    ("topic", "feature", "start"), [({}, "true", 0), (TIERED, "false", 800), (TIERED, "true", 1000)]
+)
+def test_without_a_requirement_the_settings_decide_where_it_starts(
+    topic: dict[str, str], feature: str, start: int
+) -> None:
+    """K1023-1: the feature is per node, and only for topics in remote storage."""
+    free = JOINED | {"starts_at": None}
+    for tried in (0, 800, 1000):
+        outcome = judged(REASSIGNED, free | {"segments": [tried]}, topic=topic, feature=feature)
+        assert (outcome.verdict == "pass") == (tried == start), tried
