@@ -1,6 +1,7 @@
 """Checks that the replicas of a partition hold the same log, and that it is the log that clients saw.
 
-The evidence is the replicas' own files. HW is the high watermark that a replica wrote to disk:
+The evidence is the replicas' own files and, below their start, the remote segments of their lineage. HW is the high
+watermark that a replica wrote to disk:
 
 - D1 below both HWs two replicas hold equal (epoch, record) at each offset;
 - D2 also beyond: equal (offset, epoch) means the equal record, and so does everything before it (a suffix that

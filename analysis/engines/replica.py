@@ -29,6 +29,7 @@ from analysis.engines.log import numbered, read
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.remote_segments import RemoteLog
 from history.topic_folders import folder_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 DATA: Final = "data"
 EARLIER: Final = "earlier"
-"""The subdirectories of a node's files: as collected at the end, and as dumped earlier."""
+STORE: Final = "shared"
+"""The subdirectories of a node's files: as collected at the end, and as dumped earlier; and of a run's remote
+objects."""
 
 REPLICAS: Final = pa.schema(
     [
@@ -58,7 +61,8 @@ class ReplicaTask:
 
     `replicas`, `earlier`: by node, its data directory as collected at the end, and as dumped earlier. `missing`: the
     nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
-    whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps.
+    whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps. `nodes`: all nodes with their data
+    directories; `store`: the directory of the objects of remote segments, which may be missing.
     """
 
     key: Key
@@ -73,6 +77,8 @@ class ReplicaTask:
     tables: str
     around: Circumstances
     preallocates: bool
+    nodes: tuple[tuple[str, str], ...]
+    store: str
 
 
 def tasks_of(
@@ -89,6 +95,8 @@ def tasks_of(
     reader."""
     found, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
     tables = str((run_dir / "tables").resolve())
+    places = sorted((run_dir / "nodes").glob(f"*/{DATA}"))
+    nodes_data = tuple((place.parent.name, str(place.resolve())) for place in places)
     tasks = []
     for key in sorted({*found, *assigned}):
         nodes, here, before = assigned.get(key, ()), found.get(key, {}), earlier.get(key, {})
@@ -105,6 +113,8 @@ def tasks_of(
             tables=tables,
             around=around,
             preallocates=preallocates,
+            nodes=nodes_data,
+            store=str((run_dir / STORE).resolve()),
         )
         tasks.append(task)
     return tasks
@@ -138,7 +148,9 @@ def judge(task: ReplicaTask) -> ReplicaReport:
 
 
 def _compare(task: ReplicaTask) -> ReplicaReport:
-    logs, earlier = (_read(task, replicas) for replicas in (task.replicas, task.earlier))
+    nodes = {node: Path(data) for node, data in task.nodes}
+    remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key)
+    logs, earlier = (_read(task, replicas, remote) for replicas in (task.replicas, task.earlier))
     _write_tables(Path(task.tables), task.key, logs)
     operations = read(task.operations)
     order, appends = client_orders(operations).get(task.key), appends_of(operations).get(task.key)
@@ -164,9 +176,9 @@ def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.T
             yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
 
 
-def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]]) -> list[ReplicaLog]:
+def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: RemoteLog | None) -> list[ReplicaLog]:
     read, compacted = FORMATS[task.format].read, task.around.compacts
-    logs = [read(node, task.key, Path(data), compacted=compacted) for node, data in replicas]
+    logs = [read(node, task.key, Path(data), compacted=compacted, remote=remote) for node, data in replicas]
     return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
 
 

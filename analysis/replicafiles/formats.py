@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from analysis.replicafiles import kafka, kafka_nodes
 from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.remote_segments import RemoteLog
 
 Key = tuple[str, int]
 
@@ -20,16 +21,20 @@ NONE: Final = "none"
 
 
 class ReadPartition(Protocol):
-    """Reads a node's replica of one partition; `compacted`: later records may have replaced earlier ones."""
+    """Reads a node's replica of one partition; `compacted`: later records may have replaced earlier ones. `remote`: the
+    partition's remote segments."""
 
-    def __call__(self, node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog: ...
+    def __call__(
+        self, node: str, key: Key, data: Path, *, compacted: bool = False, remote: RemoteLog | None = None
+    ) -> ReplicaLog: ...
 
 
 @dataclass(frozen=True)
 class ReplicaFormat:
     """How to read replicas from a node's collected data directory.
 
-    `partitions`: those that the directory holds a replica of. `read`: a node's replica of one of them. `survey`:
+    `partitions`: those that the directory holds a replica of. `read`: a node's replica of one of them. `read_remote`:
+    the remote segments of one of them, by the data directories of all nodes and the directory of objects. `survey`:
     defects of the directories as a whole, as sentences; it takes them by the nodes' names in the order of their
     numbers. `survey_earlier`: defects of earlier dumps of the directories, compared with those of the end.
     `mark_interval_s`: how often a service with these settings writes its high watermarks. `may_delete`, `compacts`,
@@ -40,6 +45,7 @@ class ReplicaFormat:
 
     partitions: Callable[[Path], list[Key]]
     read: ReadPartition
+    read_remote: Callable[[Mapping[str, Path], Path, Key], RemoteLog | None]
     survey: Callable[[Mapping[str, Path]], list[str]]
     survey_earlier: Callable[[Mapping[str, Path], Mapping[str, Path]], list[str]]
     mark_interval_s: Callable[[Mapping[str, str]], float]
@@ -52,6 +58,7 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
     "kafka": ReplicaFormat(
         kafka.partitions,
         kafka.read_partition,
+        kafka.read_remote,
         kafka_nodes.survey,
         kafka_nodes.survey_earlier,
         kafka.mark_interval_s,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,12 +18,15 @@ from typing import Final, TypeVar
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import NO_MARK, EndOfLog, LogColumns, ReplicaFileError, ReplicaLog, joined
+from analysis.replicafiles.remote_metadata import read_metadata
+from analysis.replicafiles.remote_segments import RemoteLog, SegmentContent, cover, objects_in
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
 T = TypeVar("T")
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
 EPOCHS: Final = "leader-epoch-checkpoint"
 
 _FRAME = struct.Struct(">qi4sB")  # the start of all formats: offset, size, four bytes, magic
@@ -73,19 +76,56 @@ def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
     return [read_partition(node, key, Path(data)) for key in partitions(Path(data))]
 
 
-def read_partition(node: str, key: Key, data: Path, *, compacted: bool = False) -> ReplicaLog:
-    """A node's replica of one partition; `compacted`: later records may have replaced earlier ones."""
+def read_partition(
+    node: str, key: Key, data: Path, *, compacted: bool = False, remote: RemoteLog | None = None
+) -> ReplicaLog:
+    """A node's replica of one partition; `compacted`: later records may have replaced earlier ones. `remote`: the
+    partition's remote segments, None without any."""
     topic, partition = key
     directory, marks = data / f"{topic}-{partition}", data / HIGH_WATERMARKS
-    return read_replica(node, topic, partition, directory, marks=marks, compacted=compacted)
+    return read_replica(node, topic, partition, directory, marks=marks, compacted=compacted, remote=remote)
+
+
+def read_remote(nodes: Mapping[str, Path], store: Path, key: Key) -> RemoteLog | None:
+    """The remote segments of a partition, by the metadata on these nodes (their collected data directories) and the
+    objects below `store`; None if it has none."""
+    segments = read_metadata(nodes).of(*key)
+    return RemoteLog(segments, objects_in(store), read_object) if segments else None
+
+
+def read_object(path: Path, start: int) -> SegmentContent:
+    """The records of a remote segment's object."""
+    content = _Content(start=start, expected=start)
+    content.read_file(path, start)
+    stop = content.stop
+    return SegmentContent(
+        joined(content.pieces),
+        start,
+        content.expected,
+        tuple(content.opaque),
+        tuple(content.gaps),
+        frozenset(content.formats),
+        "" if stop is None else stop.why,
+    )
 
 
 def read_replica(
-    node: str, topic: str, partition: int, directory: Path, *, marks: Path | None = None, compacted: bool = False
+    node: str,
+    topic: str,
+    partition: int,
+    directory: Path,
+    *,
+    marks: Path | None = None,
+    compacted: bool = False,
+    remote: RemoteLog | None = None,
 ) -> ReplicaLog:
     """One replica from its directory; `marks`: the file of its node's high watermarks."""
     content = _segments(directory, compacted)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
+    own_start = -1 if remote is None else content.start
+    if remote is not None:
+        starts = content.noting("has a damaged", lambda: read_high_watermarks(directory.parent / LOG_STARTS)) or {}
+        content.prepend(remote, epochs or (), starts.get((topic, partition), 0))
     if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
         content.doubts.append(f"has no {EPOCHS}")
     known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
@@ -112,6 +152,7 @@ def read_replica(
         formats=tuple(sorted(content.formats)),
         topic_id=(metadata or {}).get("topic_id", ""),
         doubts=tuple(content.doubts),
+        own_start=own_start,
     )
 
 
@@ -156,6 +197,24 @@ class _Content:
         except ReplicaFileError as error:
             self.doubts.append(f"{doubt} {error}")
             return None
+
+    def prepend(self, remote: RemoteLog, epochs: Sequence[tuple[int, int]], start: int) -> None:
+        """Add what remote segments hold from `start`, the start of the whole log, up to the replica's own files."""
+        if start >= self.start:
+            return
+        covered = cover(remote, epochs, start, self.start)
+        self.pieces, self.start = [*covered.pieces, *self.pieces], start
+        self.opaque, self.gaps = [*covered.opaque, *self.opaque], [*covered.gaps, *self.gaps]
+        self.absent = [*covered.absent, *self.absent]
+        self.formats |= covered.formats
+
+    def read_file(self, path: Path, base: int) -> None:
+        """Read one file whose first offset is `base`; `stop` says why it was not read to its end."""
+        self.expected = base
+        try:
+            self._read(read_bytes(path), is_last=True)
+        except OSError as error:
+            self.stop = EndOfLog("unread", f"it cannot be read: {error.strerror}")
 
     def read(self, segment: Path, later: list[Path]) -> None:
         """Read one segment to its end. `later`: the segments after it, which stay unread after a stop."""

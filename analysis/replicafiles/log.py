@@ -75,7 +75,8 @@ class ReplicaLog:
     `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
     written to disk, -1 without one. Ranges of offsets (first, after the last): `opaque`, in compressed sets that were
     not decompressed; `gaps`, that one batch and the next leave out; `absent`, without a file. `formats`: the message
-    formats that it holds. `topic_id`: from the replica's directory, if it has one.
+    formats that it holds. `topic_id`: from the replica's directory, if it has one. `own_start`: the start of the
+    replica's own files; below it, the records are those of remote segments. -1: the log has no remote segments.
 
     If a log could not be read to its end, one of these says why, and its end proves nothing: `damage`, the bytes there
     are not records; `unread`, they may be. `zeros`: the damage is nothing but zeros up to the end of the last file.
@@ -105,6 +106,7 @@ class ReplicaLog:
     formats: tuple[int, ...] = ()
     topic_id: str = ""
     doubts: tuple[str, ...] = ()
+    own_start: int = -1
 
     @property
     def is_whole(self) -> bool:

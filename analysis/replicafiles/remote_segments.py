@@ -1,0 +1,141 @@
+"""Reads the remote segments of a partition, and what they add below the start of a replica's own files.
+
+A replica's log consists of its own segments and, below them, the remote segments of its lineage: those in the state
+COPY_FINISHED whose records have, at each offset, the leader epoch that the replica's epoch file gives that offset
+(KAFKA-15241: an offset alone does not identify a record). Segments may overlap, and a segment may leave the lineage in
+its middle; from there on another one must continue. Offsets that no such segment has are absent.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from analysis.replicafiles.log import I64, LogColumns
+from analysis.replicafiles.remote_metadata import COPY_FINISHED, RemoteSegment
+
+_OBJECT: Final = re.compile(r"([0-9]{20})-([0-9a-f]{32}|[A-Za-z0-9_-]{22})\.log")
+
+
+@dataclass(frozen=True)
+class SegmentContent:
+    """The records of a remote segment's object, up to where it cannot be read further. `start`, `end`: its offsets
+    (first, after the last). `why`: why reading stopped before its end, empty if it was read whole."""
+
+    records: LogColumns
+    start: int
+    end: int
+    opaque: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    formats: frozenset[int] = frozenset()
+    why: str = ""
+
+
+ReadObject = Callable[[Path, int], SegmentContent]
+"""Reads the object at a path, whose first offset is given."""
+
+
+@dataclass
+class RemoteLog:
+    """The remote segments of one partition, and the files of their records by segment id. Each object is read once."""
+
+    segments: Sequence[RemoteSegment]
+    files: Mapping[str, Path]
+    read: ReadObject
+    _contents: dict[str, SegmentContent | None] = field(default_factory=dict)
+
+    def content(self, segment: RemoteSegment) -> SegmentContent | None:
+        """The records of a segment; None if the store has no such object."""
+        if segment.id not in self._contents:
+            path = self.files.get(segment.id)
+            self._contents[segment.id] = None if path is None else self.read(path, segment.start)
+        return self._contents[segment.id]
+
+    @property
+    def finished(self) -> list[RemoteSegment]:
+        """The segments that the metadata declare complete."""
+        return [each for each in self.segments if each.state == COPY_FINISHED]
+
+
+@dataclass
+class Covered:
+    """What remote segments hold of a range of a replica's log, in the form of `ReplicaLog`."""
+
+    pieces: list[LogColumns] = field(default_factory=list)
+    opaque: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    absent: list[tuple[int, int]] = field(default_factory=list)
+    formats: set[int] = field(default_factory=set)
+
+
+def objects_in(store: Path) -> dict[str, Path]:
+    """The files of segments' records below a directory, by segment id (22 characters of base64 for URLs)."""
+    found = {}
+    for path in sorted(store.rglob("*.log")):
+        name = _OBJECT.fullmatch(path.name)
+        if name is not None and path.is_file():
+            found[_id_of(name[2])] = path
+    return found
+
+
+def _id_of(text: str) -> str:
+    return text if len(text) == 22 else base64.urlsafe_b64encode(bytes.fromhex(text)).decode().rstrip("=")
+
+
+def cover(remote: RemoteLog, epochs: Sequence[tuple[int, int]], start: int, end: int) -> Covered:
+    """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe."""
+    covered, at = Covered(), start
+    while at < end:
+        reached = max((_reach(remote, each, epochs, at, end) for each in remote.finished), key=_how_far, default=None)
+        if reached is None or reached[0] <= at:
+            behind = min([each.start for each in remote.finished if each.start > at] + [end])
+            covered.absent.append((at, min(behind, end)))
+            at = min(behind, end)
+            continue
+        upto, content = reached
+        offset = content.records.offset
+        covered.pieces.append(content.records.take((offset >= at) & (offset < upto)))
+        covered.opaque += _within(content.opaque, at, upto)
+        covered.gaps += _within(content.gaps, at, upto)
+        covered.formats |= content.formats
+        at = upto
+    return covered
+
+
+def _how_far(reached: tuple[int, SegmentContent] | None) -> int:
+    return -1 if reached is None else reached[0]
+
+
+def _reach(
+    remote: RemoteLog, segment: RemoteSegment, epochs: Sequence[tuple[int, int]], at: int, end: int
+) -> tuple[int, SegmentContent] | None:
+    """Up to which offset a segment holds the lineage from `at` on, and its content; None if it does not hold `at`."""
+    if not segment.start <= at <= segment.end:
+        return None
+    content = remote.content(segment)
+    if content is None:
+        return None
+    upto = min(content.end, segment.end + 1, end)
+    inside = (content.records.offset >= at) & (content.records.offset < upto)
+    offset, epoch = content.records.offset[inside], content.records.epoch[inside]
+    other = np.flatnonzero(epoch != _lineage(epochs, offset))
+    upto = int(offset[other[0]]) if len(other) else upto
+    return (upto, content) if upto > at else None
+
+
+def _lineage(epochs: Sequence[tuple[int, int]], offset: I64) -> I64:
+    """The leader epoch of each offset by an epoch file; -2 before its first entry."""
+    starts = np.array([start for _, start in epochs], np.int64)
+    known = np.array([-2, *(epoch for epoch, _ in epochs)], np.int64)
+    return known[np.searchsorted(starts, offset, side="right")]
+
+
+def _within(ranges: Sequence[tuple[int, int]], first: int, behind: int) -> list[tuple[int, int]]:
+    clipped = [(max(one, first), min(other, behind)) for one, other in ranges]
+    return [(one, other) for one, other in clipped if one < other]

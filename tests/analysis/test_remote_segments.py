@@ -1,0 +1,216 @@
+"""Remote segments: their metadata in both encodings, and a replica's log across the boundary of remote storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from analysis.core.replica_evidence import Circumstances
+from analysis.core.replicas import check_partition
+from analysis.replicafiles.kafka import read_partition, read_remote
+from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.remote_metadata import read_metadata
+from tests.analysis.remote_files import (
+    json_started,
+    json_update,
+    kafka_started,
+    kafka_update,
+    text_id,
+    write_events,
+    write_object,
+)
+from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
+
+A, B, C = (UUID(int=number) for number in (1, 2, 3))
+VALUES = [100 + offset for offset in range(12)]
+EPOCHS = [0] * 5 + [2] * 7
+LINEAGE = [(0, 0), (2, 5)]
+QUIET = Circumstances(quiet=True, stopped=True)
+
+
+def part(start: int, end: int, values: Sequence[int] = VALUES, epochs: Sequence[int] = EPOCHS) -> bytes:
+    """The records from `start` up to `end`."""
+    return log_bytes(epochs[start:end], values[start:end], start=start)
+
+
+def node(tmp_path: Path, name: str, own_start: int, epochs: Sequence[tuple[int, int]] = LINEAGE) -> Path:
+    data = tmp_path / name
+    write_replica(data, "log", 0, {own_start: part(own_start, 12)}, epochs=epochs)
+    write_high_watermarks(data, {("log", 0): 12})
+    return data
+
+
+def tiered(tmp_path: Path, *segments: tuple[UUID, int, int]) -> Path:
+    """n1 has the records from 8 on, and these segments (id, first, after the last) are complete in the store."""
+    events = []
+    for identity, start, end in segments:
+        lineage = [(epoch, max(at, start)) for epoch, at in LINEAGE if at < end]
+        events += [kafka_started(identity, start, end - 1, lineage), kafka_update(identity, "COPY_FINISHED")]
+        write_object(tmp_path / "store", identity, start, part(start, end))
+    data = node(tmp_path, "n1", 8)
+    write_events(data, events)
+    return data
+
+
+def read(tmp_path: Path, *names: str) -> list[ReplicaLog]:
+    nodes = {name: tmp_path / name for name in names}
+    remote = read_remote({"n1": tmp_path / "n1"}, tmp_path / "store", ("log", 0))
+    return [read_partition(name, ("log", 0), data, remote=remote) for name, data in nodes.items()]
+
+
+@pytest.mark.parametrize(("started", "update"), [(kafka_started, kafka_update), (json_started, json_update)])
+def test_the_state_of_a_segment_is_that_of_its_last_event(tmp_path: Path, started, update) -> None:  # type: ignore[no-untyped-def]
+    write_events(
+        tmp_path,
+        [
+            started(A, 0, 4, [(0, 0)]),
+            update(A, "COPY_FINISHED"),
+            started(B, 5, 9, [(2, 5)]),
+            update(A, "DELETE_STARTED"),
+            started(C, 0, 1, [(0, 0)], topic="other", partition=3),
+        ],
+    )
+    found = read_metadata({"n1": tmp_path})
+    assert (found.strange, found.doubts) == ((), ())
+    states = [(each.id, each.start, each.end, each.epochs, each.state) for each in found.of("log", 0)]
+    assert states == [
+        (text_id(A), 0, 4, ((0, 0),), "DELETE_STARTED"),
+        (text_id(B), 5, 9, ((2, 5),), "COPY_STARTED"),
+    ]
+    assert [each.id for each in found.of("other", 3)] == [text_id(C)]
+
+
+def test_an_event_without_an_edge_is_reported_and_has_no_effect(tmp_path: Path) -> None:
+    write_events(
+        tmp_path, [kafka_update(A, "COPY_FINISHED"), json_started(B, 0, 1, [(0, 0)]), json_update(B, "DELETE_FINISHED")]
+    )
+    found = read_metadata({"n1": tmp_path})
+    assert [each.state for each in found.segments.values()] == ["COPY_STARTED"]
+    assert found.strange == (
+        f"segment {text_id(A)} of log-0: unknown to COPY_FINISHED",
+        f"segment {text_id(B)} of log-0: COPY_STARTED to DELETE_FINISHED",
+    )
+
+
+def test_metadata_that_is_not_understood_is_a_doubt(tmp_path: Path) -> None:
+    write_events(tmp_path, [b"\x01\x09\x00"])
+    assert "a record is no event: ValueError: message 9 of version 0" in read_metadata({"n1": tmp_path}).doubts[0]
+
+
+def test_the_longest_replica_of_the_metadata_counts(tmp_path: Path) -> None:
+    events = [kafka_started(A, 0, 4, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
+    write_events(tmp_path / "n1", events[:1])
+    write_events(tmp_path / "n2", events)
+    assert [each.state for each in read_metadata({"n1": tmp_path / "n1", "n2": tmp_path / "n2"}).of("log", 0)] == [
+        "COPY_FINISHED"
+    ]
+
+
+def test_a_log_consists_of_its_remote_and_its_own_segments(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    (log,) = read(tmp_path, "n1")
+    assert (log.start, log.own_start, log.end) == (0, 8, 12)
+    assert log.offset.tolist() == list(range(12))
+    assert log.value.tolist() == VALUES
+    assert (log.absent, log.doubts) == ((), ())
+
+
+def test_replicas_with_different_files_hold_the_same_log(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8), (C, 8, 10))
+    node(tmp_path, "n2", 0)
+    node(tmp_path, "n3", 10)
+    report = check_partition(read(tmp_path, "n1", "n2", "n3"), around=QUIET)
+    assert report.anomalies == ()
+    assert report.undecided == ()
+    assert report.records == 36
+
+
+def test_segments_may_overlap(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 6), (B, 3, 8))
+    (log,) = read(tmp_path, "n1")
+    assert log.offset.tolist() == list(range(12))
+
+
+def test_another_record_in_remote_storage_is_a_divergence(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    node(tmp_path, "n2", 0)
+    changed = [*VALUES[:6], 999, *VALUES[7:]]
+    write_object(tmp_path / "store", B, 4, part(4, 8, changed))
+    report = check_partition(read(tmp_path, "n1", "n2"), around=QUIET)
+    assert [each.name for each in report.anomalies] == ["replica-divergence"]
+    assert "at offset 6" in report.anomalies[0].sentence
+
+
+def test_a_segment_of_another_lineage_is_not_part_of_the_log(tmp_path: Path) -> None:
+    """KAFKA-15241: an unclean leader uploaded offsets 4 to 7 with epoch 1; the log has epochs 0 and 2 there."""
+    data = tiered(tmp_path, (A, 0, 4))
+    write_object(tmp_path / "store", B, 4, part(4, 8, [7] * 12, [1] * 12))
+    write_object(tmp_path / "store", C, 4, part(4, 8))
+    events = [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
+    for identity, epochs in ((B, [(1, 4)]), (C, [(0, 4), (2, 5)])):
+        events += [kafka_started(identity, 4, 7, epochs), kafka_update(identity, "COPY_FINISHED")]
+    write_events(data, events)
+    (log,) = read(tmp_path, "n1")
+    assert log.value.tolist() == VALUES
+
+
+@pytest.mark.parametrize("state", ["COPY_STARTED", "DELETE_STARTED"])
+def test_only_a_complete_segment_counts(tmp_path: Path, state: str) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    events = [
+        kafka_started(A, 0, 3, [(0, 0)]),
+        kafka_update(A, "COPY_FINISHED"),
+        kafka_started(B, 4, 7, [(0, 4), (2, 5)]),
+    ]
+    write_events(
+        data, events if state == "COPY_STARTED" else [*events, kafka_update(B, "COPY_FINISHED"), kafka_update(B, state)]
+    )
+    (log,) = read(tmp_path, "n1")
+    assert log.absent == ((4, 8),)
+    report = check_partition([log], around=QUIET)
+    assert any("has no file with the offsets 4 to 7" in each for each in report.undecided)
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "flipped"])
+def test_a_damaged_object_leaves_its_offsets_undecided(tmp_path: Path, damage: str) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    path = write_object(tmp_path / "store", B, 4, part(4, 8))
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "shorter":
+        path.write_bytes(content[: len(content) // 2 + 3])
+    else:
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    (log,) = read(tmp_path, "n1")
+    first = {"missing": 4, "shorter": 6, "flipped": 7}[damage]
+    assert log.absent == ((first, 8),)
+
+
+def test_a_log_that_was_deleted_up_to_an_offset_starts_there(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    (data / "log-start-offset-checkpoint").write_text("0\n1\nlog 0 5\n")
+    (log,) = read(tmp_path, "n1")
+    assert (log.start, log.offset.tolist()) == (5, list(range(5, 12)))
+
+
+_IDENTITY = "6c6f67 85f5690d59bd4311b119b083c8c48a99 00000000 00 ae7d1972915b4fd6ab3dda29d1e8d5fd 00"
+RECORDED = [
+    bytes.fromhex(
+        f"01000004 {_IDENTITY} 0000000000000000 0000000000000100 00000001 000001a21a295459 000001a21a295576"
+        "02 00000000 0000000000000000 00 000ff5e6 00 00 01000101"
+    ),
+    bytes.fromhex(f"01010004 {_IDENTITY} 00000001 000001a21a2956d3 00 01 00"),
+]
+"""The first two records of the topic as Apache Kafka 4.3.1 wrote them."""
+
+
+def test_records_of_apache_kafka_4_3_1_are_understood(tmp_path: Path) -> None:
+    write_events(tmp_path, RECORDED)
+    (segment,) = read_metadata({"n1": tmp_path}).of("log", 0)
+    assert (segment.start, segment.end, segment.epochs, segment.size) == (0, 256, ((0, 0),), 1045990)
+    assert (segment.id, segment.topic_id) == ("rn0ZcpFbT9arPdop0ejV_Q", "hfVpDVm9QxGxGbCDyMSKmQ")
+    assert segment.state == "COPY_FINISHED"
