@@ -77,6 +77,20 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "log_shortened": (*_PARTITION, "log_end_offset", "high_watermark", "lost_bytes", "reason"),
     "log_compacted": (*_PARTITION, "cleaned_to", "bytes_before", "bytes_after"),
     "log_uncleanable": (*_PARTITION, "reason"),
+    # tiered storage. replica_starts: at most four per second; the log starts at `log_start_offset`, its local segments
+    # at `local_start_offset`, and remote storage has its records up to `last_tiered_offset` (-1: none). remote_segment:
+    # an event that this broker has committed. remote_storage_failed: an operation fails that worked before;
+    # remote_storage_works: it works again. remote_metadata_reread: the leader does not have what this broker has read.
+    "replica_starts": (*_PARTITION, "log_start_offset", "local_start_offset", "last_tiered_offset"),
+    "remote_segment": (*_PARTITION, "id", "state", "base_offset", "end_offset", "size", "leader_epoch"),
+    "remote_start_missing": (*_PARTITION, "log_start_offset", "new_start_offset"),
+    "remote_upload_failed": (*_PARTITION, "id", "reason"),
+    "remote_orphan_removed": (*_PARTITION, "name"),
+    "remote_storage_failed": ("operation", "reason"),
+    "remote_storage_works": ("operation",),
+    "remote_metadata_reread": ("partition", "offset"),
+    "remote_metadata_refused": ("partition", "reason"),
+    "remote_metadata_topic_refused": ("reason",),
     # the group coordinator. loaded: it serves from now on; `records`: how many records of its partition it replayed.
     "coordinator_loaded": (*_PARTITION, "leader_epoch", "records"),
     "coordinator_load_failed": (*_PARTITION, "leader_epoch", "reason"),

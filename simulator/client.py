@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.messages.list_offsets import (
@@ -114,10 +119,21 @@ class SimulatedClient:
         raise UncertainError("no broker answers")
 
     async def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int = 3, timeout: float = 30.0
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = 3,
+        timeout: float = 30.0,
+        *,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic and return once the leaders of its partitions serve it. Raises `TimeoutError`."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor)
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()],
+        )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
         done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
         async with asyncio.timeout(timeout):

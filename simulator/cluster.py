@@ -28,6 +28,7 @@ from simulator.journal import FilesystemJournal
 from simulator.loop import Unhandled, new_loop
 from simulator.network import SimulatedNetwork
 from simulator.network_interface import Disturbance
+from simulator.object_store import SimulatedObjectStore
 from simulator.oracles import Watch
 from simulator.oracles.machine_view import MachineView
 
@@ -171,6 +172,7 @@ class SimulatedCluster:
             if self._programs[name].directory:
                 disk.make_directory(self._programs[name].directory)
                 disk.commit()
+        self.objects = SimulatedObjectStore(random.Random(f"{seed}/objects"))
         self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()], self)
 
     def __enter__(self) -> SimulatedCluster:
@@ -510,6 +512,7 @@ class SimulatedCluster:
             tracer=Tracer(machine.node_id, partial(self.wall_ns, machine), sink),
             mutants=Mutants(program.mutants),
             clock=partial(self.wall_ns, machine),
+            object_store=self.objects,
         )
 
     def _process_exited(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 
 from crc32c import crc32c
@@ -58,6 +59,10 @@ class SparseIndex:
                 # The batch is in its file already. The entries stay in memory and are written with the next ones.
                 if not is_out_of_descriptors(error):
                     raise
+
+    def entries(self) -> Iterator[tuple[int, int, int]]:
+        """Offset and position of each entry's batch, and the largest timestamp before it."""
+        return zip(self._offsets, self._positions, self._timestamps, strict=True)
 
     def before_offset(self, offset: int) -> int:
         """The position of a batch that starts at or before `offset`, the closest that the index has."""

@@ -388,7 +388,7 @@ class PartitionLog:
             self._cut(end)
             await self.flush()
             if self.producers.reaches(end) and not self._config.keeps_cut_producers:
-                self.producers = await with_descriptors(lambda: self._producers_of(self._segments))
+                self.producers = await with_descriptors(lambda: self.producers_of(self._segments))
         self._about_to_cut_to = None
         return end
 
@@ -529,11 +529,12 @@ class PartitionLog:
 
     async def _snapshot_behind(self, segments: list[Segment]) -> None:
         """Store the producers of the log's first segments in an intact snapshot, durably, before their removal."""
-        state = await self._producers_of(segments)
+        state = await self.producers_of(segments)
         self._unsynced.names_changed(self._snapshots.write(segments[-1].next_offset, state, again=True))
         await self.flush()
 
-    async def _producers_of(self, segments: Sequence[Segment]) -> ProducerState:
+    async def producers_of(self, segments: Sequence[Segment]) -> ProducerState:
+        """The state of producers at the end of the first `segments`."""
         return await recover_producers(segments, self._snapshots, compacted=self._config.compacted)
 
     async def delete(self) -> None:

@@ -16,7 +16,7 @@ from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
 from broker.log.append_validation import Admit, CheckAccepted
 from broker.log.log import PartitionLog
-from broker.log.retention import expired_below
+from broker.log.retention import RetainedSegment, expired_below
 from broker.log.segment import Segment
 from broker.log.timestamp_limits import TimestampLimits
 from broker.log.validation import admit, admit_keyed
@@ -26,6 +26,7 @@ from broker.replica.background import Background, end
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
+from broker.replica.remote_view import RemoteView
 from broker.topic_settings import COMPACT, DELETE, TopicSettings
 from broker.trace import Tracer, Value
 
@@ -88,6 +89,9 @@ class Partition:
         self._unlinking: asyncio.Task[None] | None = None
         log.deleted.added = self._unlink_later
         self._traced: tuple[int, int, int] | None = None
+        self._traced_starts: tuple[int, int, int] | None = None
+        self.remote: RemoteView | None = None
+        """What remote storage has of the log; None without tiered storage."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -138,6 +142,11 @@ class Partition:
             file_delete_delay_ms=settings.file_delete_delay_ms,
         )
         self.log.configure(changed)
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The topic's settings, as last applied."""
+        return self._settings
 
     @property
     def flush_before_commit(self) -> bool:
@@ -345,8 +354,15 @@ class Partition:
             return None
         if self.lock.locked():
             return None  # the log may be being cut, when no new segment may start: the next turn checks again
+        segments: Sequence[RetainedSegment] = self.log.segments
+        if self._settings.remote_storage:
+            # The leader alone decides, because only its manifest is complete; followers move their starts with it.
+            if self.remote is None or not self.remote.ready or self.serving is None:
+                return None
+            start, local = self.log.log_start_offset, self.log.local_start_offset
+            segments = [*self.remote.retained(start, local), *segments]
         found = expired_below(
-            self.log.segments,
+            segments,
             self.high_watermark,
             now_ms,
             retention_ms=self._settings.retention_ms,
@@ -375,6 +391,32 @@ class Partition:
         if after > before:
             self.trace("log_start_moved", log_start_offset=after)
             self.replica_fetches.wake()  # the followers move their starts
+
+    def _local_copies_expired(self, now_ms: int) -> int | None:
+        """The offset below which all records are in remote storage, and the local retention removes their copies."""
+        if self.role is None or self._is_read_again or self.remote is None or not self._settings.remote_storage:
+            return None
+        return expired_below(
+            self.log.segments,
+            min(self.high_watermark, self.remote.covered_to(self.log.local_start_offset)),
+            now_ms,
+            retention_ms=self._settings.local_retention_ms,
+            retention_bytes=self._settings.local_retention_bytes,
+        )
+
+    async def remove_local_copies(self, now_ms: int) -> None:
+        """Remove local segments that remote storage has and that local retention does not keep. `now_ms` -1: unknown
+        time."""
+        if self._local_copies_expired(now_ms) is None:
+            return
+        async with self.lock:
+            below = self._local_copies_expired(now_ms)  # again: the log may have been cut meanwhile
+            if below is None:
+                return
+            try:
+                await self.log.delete_segments_before(below, keeps_start=True)
+            except OSError as error:
+                self.fail(error)
 
     # -- compaction -----------------------------------------------------------------------------------------------
 
@@ -490,6 +532,17 @@ class Partition:
         self._traced = progress
         end, high_watermark, epoch = progress
         self.trace("replica_progress", log_end_offset=end, high_watermark=high_watermark, leader_epoch=epoch)
+
+    def trace_starts(self) -> None:
+        """Emit where this replica's log starts, remotely and locally, and what is tiered, if that has changed."""
+        if self.remote is None or self.role is None:
+            return
+        tiered = self.remote.highest_tiered()
+        starts = (self.log.log_start_offset, self.log.local_start_offset, -1 if tiered is None else tiered.offset)
+        if starts != self._traced_starts:
+            self._traced_starts = starts
+            start, local, last = starts
+            self.trace("replica_starts", log_start_offset=start, local_start_offset=local, last_tiered_offset=last)
 
 
 def _admit_by(settings: TopicSettings) -> Admit:

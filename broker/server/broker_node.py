@@ -39,6 +39,11 @@ from broker.server.metrics_page import MetricsPage
 from broker.server.node_directory import NodeDirectory
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
+from broker.tiered.metadata_log import MetadataLog
+from broker.tiered.object_store import ObjectStore
+from broker.tiered.reporting_store import ReportingStore
+from broker.tiered.store_url import store_of
+from broker.tiered.tiered_storage import TieredStorage, store_line
 from broker.trace import Tracer
 
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
@@ -63,10 +68,13 @@ class BrokerNode:
         mutants: Mutants | None = None,
         clock: Callable[[], int] | None = None,
         descriptors: int | None = None,
+        object_store: ObjectStore | None = None,
     ) -> BrokerNode:
         """Recover the state on the disk.
 
         `clock` returns the wall clock in nanoseconds, for the timestamps of metadata records; None: no timestamps.
+
+        `object_store`: for tiered storage; None: the one that `config` names.
 
         `descriptors`: how many file descriptors this process may have open; None: unlimited.
 
@@ -77,7 +85,8 @@ class BrokerNode:
         config, image = altered(config, mutants), MetadataImage()
         security = Security(config, rng, lambda: image)
         directory = await NodeDirectory.open(disk, config, rng)
-        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors)
+        store = (object_store or store_of(config)) if config.remote_log_storage_system_enable else None
+        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors, store)
         await node.replicas.start(clean_shutdown=directory.closed_in_epoch is not None)
         return node
 
@@ -93,6 +102,7 @@ class BrokerNode:
         mutants: Mutants,
         clock: Callable[[], int] | None,
         descriptors: int | None,
+        object_store: ObjectStore | None,
     ) -> None:
         self.config = config
         self.image = image
@@ -145,6 +155,7 @@ class BrokerNode:
             mutants=mutants,
             on_defect=self.fail,
         )
+        self.tiered = None if object_store is None else self._tiered_storage(object_store, disk, rng)
         self.lifecycle = BrokerLifecycle(
             config=config,
             connector=self.connector,
@@ -209,6 +220,26 @@ class BrokerNode:
             clock=self._clock,
         )
 
+    def _tiered_storage(self, object_store: ObjectStore, disk: Disk, rng: random.Random) -> TieredStorage:
+        node_id = self.config.node_id
+        timeout_s = self.config.replica_socket_timeout_ms / 1000
+        return TieredStorage(
+            config=self.config,
+            disk=disk,
+            store=ReportingStore(
+                object_store, self._tracer, self.config.rsm_config_timeout_ms / 1000, store_line(node_id)
+            ),
+            replicas=self.replicas,
+            log=MetadataLog(node_id=node_id, replicas=self.replicas, peers=self.connector, timeout_s=timeout_s),
+            controller_id=self._controller_id,
+            cluster_id=lambda: self.cluster_id,
+            clock=self._clock,
+            rng=rng,
+            tracer=self._tracer,
+            on_disk_failure=self._disk_failed,
+            on_defect=self.fail,
+        )
+
     def _add_routes(self) -> None:
         node_id, timeout_s = self.config.node_id, self.config.quorum_request_timeout_ms / 1000
         parts = Parts(
@@ -268,6 +299,8 @@ class BrokerNode:
         if self.config.metrics_port:
             await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)
         await self.quorum.start()
+        if self.tiered is not None:
+            self.tiered.start()
         self._run(self._publish(), "metadata publisher")
         self._run(self.lifecycle.run(), "broker lifecycle")
 
@@ -293,6 +326,8 @@ class BrokerNode:
         await self._end_tasks()  # a later heartbeat would revoke the shutdown that `leave` requests
         await self.lifecycle.leave(LEAVE_TIMEOUT_S)
         self.groups.stop()
+        if self.tiered is not None:
+            await self.tiered.stop()
         await self.replicas.stop()
         self.watch.stop()
         await self.controller.stop()
@@ -321,6 +356,8 @@ class BrokerNode:
         self.connector.close()
         self.doors.abandon_requests()
         self.replicas.abort()
+        if self.tiered is not None:
+            self.tiered.abort()
         self.groups.stop()
         for task in self._tasks:
             task.cancel()
@@ -376,6 +413,8 @@ class BrokerNode:
                 await self._directory.remember_cluster(self.image.cluster_id)
             await self.replicas.apply(self.image, changed)
             self.groups.apply(self.image)
+            if self.tiered is not None:
+                self.tiered.apply(self.image)
             self._published = reached
             if self.replicas.roles_taken != roles:
                 self.lifecycle.heartbeat_soon()

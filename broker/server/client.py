@@ -400,7 +400,7 @@ class PeerConnector:
         if _fetches_metadata(api.key, message):
             link = self._link(node_id, "quorum-fetch", as_controller=True)
         else:
-            purpose = _PURPOSES.get(api.key, "other")
+            purpose = _purpose(api.key, message)
             link = self._link(node_id, purpose, as_controller=api.key in _CONTROLLERS_ASKED)
         self._correlation_id = correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         frame = encode_request(message, version, correlation_id, self._client_id)
@@ -449,6 +449,13 @@ class PeerConnector:
                 self._before_heartbeats_end if purpose == HEARTBEATS else None,
             )
         return link
+
+
+def _purpose(key: ApiKey, message: Message) -> str:
+    """A fetch without a replica reads the metadata of remote segments, and must not wait behind a parked fetch."""
+    if key is ApiKey.FETCH and message.replica_state is None:  # type: ignore[attr-defined]
+        return "remote-metadata"
+    return _PURPOSES.get(key, "other")
 
 
 def _fetches_metadata(key: ApiKey, message: Message) -> bool:

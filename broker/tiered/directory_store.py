@@ -129,7 +129,7 @@ def _read(path: Path, start: int, length: int) -> bytes:
             file.seek(start)
             return file.read(length)
     except FileNotFoundError:
-        raise ObjectMissingError(f"{path}: there is no such object") from None
+        raise ObjectMissingError(f"{path}: the object does not exist") from None
 
 
 def _raise(error: OSError) -> None:

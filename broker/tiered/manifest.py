@@ -18,7 +18,7 @@ from broker.log.epochs import EpochEntry
 from broker.tiered.segments import EDGES, RemoteSegment, SegmentEvent, SegmentState
 
 
-class OffsetAndEpoch(NamedTuple):
+class TieredOffset(NamedTuple):
     """An offset and the leader epoch of its record."""
 
     offset: int
@@ -78,9 +78,11 @@ class Manifest:
     # -- events -------------------------------------------------------------------------------------------------
 
     def apply(self, event: SegmentEvent) -> bool:
-        """Apply an event; false if it is not an edge of the segment's state, and so has no effect."""
+        """Apply an event; false if it is not an edge of the segment's state, or expects another one: then it has no
+        effect."""
         known = self._segments.get(event.id)
-        if event.state not in EDGES[None if known is None else known.state]:
+        before = None if known is None else known.state
+        if event.state not in EDGES[before] or event.expected not in (None, before):
             return False
         changed = event.segment if known is None else replace(known, state=event.state)
         if changed is None:
@@ -126,14 +128,14 @@ class Manifest:
         epoch = lineage.epoch_at(offset)
         return None if epoch is None else self.find(epoch, offset)
 
-    def highest_tiered(self, lineage: Lineage) -> OffsetAndEpoch | None:
+    def highest_tiered(self, lineage: Lineage) -> TieredOffset | None:
         """The last record of the log that is in the store: its offset is at most the end of its epoch in the log
         (H28). None if the store has no record of the log."""
         for epoch, start in reversed(lineage.entries):
             _, end = lineage.stretch_of(epoch) or (0, 0)
             highest = min(self._ends.get(epoch, 0), end)
             if highest > start:
-                return OffsetAndEpoch(highest - 1, epoch)
+                return TieredOffset(highest - 1, epoch)
         return None
 
     def earliest(self, lineage: Lineage) -> int | None:

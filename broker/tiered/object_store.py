@@ -43,7 +43,7 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, name: str) -> None:
-        """Remove an object; no error when there is none."""
+        """Remove an object; no error when it does not exist."""
         ...
 
     async def close(self) -> None:

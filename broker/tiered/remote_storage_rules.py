@@ -16,7 +16,8 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 def check_remote_storage(
     topic: str, wanted: Mapping[str, str], config: BrokerConfig, *, before: Mapping[str, str] | None = None
 ) -> None:
-    """Check the settings of a topic, each of which is valid by itself. `before`: those that it has; None: it is new.
+    """Check that the settings of a topic, each valid alone, fit together. `before`: its settings so far; None: a new
+    topic.
 
     Raises `ProtocolError` (INVALID_CONFIG) for a contradiction.
     """

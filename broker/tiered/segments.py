@@ -5,6 +5,10 @@ States. Only these edges exist; an event for another edge has no effect, and so 
     (unknown) -> COPY_STARTED -> COPY_FINISHED -> DELETE_STARTED -> DELETE_FINISHED
                       +------------------------------^
 
+An event may name the state that it expects (`expected`). A leader that gives up a copy expects COPY_STARTED: if the
+COPY_FINISHED of that copy is in the log before, although its answer was lost, brokers may have deleted local records
+because of it, and the segment must stay. The order of the events in the log decides.
+
 COPY_STARTED is committed before the first byte is written to the store, so every object in the store belongs to a
 segment that the metadata know. COPY_FINISHED is committed after all objects are complete. A segment is readable, and
 proves that its records are in the store, only in COPY_FINISHED. DELETE_FINISHED is committed after all objects are
@@ -148,12 +152,14 @@ class MetadataFormatError(ValueError):
 
 @dataclass(frozen=True)
 class SegmentEvent:
-    """A change of state of a remote segment. `segment` has its metadata in COPY_STARTED and is None otherwise."""
+    """A change of state of a remote segment. Only COPY_STARTED has the `segment`.
+    `expected`: the event has an effect only in this state; None: in every state with an edge to the new one."""
 
     partition: RemotePartition
     id: str
     state: SegmentState
     segment: RemoteSegment | None = None
+    expected: SegmentState | None = None
 
     @classmethod
     def started(cls, segment: RemoteSegment) -> SegmentEvent:
@@ -162,9 +168,9 @@ class SegmentEvent:
         return cls(segment.partition, segment.id, SegmentState.COPY_STARTED, segment)
 
     @classmethod
-    def to(cls, state: SegmentState, segment: RemoteSegment) -> SegmentEvent:
+    def to(cls, state: SegmentState, segment: RemoteSegment, *, expected: SegmentState | None = None) -> SegmentEvent:
         """A later event of a segment."""
-        return cls(segment.partition, segment.id, state)
+        return cls(segment.partition, segment.id, state, expected=expected)
 
     def encode(self) -> bytes:
         """The value of the event's record."""
@@ -180,6 +186,8 @@ class SegmentEvent:
             "topic_id": id_text(self.partition.topic_id),
             "partition": self.partition.index,
         }
+        if self.expected is not None:
+            fields["expected"] = self.expected.value
         if self.segment is not None:
             fields |= {
                 "base_offset": self.segment.base_offset,
@@ -220,4 +228,5 @@ class SegmentEvent:
                 broker=int(fields["broker"]),
                 leader_epoch=int(fields["leader_epoch"]),
             )
-        return cls(partition, fields["id"], state, segment)
+        expected = SegmentState(fields["expected"]) if "expected" in fields else None
+        return cls(partition, fields["id"], state, segment, expected)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from broker.log.epochs import EpochEntry
-from broker.tiered.manifest import Lineage, Manifest, OffsetAndEpoch
+from broker.tiered.manifest import Lineage, Manifest, TieredOffset
 from broker.tiered.segments import (
     EDGES,
     MetadataFormatError,
@@ -51,7 +51,7 @@ def test_a_segment_is_readable_only_between_the_end_of_its_copy_and_the_start_of
     for state in (STARTED, FINISHED, DELETING, DELETED):
         manifest.apply(SegmentEvent.started(one) if state is STARTED else SegmentEvent.to(state, one))
         seen.append((manifest.find(0, 5) is not None, manifest.highest_tiered(lineage(20, (0, 0))), len(manifest)))
-    assert seen == [(False, None, 1), (True, OffsetAndEpoch(9, 0), 1), (False, None, 1), (False, None, 0)]
+    assert seen == [(False, None, 1), (True, TieredOffset(9, 0), 1), (False, None, 1), (False, None, 0)]
 
 
 def test_a_record_is_found_by_epoch_and_offset_never_by_the_offset_alone() -> None:
@@ -67,8 +67,8 @@ def test_a_record_is_found_by_epoch_and_offset_never_by_the_offset_alone() -> No
 def test_what_is_tiered_of_an_epoch_ends_where_the_epoch_ends_in_the_log() -> None:
     """H28 (KAFKA-15241): the segment reaches to 19, but the log's epoch 0 ends at 12."""
     manifest = Manifest([segment("a", 0, 19, (0, 0))])
-    assert manifest.highest_tiered(lineage(30, (0, 0), (4, 12))) == OffsetAndEpoch(11, 0)
-    assert manifest.highest_tiered(lineage(30, (0, 0))) == OffsetAndEpoch(19, 0)
+    assert manifest.highest_tiered(lineage(30, (0, 0), (4, 12))) == TieredOffset(11, 0)
+    assert manifest.highest_tiered(lineage(30, (0, 0))) == TieredOffset(19, 0)
     assert manifest.covered_to(lineage(30, (0, 0), (4, 12)), 0) == 12
 
 
@@ -79,7 +79,7 @@ def test_an_epoch_whose_remote_records_lie_below_its_start_here_counts_for_nothi
 
 def test_the_end_of_the_lineage_bounds_what_is_tiered() -> None:
     manifest = Manifest([segment("a", 0, 19, (0, 0))])
-    assert manifest.highest_tiered(lineage(8, (0, 0))) == OffsetAndEpoch(7, 0)
+    assert manifest.highest_tiered(lineage(8, (0, 0))) == TieredOffset(7, 0)
     assert manifest.covered_to(lineage(8, (0, 0)), 0) == 8
 
 
@@ -118,7 +118,19 @@ def test_deleting_the_segment_that_reaches_furthest_lowers_what_is_tiered() -> N
     last = segment("b", 10, 19)
     manifest = Manifest([segment("a", 0, 9), last])
     assert manifest.apply(SegmentEvent.to(DELETING, last))
-    assert manifest.highest_tiered(lineage(40, (0, 0))) == OffsetAndEpoch(9, 0)
+    assert manifest.highest_tiered(lineage(40, (0, 0))) == TieredOffset(9, 0)
+
+
+def test_a_copy_that_was_finished_is_not_given_up() -> None:
+    """The answer to COPY_FINISHED was lost; replicas have deleted their local records because of it."""
+    one, manifest = segment("a", 0, 9), Manifest()
+    give_up = SegmentEvent.to(DELETING, one, expected=STARTED)
+    assert SegmentEvent.decode(give_up.encode()) == give_up
+    manifest.apply(SegmentEvent.started(one))
+    manifest.apply(SegmentEvent.to(FINISHED, one))
+    assert not manifest.apply(give_up)
+    assert manifest.find(0, 5) is not None
+    assert manifest.apply(SegmentEvent.to(DELETING, one))
 
 
 def test_events_survive_their_encoding() -> None:

@@ -1,0 +1,30 @@
+"""The part of a log's remote storage that its replica uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.log.retention import RetainedSegment
+from broker.tiered.manifest import TieredOffset
+
+
+class RemoteView(Protocol):
+    """What remote storage has of one replica's log."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all events were read that were committed before the replica took its current role."""
+        ...
+
+    def highest_tiered(self) -> TieredOffset | None:
+        """The last record of the log in remote storage; None without one."""
+        ...
+
+    def covered_to(self, offset: int) -> int:
+        """Remote storage has all committed records from `offset` to before the result."""
+        ...
+
+    def retained(self, start: int, end: int) -> Sequence[RetainedSegment]:
+        """The remote segments with the records from `start` to before `end`, for retention."""
+        ...

@@ -1,0 +1,164 @@
+"""The work of a partition's leader on its remote segments: gives up copies, deletes, uploads.
+
+Every step is safe to repeat and to interrupt: what it does next follows from the manifest and the log alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from broker.replica.leader import PartitionLeader
+from broker.replica.partition import Partition
+from broker.tiered.object_store import ObjectStore, StoreError
+from broker.tiered.remote_log import RemoteLog
+from broker.tiered.remote_metadata import RemoteMetadata
+from broker.tiered.segments import RemoteSegment, SegmentEvent, SegmentState, segment_id_of
+from broker.tiered.uploads import SourceGoneError, Upload, next_stretch
+
+SWEEP_EVERY = 20
+"""Passes between two searches for objects of no segment."""
+STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
+DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
+
+
+class SegmentWorker:
+    """Changes remote segments: their objects in the store, and their states in the metadata."""
+
+    def __init__(self, store: ObjectStore, metadata: RemoteMetadata, cluster_id: str) -> None:
+        self.store = store
+        self.metadata = metadata
+        self.cluster_id = cluster_id
+
+    async def start_deletion(self, segment: RemoteSegment, *, expected: SegmentState) -> bool:
+        """Commit DELETE_STARTED; false if the segment is not in the expected state any more."""
+        event = SegmentEvent.to(DELETING, segment, expected=expected)
+        return await self.metadata.publish(event)
+
+    async def finish_deletion(self, segment: RemoteSegment) -> None:
+        """Remove the objects of a segment in DELETE_STARTED, then commit DELETE_FINISHED."""
+        for name in reversed(segment.object_names(self.cluster_id)):
+            await self.store.delete(name)
+        await self.metadata.publish(SegmentEvent.to(DELETED, segment))
+
+    async def delete(self, segments: Iterable[RemoteSegment]) -> None:
+        """Delete segments, whatever their state is. Raises `StoreError`, `PublishError`."""
+        for segment in segments:
+            if segment.state is DELETING or await self.start_deletion(segment, expected=segment.state):
+                await self.finish_deletion(segment)
+
+
+class LeaderTask:
+    """One partition in one leader role."""
+
+    def __init__(self, remote: RemoteLog, role: PartitionLeader, worker: SegmentWorker, rng: random.Random) -> None:
+        self._remote = remote
+        self._partition: Partition = remote.partition
+        self._role = role
+        self._worker = worker
+        self._rng = rng
+        self._passes = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker still has the role, and serves."""
+        return self._partition.serving is self._role
+
+    async def run(self) -> None:
+        """One pass. Raises `StoreError`, `PublishError`, and `OSError` of the disk."""
+        await self._worker.metadata.caught_up(self._remote.id.key)
+        if not self.leads:
+            return
+        self._remote.ready_in = self._role
+        await self._give_up_copies()
+        settings = self._partition.settings
+        if not settings.remote_storage:
+            if settings.remote_deleted_on_disable and self.leads:
+                await self._delete(self._remote.manifest)
+            return
+        await self._delete(self._expired())
+        while settings.remote_copy and self.leads and await self._upload_next():
+            settings = self._partition.settings
+        if self._passes % SWEEP_EVERY == 0 and self.leads:
+            await self._sweep()
+        self._passes += 1
+
+    # -- deletion -----------------------------------------------------------------------------------------------
+
+    async def _give_up_copies(self) -> None:
+        """No copy of this or an earlier leader epoch is in progress: each was interrupted, or its leader is deposed."""
+        for segment in self._remote.manifest:
+            if segment.state is STARTED and segment.leader_epoch <= self._role.leader_epoch and self.leads:
+                await self._give_up(segment)
+
+    async def _give_up(self, segment: RemoteSegment) -> None:
+        if await self._worker.start_deletion(segment, expected=STARTED):
+            self._trace(segment, DELETING)
+            await self._worker.finish_deletion(segment)
+
+    def _expired(self) -> list[RemoteSegment]:
+        """The segments below the log's start, of any history, and those whose deletion was interrupted."""
+        start = self._partition.log.log_start_offset
+        return [each for each in self._remote.manifest if each.state is DELETING or each.end_offset < start]
+
+    async def _delete(self, segments: Iterable[RemoteSegment]) -> None:
+        for segment in segments:
+            if not self.leads:
+                return
+            await self._worker.delete([segment])
+            self._trace(segment, DELETED)
+
+    async def _sweep(self) -> None:
+        """Remove objects of no segment: a deposed leader may have put them after their deletion.
+
+        The listing comes first. COPY_STARTED is committed before an object is put, so an object in the listing belongs
+        to a segment that is known after the metadata were read to their end, or to none.
+        """
+        prefix = self._remote.id.prefix(self._worker.cluster_id)
+        listed = [(each.name, segment_id_of(each.name)) for each in await self._worker.store.list(prefix)]
+        await self._worker.metadata.caught_up(self._remote.id.key)
+        manifest = self._remote.manifest
+        for name, segment_id in listed:
+            if segment_id is not None and manifest.get(segment_id) is None and self.leads:
+                await self._worker.store.delete(name)
+                self._partition.trace("remote_orphan_removed", name=name)
+
+    # -- uploads ------------------------------------------------------------------------------------------------
+
+    async def _upload_next(self) -> bool:
+        """Upload one segment; false if all are uploaded, or the next one is gone."""
+        log = self._partition.log
+        stretch = next_stretch(log.segments, self._remote.manifest, self._remote.lineage, log.log_start_offset)
+        if stretch is None:
+            return False
+        upload = Upload(log, stretch)
+        identifier, role = self._rng.randbytes(16).hex(), self._role
+        segment = upload.remote_segment(identifier, self._remote.id, role.node_id, role.leader_epoch)
+        if not await self._worker.metadata.publish(SegmentEvent.started(segment)):
+            return False
+        self._trace(segment, STARTED)
+        try:
+            await upload.put(self._worker.store, self._worker.cluster_id, segment)
+            if not self.leads:
+                return False  # the next leader gives the copy up
+            finished = await self._worker.metadata.publish(SegmentEvent.to(FINISHED, segment))
+        except (StoreError, SourceGoneError) as error:
+            self._partition.trace("remote_upload_failed", id=segment.id, reason=str(error))
+            await self._give_up(segment)
+            if isinstance(error, StoreError):
+                raise
+            return False
+        if finished:
+            self._trace(segment, FINISHED)
+        return finished
+
+    def _trace(self, segment: RemoteSegment, state: SegmentState) -> None:
+        self._partition.trace(
+            "remote_segment",
+            id=segment.id,
+            state=state.value,
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            size=segment.size,
+            leader_epoch=self._role.leader_epoch,
+        )

@@ -1,0 +1,94 @@
+"""The manifests of all logs whose events are in one partition of `__remote_log_metadata`, and their snapshot. Pure.
+
+A snapshot is the state after the records below `offset`; it names the metadata topic by its id, and the epoch of the
+last record, by which a leader detects that the records were not its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from broker.protocol.decoder import DecodeError
+from broker.protocol.records import CorruptBatch, UnsupportedCompression, iter_batches, read_records
+from broker.protocol.uuids import id_text
+from broker.tiered.manifest import Manifest
+from broker.tiered.segments import FORMAT, MetadataFormatError, SegmentEvent, SegmentState
+
+Key = tuple[bytes, int]
+
+
+class Manifests:
+    """The result of the records below `offset` of one partition; `epoch` is that of the last one, -1 without any."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.epoch = -1
+        self._manifests: dict[Key, Manifest] = {}
+
+    def of(self, key: Key) -> Manifest:
+        """The manifest of a log; an empty one for a log without events."""
+        return self._manifests.setdefault(key, Manifest())
+
+    def __iter__(self) -> Iterator[tuple[Key, Manifest]]:
+        return iter(tuple(self._manifests.items()))
+
+    def replay(self, data: bytes) -> list[str]:
+        """Apply fetched batches; returns what was wrong with records that had to be skipped."""
+        wrong: list[str] = []
+        for position, header in iter_batches(data):
+            if header.next_offset <= self.offset:
+                continue
+            try:
+                records = () if header.is_control else read_records(data, position)
+            except (DecodeError, CorruptBatch, UnsupportedCompression) as error:
+                wrong.append(f"offset {header.base_offset}: {error}")
+                records = ()
+            for record in records:
+                if record.offset >= self.offset:
+                    wrong += self._replay(record.offset, record.value or b"")
+            self.offset, self.epoch = header.next_offset, header.leader_epoch
+        return wrong
+
+    def _replay(self, offset: int, value: bytes) -> Iterator[str]:
+        try:
+            event = SegmentEvent.decode(value)
+        except MetadataFormatError as error:
+            yield f"offset {offset}: {error}"
+            return
+        self.of(event.partition.key).apply(event)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------
+
+    def snapshot(self, topic_id: bytes) -> bytes:
+        """The text of the snapshot."""
+        segments = [
+            {**SegmentEvent.started(segment).to_fields(), "state_now": segment.state.value}
+            for _, manifest in self
+            for segment in manifest
+        ]
+        content = {"format": FORMAT, "topic_id": id_text(topic_id), "offset": self.offset, "epoch": self.epoch}
+        return json.dumps({**content, "segments": segments}, separators=(",", ":")).encode()
+
+    @classmethod
+    def restored(cls, data: bytes, topic_id: bytes) -> Manifests | None:
+        """The state of a snapshot; None for a damaged one, or one of another topic of the name."""
+        try:
+            content = json.loads(data)
+            if content["format"] != FORMAT or content["topic_id"] != id_text(topic_id):
+                return None
+            found = cls()
+            found.offset, found.epoch = int(content["offset"]), int(content["epoch"])
+            segments: dict[Key, list[SegmentEvent]] = {}
+            states: dict[str, SegmentState] = {}
+            for fields in content["segments"]:
+                event = SegmentEvent.from_fields(fields)
+                segments.setdefault(event.partition.key, []).append(event)
+                states[event.id] = SegmentState(fields["state_now"])
+        except (ValueError, KeyError, TypeError):
+            return None
+        for key, events in segments.items():
+            known = [replace(it.segment, state=states[it.id]) for it in events if it.segment is not None]
+            found._manifests[key] = Manifest(known)
+        return found

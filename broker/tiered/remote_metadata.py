@@ -1,0 +1,269 @@
+"""This broker's view of `__remote_log_metadata`: reads the partitions that it needs, and appends events.
+
+Theory of operation. A broker needs a partition of the topic if it has a replica of a log whose events are there, or if
+it leads that partition (then it deletes the remote segments of deleted topics). It reads such a partition like a
+consumer, from its leader and only below the high watermark, and keeps the manifests of all logs in it. A new replica
+thus needs nothing that is not read already, and every broker computes the same manifests from the same committed
+records. What an event has done is known once it was read back; `publish` waits for that.
+
+An answer is used only if the leader gave it under its lease. The end of the partition at the time of a request is
+therefore the end of all events that were committed before; `caught_up` waits for an answer to a later request.
+
+The state is written to a snapshot after `SNAPSHOT_EVERY` records and at a stop, so that a restart reads only the rest.
+If the partition does not have the snapshot's last record (its epoch differs), it is read from its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.controller.image import MetadataImage
+from broker.ports import Disk
+from broker.tiered.manifest import Manifest
+from broker.tiered.manifests import Key, Manifests
+from broker.tiered.metadata_log import MetadataAnswer, MetadataLog, Position, PublishError
+from broker.tiered.metadata_topic import batch_of, creation, metadata_partition
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.segments import SegmentEvent
+from broker.trace import Tracer
+
+IDLE_S = 0.25
+"""Pause between two reads when no task waits for one."""
+HURRY_S = 0.005
+"""The same when a task waits: the leader may not have committed its event yet."""
+SNAPSHOT_EVERY = 1_000
+SNAPSHOT_FILE: Final = "remote-log-metadata-{}.snapshot"
+
+
+@dataclass
+class _Reading:
+    """One partition of the topic. `confirmed_at`: when the request was sent whose answer showed that everything was
+    read, in loop time; -inf: it was not read to its end yet."""
+
+    manifests: Manifests = field(default_factory=Manifests)
+    confirmed_at: float = float("-inf")
+    snapshot_at: int = 0
+
+
+class RemoteMetadata:
+    """Call `apply` when the metadata have changed, and `need` with the logs that this broker has replicas of."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        disk: Disk,
+        log: MetadataLog,
+        wall_ms: Callable[[], int],
+        tracer: Tracer,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._log = log
+        self._wall_ms = wall_ms
+        self._tracer = tracer
+        self._patience_s = 2 * log.timeout_s
+        self._image = MetadataImage()
+        self._topic_id: bytes | None = None
+        self._readings: dict[int, _Reading] = {}
+        self._wanted: set[int] = set()
+        self._hurry = asyncio.Event()
+        self._news = asyncio.Condition()
+        self._refused: str | None = None
+
+    # -- what is needed -----------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        """The number of the topic's partitions; 0 while it does not exist."""
+        topic = self._image.topics.get(METADATA_TOPIC)
+        return 0 if topic is None else len(topic.partitions)
+
+    def apply(self, image: MetadataImage, logs: Iterable[Key]) -> None:
+        """Follow the metadata. `logs`: with remote storage and a replica on this broker."""
+        self._image = image
+        topic = image.topics.get(METADATA_TOPIC)
+        topic_id = None if topic is None else topic.id
+        if topic_id != self._topic_id:
+            self._topic_id = topic_id
+            self._readings.clear()
+        count = self.partitions
+        own = self._config.node_id
+        led = {index for index, it in topic.partitions.items() if it.leader == own} if topic is not None else set()
+        self._wanted = led | {metadata_partition(key, count) for key in logs if count}
+
+    def manifest(self, key: Key) -> Manifest:
+        """The manifest of a log, as far as its events were read."""
+        reading = self._reading_of(key)
+        return Manifest() if reading is None else reading.manifests.of(key)
+
+    def is_read(self, key: Key) -> bool:
+        """Whether the events of a log were read to their end since this process started."""
+        reading = self._reading_of(key)
+        return reading is not None and reading.confirmed_at > float("-inf")
+
+    def led_manifests(self) -> list[tuple[Key, Manifest]]:
+        """The manifests in the partitions of the topic that this broker leads and has read to the end."""
+        topic = self._image.topics.get(METADATA_TOPIC)
+        if topic is None:
+            return []
+        own = self._config.node_id
+        led = [index for index, it in topic.partitions.items() if it.leader == own]
+        read = [self._readings[index] for index in led if index in self._readings]
+        return [each for it in read if it.confirmed_at > float("-inf") for each in it.manifests]
+
+    def _reading_of(self, key: Key) -> _Reading | None:
+        return self._readings.get(metadata_partition(key, self.partitions)) if self.partitions else None
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    async def publish(self, event: SegmentEvent) -> bool:
+        """Append an event, and wait until it was read back; returns whether the segment is in that state then.
+
+        Raises `PublishError` if that is not known in time.
+        """
+        index = metadata_partition(event.partition.key, self.partitions) if self.partitions else -1
+        leader = self._leader(index)
+        if leader < 0:
+            raise PublishError(f"{METADATA_TOPIC}-{index} has no leader, or does not exist yet")
+        offset = await self._log.append(leader, index, batch_of(event, self._wall_ms()))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._until(lambda: self._offset(index) > offset)
+        except TimeoutError:
+            raise PublishError(f"{METADATA_TOPIC}-{index}: offset {offset} was not read back") from None
+        segment = self.manifest(event.partition.key).get(event.id)
+        return (None if segment is None else segment.state) in (event.state, *_gone(event))
+
+    async def caught_up(self, key: Key) -> None:
+        """Return once all events of a log that were committed before the call were read. Raises `PublishError` if that
+        takes too long."""
+        since = _now()
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._until(lambda: (it := self._reading_of(key)) is not None and it.confirmed_at >= since)
+        except TimeoutError:
+            raise PublishError(f"{METADATA_TOPIC} could not be read to its end") from None
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._news:
+            while not condition():
+                self._hurry.set()
+                await self._news.wait()
+
+    def _offset(self, index: int) -> int:
+        reading = self._readings.get(index)
+        return -1 if reading is None else reading.manifests.offset
+
+    def _leader(self, index: int) -> int:
+        state = self._image.partition(METADATA_TOPIC, index)
+        return -1 if state is None else state.leader
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read, as long as the broker runs. Raises `OSError` of the disk."""
+        while True:
+            await self._read_all()
+            async with self._news:
+                self._news.notify_all()
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    await self._hurry.wait()
+                await asyncio.sleep(HURRY_S)
+            except TimeoutError:
+                pass
+            self._hurry.clear()
+
+    async def _read_all(self) -> None:
+        await self._adjust()
+        by_leader: dict[int, list[int]] = {}
+        for index in sorted(self._readings):
+            by_leader.setdefault(self._leader(index), []).append(index)
+        by_leader.pop(-1, None)
+        await asyncio.gather(*(self._read_from(leader, indexes) for leader, indexes in by_leader.items()))
+
+    async def _adjust(self) -> None:
+        """Start to read what is needed now, each partition from its snapshot."""
+        for index in [it for it in self._readings if it not in self._wanted]:
+            await self._write_snapshot(index)
+            self._readings.pop(index, None)
+        topic_id = self._topic_id
+        if topic_id is not None:
+            for index in sorted(self._wanted - self._readings.keys()):
+                manifests = self._stored(index, topic_id) or Manifests()
+                self._readings[index] = _Reading(manifests, snapshot_at=manifests.offset)
+
+    async def _read_from(self, leader: int, indexes: list[int]) -> None:
+        """One request to a leader of some partitions."""
+        topic_id, sent_at = self._topic_id, _now()
+        if topic_id is None:
+            return
+        readings = {index: self._readings[index] for index in indexes}
+        positions = [Position(index, it.manifests.offset, it.manifests.epoch) for index, it in readings.items()]
+        for answer in await self._log.read(leader, topic_id, positions):
+            reading = readings.get(answer.partition)
+            if reading is not None and self._readings.get(answer.partition) is reading:
+                await self._take(answer, reading, sent_at)
+
+    async def _take(self, answer: MetadataAnswer, reading: _Reading, sent_at: float) -> None:
+        index = answer.partition
+        if answer.reread:
+            self._tracer.emit("remote_metadata_reread", partition=index, offset=reading.manifests.offset)
+            self._readings[index] = _Reading()
+            return
+        for reason in reading.manifests.replay(answer.records):
+            self._tracer.emit("remote_metadata_refused", partition=index, reason=reason)
+        if 0 <= answer.high_watermark <= reading.manifests.offset:
+            reading.confirmed_at = sent_at
+        else:
+            self._hurry.set()
+        if reading.manifests.offset - reading.snapshot_at >= SNAPSHOT_EVERY:
+            await self._write_snapshot(index)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------
+
+    def _stored(self, index: int, topic_id: bytes) -> Manifests | None:
+        path = SNAPSHOT_FILE.format(index)
+        if not self._disk.exists(path):
+            return None
+        file = self._disk.open(path)
+        try:
+            return Manifests.restored(file.read(0, file.size()), topic_id)
+        finally:
+            file.close()
+
+    async def _write_snapshot(self, index: int) -> None:
+        reading, topic_id = self._readings.get(index), self._topic_id
+        if reading is not None and topic_id is not None and reading.manifests.offset > reading.snapshot_at:
+            reading.snapshot_at = reading.manifests.offset
+            await self._disk.replace_file(SNAPSHOT_FILE.format(index), reading.manifests.snapshot(topic_id))
+
+    async def stop(self) -> None:
+        """Write all snapshots. Raises `OSError`."""
+        for index in sorted(self._readings):
+            await self._write_snapshot(index)
+
+    # -- the topic ----------------------------------------------------------------------------------------------
+
+    async def create_topic(self, controller: int | None) -> None:
+        """Create the topic if it does not exist. A refusal is traced once per reason; the caller tries again later."""
+        if METADATA_TOPIC in self._image.topics or controller is None:
+            return
+        reason = await self._log.create(controller, creation(self._config))
+        if reason is not None and reason != self._refused:
+            self._tracer.emit("remote_metadata_topic_refused", reason=reason)
+        self._refused = reason
+
+
+def _gone(event: SegmentEvent) -> tuple[None, ...]:
+    """Without the segment, its deletion is finished."""
+    return (None,) if event.state.value.startswith("DELETE") else ()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,82 @@
+"""An object store whose failures are reported: once per change of the reason, and not once per try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from broker.tiered.object_store import ObjectMissingError, ObjectStore, StoredObject, StoreError
+from broker.trace import Tracer
+
+T = TypeVar("T")
+
+
+class ReportingStore:
+    """Passes operations to `store`. An operation without progress for `timeout_s` has failed.
+
+    `failures`: how often the reason of an operation's failure has changed, by operation; `failing`: the current reason
+    of each failing operation. `say` gets a line for the log of the process.
+    """
+
+    def __init__(self, store: ObjectStore, tracer: Tracer, timeout_s: float, say: Callable[[str], None]) -> None:
+        self._store = store
+        self._tracer = tracer
+        self._timeout_s = timeout_s
+        self._say = say
+        self.failures: Counter[str] = Counter()
+        self.failing: dict[str, str] = {}
+
+    async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
+        async def work(limit: asyncio.Timeout) -> None:
+            await self._store.put(name, self._moving(chunks, limit))
+
+        await self._watched("put", work)
+
+    async def get(self, name: str, start: int, length: int) -> bytes:
+        return await self._watched("get", lambda _: self._store.get(name, start, length))
+
+    async def list(self, prefix: str) -> Sequence[StoredObject]:
+        return await self._watched("list", lambda _: self._store.list(prefix))
+
+    async def delete(self, name: str) -> None:
+        await self._watched("delete", lambda _: self._store.delete(name))
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def _moving(self, chunks: AsyncIterator[bytes], limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+        """The chunks; each that is taken is progress."""
+        async for chunk in chunks:
+            limit.reschedule(asyncio.get_running_loop().time() + self._timeout_s)
+            yield chunk
+
+    async def _watched(self, operation: str, work: Callable[[asyncio.Timeout], Awaitable[T]]) -> T:
+        try:
+            try:
+                async with asyncio.timeout(self._timeout_s) as limit:
+                    result = await work(limit)
+            except TimeoutError:
+                raise StoreError(f"no progress for {self._timeout_s:g} s") from None
+        except ObjectMissingError:
+            self._worked(operation)
+            raise
+        except StoreError as error:
+            self._failed(operation, str(error))
+            raise
+        self._worked(operation)
+        return result
+
+    def _failed(self, operation: str, reason: str) -> None:
+        if self.failing.get(operation) is not None:
+            return  # names of objects differ from try to try: what counts is that it fails
+        self.failing[operation] = reason
+        self.failures[operation] += 1
+        self._tracer.emit("remote_storage_failed", operation=operation, reason=reason)
+        self._say(f"the object store fails ({operation}): {reason}; topics stay available from local segments")
+
+    def _worked(self, operation: str) -> None:
+        if self.failing.pop(operation, None) is not None:
+            self._tracer.emit("remote_storage_works", operation=operation)
+            self._say(f"the object store works again ({operation})")

@@ -1,0 +1,150 @@
+"""Uploads: which part of a log is copied next, and how.
+
+Theory of operation. Only the leader uploads, one segment at a time: the first local segment with a record of the
+log's lineage that the store lacks (`Manifest.covered_to`, H28). A segment is uploaded when it is closed and
+completely below the high watermark, so no record in the store is ever truncated, except by an unclean election. The
+part that the store has already is left out. So the segments of one lineage neither overlap nor leave a gap, also if the
+new leader's segments have other borders than those of the old one.
+
+An upload is: COPY_STARTED is committed - the objects are put - COPY_FINISHED is committed. If anything fails, the copy
+is given up: DELETE_STARTED (only if COPY_FINISHED is not in the log), the objects are deleted, DELETE_FINISHED. A copy
+that a crash interrupted is given up by the next leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from broker.log.checkpoint import format_lines
+from broker.log.epochs import EpochEntry
+from broker.log.log import PartitionLog
+from broker.log.segment import Segment
+from broker.producers.snapshot_format import encode_snapshot
+from broker.tiered.manifest import Lineage, Manifest
+from broker.tiered.object_store import ObjectStore, chunks_of
+from broker.tiered.remote_index import IndexEntry, RemoteIndex
+from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, RemotePartition, RemoteSegment
+
+CHUNK_BYTES = 1 << 20
+
+
+class SourceGoneError(Exception):
+    """The local segment was removed or truncated while it was read."""
+
+
+@dataclass(frozen=True)
+class MissingStretch:
+    """The part of a local segment from `base_offset` on, which is not in the store."""
+
+    segment: Segment
+    base_offset: int
+
+
+def lineage_of(log: PartitionLog, high_watermark: int) -> Lineage:
+    """The committed lineage of a log."""
+    return Lineage(log.epochs.entries, min(high_watermark, log.log_end_offset))
+
+
+def next_stretch(
+    segments: Sequence[Segment], manifest: Manifest, lineage: Lineage, log_start: int
+) -> MissingStretch | None:
+    """The part of a log to upload next; None if the store has all closed, committed segments.
+
+    `segments`: all local ones; the last one grows.
+    """
+    wanted = manifest.covered_to(lineage, max(log_start, segments[0].base_offset))
+    for segment in segments[:-1]:
+        if segment.next_offset > lineage.end_offset:
+            return None
+        if segment.next_offset > wanted and segment.size:
+            return MissingStretch(segment, max(segment.base_offset, wanted))
+    return None
+
+
+class Upload:
+    """The upload of one stretch, from the batch that contains its first offset."""
+
+    def __init__(self, log: PartitionLog, stretch: MissingStretch) -> None:
+        self._log = log
+        self._segment = stretch.segment
+        self._truncations = log.truncations
+        self.base_offset, self._position = stretch.segment.batch_start(stretch.base_offset)
+        self.end = stretch.segment.next_offset
+        self.size = stretch.segment.size - self._position
+
+    def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> RemoteSegment:
+        """The metadata. Raises `ValueError` if the log does not know the epochs of its records."""
+        return RemoteSegment(
+            id=identifier,
+            partition=partition,
+            base_offset=self.base_offset,
+            end_offset=self.end - 1,
+            epochs=tuple(_epochs_within(self._log.epochs.entries, self.base_offset, self.end)),
+            max_timestamp=self._segment.max_timestamp,
+            size=self.size,
+            broker=broker,
+            leader_epoch=epoch,
+        )
+
+    async def put(self, store: ObjectStore, cluster_id: str, segment: RemoteSegment) -> None:
+        """Store all objects. Raises `StoreError`, `SourceGoneError`, and `OSError` of the disk."""
+        await store.put(segment.object_name(cluster_id, LOG), self._chunks())
+        for suffix, data in (
+            (INDEX, self._index().encode()),
+            (EPOCHS, self._epochs().encode()),
+            (SNAPSHOT, await self._producers()),
+        ):
+            await store.put(segment.object_name(cluster_id, suffix), chunks_of([data]))
+
+    def _check(self) -> None:
+        """No await between this and a read of the segment: it exists, and is what it was."""
+        if self._log.truncations != self._truncations or self._segment not in self._log.segments:
+            raise SourceGoneError(f"{self._segment.path} was removed or truncated")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        position, end = self._position, self._position + self.size
+        while position < end:
+            self._check()
+            chunk = self._segment.file.read(position, min(CHUNK_BYTES, end - position))
+            if not chunk:
+                raise SourceGoneError(f"{self._segment.path} is shorter than {end} bytes")
+            yield chunk
+            position += len(chunk)
+            await asyncio.sleep(0)
+
+    def _index(self) -> RemoteIndex:
+        self._check()
+        start = IndexEntry(self.base_offset, 0, -1)
+        inner = [
+            IndexEntry(offset, position - self._position, timestamp)
+            for offset, position, timestamp in self._segment.index.entries()
+            if position > self._position
+        ]
+        return RemoteIndex([start, *inner, IndexEntry(self.end, self.size, self._segment.max_timestamp)])
+
+    def _epochs(self) -> str:
+        self._check()
+        entries = [entry for entry in self._log.epochs.entries if entry.start_offset < self.end]
+        return format_lines([f"{epoch} {start}" for epoch, start in entries])
+
+    async def _producers(self) -> bytes:
+        self._check()
+        before = [segment for segment in self._log.segments if segment.next_offset <= self.end]
+        try:
+            return encode_snapshot(await self._log.producers_of(before))
+        except OSError:
+            self._check()
+            raise
+
+
+def _epochs_within(entries: Sequence[EpochEntry], start: int, end: int) -> list[EpochEntry]:
+    """The epochs of the records from `start` to before `end`, each with its first offset there."""
+    found: list[EpochEntry] = []
+    for epoch, first in entries:
+        if first < end:
+            if first <= start:
+                found.clear()
+            found.append(EpochEntry(epoch, max(first, start)))
+    return found

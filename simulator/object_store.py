@@ -1,0 +1,111 @@
+"""A simulated object store that all brokers of a cluster share: latency, errors, partial uploads and stale listings.
+
+It is not on any machine: power losses and partitions of the brokers do not affect it. What a killed process was putting
+stays as the store has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError
+
+
+@dataclass
+class StoreFaults:
+    """The current faults. `failing`: operations (put, get, list, delete) that fail, with the reason. `slow_s`: an
+    additional delay of every operation. `partial`: the share of puts that leave an incomplete object if they do not
+    end. `stale_s`: listings show the objects of this long ago."""
+
+    failing: dict[str, str] = field(default_factory=dict)
+    slow_s: float = 0.0
+    partial: float = 0.0
+    stale_s: float = 0.0
+    hung: bool = False
+
+
+class SimulatedObjectStore:
+    """Objects by name. `counts`: the operations so far. `latency_s`: the least and the most delay of an operation."""
+
+    def __init__(self, rng: random.Random, *, latency_s: tuple[float, float] = (0.001, 0.02)) -> None:
+        self._rng = rng
+        self._latency_s = latency_s
+        self.faults = StoreFaults()
+        self.counts: Counter[str] = Counter()
+        self.objects: dict[str, bytes] = {}
+        self._changes: list[tuple[float, str, int | None]] = []
+        """Every change: when, of which name, and the new size (None: deleted)."""
+
+    async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
+        await self._operate("put")
+        if name in self.objects:
+            raise AssertionError(f"{name} is put twice")
+        parts: list[bytes] = []
+        partial = self._rng.random() < self.faults.partial
+        async for chunk in chunks:
+            parts.append(bytes(chunk))
+            await self._delay()
+            if partial:
+                self._set(name, b"".join(parts))
+            self._fail("put")
+        self._set(name, b"".join(parts))
+
+    async def get(self, name: str, start: int, length: int) -> bytes:
+        await self._operate("get")
+        if name not in self.objects:
+            raise ObjectMissingError(f"{name}: the object does not exist")
+        return self.objects[name][start : start + length]
+
+    async def list(self, prefix: str) -> Sequence[StoredObject]:
+        await self._operate("list")
+        shown = self._as_of(_now() - self.faults.stale_s) if self.faults.stale_s else self._sizes()
+        return [StoredObject(name, size) for name, size in sorted(shown.items()) if name.startswith(prefix)]
+
+    async def delete(self, name: str) -> None:
+        await self._operate("delete")
+        if self.objects.pop(name, None) is not None:
+            self._changes.append((_now(), name, None))
+
+    async def close(self) -> None:
+        """There is nothing to release."""
+
+    def _set(self, name: str, data: bytes) -> None:
+        self.objects[name] = data
+        self._changes.append((_now(), name, len(data)))
+
+    def _sizes(self) -> dict[str, int]:
+        return {name: len(data) for name, data in self.objects.items()}
+
+    def _as_of(self, time: float) -> dict[str, int]:
+        shown: dict[str, int] = {}
+        for at, name, size in self._changes:
+            if at > time:
+                break
+            if size is None:
+                shown.pop(name, None)
+            else:
+                shown[name] = size
+        return shown
+
+    async def _operate(self, operation: str) -> None:
+        self.counts[operation] += 1
+        if self.faults.hung:
+            await asyncio.get_running_loop().create_future()
+        await self._delay()
+        self._fail(operation)
+
+    def _fail(self, operation: str) -> None:
+        reason = self.faults.failing.get(operation)
+        if reason is not None:
+            raise StoreError(reason)
+
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._rng.uniform(*self._latency_s) + self.faults.slow_s)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
