@@ -25,13 +25,11 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.plans import StoredPlan, StoredRun
 from orchestrator.campaign.swarm import draw
 from orchestrator.campaign.systems import deploy, deployed_as
-from orchestrator.world_limits import LIMITS
+from orchestrator.world_kinds import WORLDS
 from systems import Deployed
 from systems.errors import InputError
 from systems.toml_tables import TomlSource
 
-SLOWER: Final = ("vagrant", "inventory")
-"""The worlds in which times may be longer than on the local machine."""
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
 _MOST_SCALE: Final = 100
 
@@ -121,16 +119,21 @@ class PlannedDescriptions:
             elif not is_right(content[key]):
                 yield f"its {key} is {content[key]!r}"
         world, limits = self._plan.world or _text(content, "world"), _texts(content, "limits")
-        if missing := [limit for limit in LIMITS.get(world, ()) if limit not in limits]:
+        required = WORLDS[world].limits if world in WORLDS else ()
+        if missing := [limit for limit in required if limit not in limits]:
             yield f"its limits lack {missing[0]!r}"
         scale = content.get("time_scale")
-        if not _is_scale(scale) or (scale != 1 and self._plan.world not in ("", *SLOWER)):
+        if not _is_scale(scale) or (scale != 1 and not self._may_stretch_time()):
             yield f"its time_scale is {scale!r}"
         if not _text(content, "world_reason"):
             yield "world_reason is missing"
         tail = joined(["--cell", run.cell.name, "--seed", str(run.seed), *self._plan.where])
         if not _text(content, "replay").endswith(f" {tail}"):
             yield f"its replay is {content.get('replay')!r}, which does not end with {tail}"
+
+    def _may_stretch_time(self) -> bool:
+        """Whether the planned world may be slower than the local machine. Older plans do not state their world."""
+        return self._plan.world == "" or (self._plan.world in WORLDS and WORLDS[self._plan.world].stretches_time)
 
 
 def settled_of(campaign: Campaign, cell_name: str, seed: int) -> dict[str, Any]:

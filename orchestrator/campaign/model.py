@@ -9,13 +9,13 @@ from pathlib import Path
 from analysis.evidence.run_directory import LEAST_SHARE
 from analysis.verdict import Expectation
 from orchestrator.campaign.steps import Step
+from orchestrator.world_kind import AUTO
 from systems import RoleSettings
 from workloads.kind import Load
 from workloads.settings import OwnClient
 
 SIMULATION = "simulation"
 """The world in which everything follows from the seed."""
-WORLDS = ("auto", "namespaces", "process", "vagrant", "inventory", SIMULATION)
 NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"
@@ -37,7 +37,7 @@ class Topology:
     `node_root`: of the namespaces world, whether nodes run on the machine's root filesystem or on the nodes' image."""
 
     nodes: int = 3
-    world: str = "auto"
+    world: str = AUTO
     filesystem: str = "ext4"
     inventory: str | None = None
     node_root: str = "machine"

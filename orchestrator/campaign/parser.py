@@ -23,7 +23,6 @@ from orchestrator.campaign.model import (
     NODE_ROOTS,
     SIMULATION,
     STRICT,
-    WORLDS,
     Campaign,
     Cell,
     Checks,
@@ -38,6 +37,7 @@ from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, ELECT, JOIN, Prod
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
+from orchestrator.world_kinds import NAMES
 from systems import InputError, Settings, System, load_system, merge
 from systems.description import read as read_description
 from systems.toml_tables import Table, TomlSource, suggestion
@@ -277,7 +277,7 @@ def _topology(table: Table) -> Topology:
     nodes = table.integer("nodes", *(() if "nodes" in table else (Topology.nodes,)), minimum=1)
     if nodes > MAX_NODES:
         table.refuse(f"nodes: {nodes} is more than {MAX_NODES}, the most that a world holds", "nodes")
-    world = table.text("world", Topology.world, choices=WORLDS)
+    world = table.text("world", Topology.world, choices=NAMES)
     filesystem = table.text("filesystem", Topology.filesystem, choices=(*FILESYSTEMS, STRICT))
     if filesystem == STRICT and world != SIMULATION:
         table.refuse(f'filesystem: only world = "simulation" has {STRICT!r}, and it is {world!r}', "filesystem")

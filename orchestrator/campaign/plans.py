@@ -22,6 +22,7 @@ from orchestrator.campaign.parser import read_seeds
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.store import RunDirectory, locked
 from orchestrator.errors import UsageError
+from orchestrator.world_kind import AUTO
 from systems.errors import InputError
 from systems.toml_tables import Table, TomlSource
 
@@ -256,7 +257,7 @@ def _world(plan: Table, campaign: Table) -> str:
     named = dict(pairwise(where))
     implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", Topology.world)
     asked = named.get("--world", implied)
-    return plan.text("world", "" if asked == "auto" else asked)
+    return plan.text("world", "" if asked == AUTO else asked)
 
 
 def _cells(campaign: Table) -> tuple[PlannedCell, ...]:

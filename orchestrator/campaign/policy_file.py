@@ -10,8 +10,8 @@ from pathlib import Path
 
 from analysis.checker_registry import CLASSES as ANOMALIES
 from nemeses import KINDS
-from orchestrator.campaign.model import WORLDS
 from orchestrator.errors import UsageError
+from orchestrator.world_kinds import WORLDS
 from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "gate.toml"
@@ -105,7 +105,7 @@ def _policy(source: TomlSource, path: Path) -> Policy:
     policy = Policy(
         path=path,
         campaigns=root.texts("campaigns", ()),
-        worlds=required.texts("worlds", (), choices=[world for world in WORLDS if world != "auto"]),
+        worlds=required.texts("worlds", (), choices=list(WORLDS)),
         faults=_faults(required.table("faults")),
         seeds=required.integer("seeds", minimum=1) if _given(required, "seeds") else None,
         clean_build=required.boolean("clean_build", False),

@@ -20,7 +20,7 @@ from orchestrator.printing import say, verdict_line
 
 
 def main(options: argparse.Namespace) -> int:
-    """Analyze each run; returns the exit code of the worst verdict. Raises `UsageError` for a path that is no run."""
+    """Analyze each run; returns the exit code of the worst verdict. Raises `UsageError` for a path without a run."""
     store = Store(options.store or default_store())
     runs = [store.find_run(name) for name in options.run]
     named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}

@@ -21,6 +21,7 @@ from orchestrator.nodes.messages import NodesStatus, NodesUp, StartMessage, Stop
 from orchestrator.nodes.state import KeptNodes, NodesPlan, Registry
 from orchestrator.printing import say, show
 from orchestrator.running.progress import Progress
+from orchestrator.world_kind import AUTO
 
 _KILLED = "the process that held the nodes was killed, and the nodes ended with it; the leftovers are removed"
 
@@ -69,7 +70,7 @@ def _plan(registry: Registry, options: argparse.Namespace) -> NodesPlan:
     from orchestrator.worlds.selection import select_lab
     from systems import load_system
 
-    name = options.world or ("inventory" if options.inventory is not None else "auto")
+    name = options.world or ("inventory" if options.inventory is not None else AUTO)
     if name != "inventory" and options.inventory is not None:
         raise UsageError(
             f"--inventory {options.inventory}: the {name} world has no inventory; leave out one of the two"

@@ -33,7 +33,7 @@ _SAYS_WHAT_IT_WAS = frozenset({"run.toml", "campaign.toml", SUMMARY})
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """The new run compared with the stored one. `same` is None if they are not comparable."""
+    """The new run compared with the stored one. `same`: None when they are not comparable."""
 
     same: bool | None
     text: str

@@ -30,7 +30,8 @@ from orchestrator.search.scratch import scratch
 from orchestrator.search.shrinking import shrink
 from orchestrator.search.steps_of_run import StepTable, inflictions_of, steps_of
 from orchestrator.search.trials import Budget, SpentError, Trials
-from orchestrator.worlds.selection import WORLD_NAMES, lab_named
+from orchestrator.world_kinds import WORLDS
+from orchestrator.worlds.selection import lab_named
 
 CONFIRMED_BY: Final = 10
 """Further seeds for the final check of the result: the share that shows the anomaly is reported."""
@@ -117,7 +118,7 @@ def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> D
 def _search(
     whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
 ) -> ShrinkResult | str:
-    """The best result within the budget, until the user interrupts; or the reason why there is no result. Runs are
+    """The best result within the budget, until the user interrupts; or why nothing was found. Runs are
     made in the directory `place`."""
     interrupts = Interrupts(lambda: progress.say("stopping; the smallest campaign so far is kept"), lambda: None)
     with interrupts.installed():
@@ -202,7 +203,7 @@ def _worlds_of(campaign: Campaign) -> list[str]:
     if campaign.topology.filesystem == STRICT:
         return [SIMULATION]
     needs = campaign.nemesis.needs
-    return [name for name in WORLD_NAMES if name != "auto" and needs <= lab_named(name).capabilities]
+    return [name for name in WORLDS if needs <= lab_named(name).capabilities]
 
 
 def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:

@@ -41,9 +41,10 @@ from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.run import Run, RunDependencies
+from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
-from orchestrator.worlds.selection import WORLD_NAMES, Selection, lab_named
+from orchestrator.worlds.selection import Selection, lab_named
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
@@ -287,7 +288,7 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
     if not lacking:
         return
     told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in lacking)]
-    able = [name for name in WORLD_NAMES if name != "auto" and campaign.nemesis.needs <= lab_named(name).capabilities]
+    able = [name for name in WORLDS if campaign.nemesis.needs <= lab_named(name).capabilities]
     elsewhere = f"worlds that can: {', '.join(able)}" if able else "no world can do all of it"
     remedy = (
         "; or list what it can do without in [nemesis] optional_faults" if campaign.nemesis.kind == "random" else ""

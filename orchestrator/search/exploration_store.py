@@ -80,8 +80,8 @@ class Exploration:
 
     @classmethod
     def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
-        """The newest exploration of a campaign, to resume. Raises `UsageError` if there is none, or it is of another
-        text, or of other code: its runs would not be comparable."""
+        """The newest exploration of a campaign, to resume. Raises `UsageError` if it is missing, or if its text or
+        code differs: its runs would not be comparable."""
         known = _heads(store.campaign_dir(campaign) / DIRECTORY)
         if not known:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")

@@ -127,8 +127,8 @@ class Trials:
 
     def shows(self, candidate: Document, seed: int, *, free: bool = False) -> bool:
         """Whether one run shows the anomaly. An invalid campaign shows nothing and costs nothing; a `free` one
-        costs nothing. Raises `OSError`, or an error caused by one, when the machine cannot make runs: that is no
-        evidence about the candidate."""
+        costs nothing. Raises `OSError`, or an error caused by one, when the machine cannot make runs, which says
+        nothing about the candidate."""
         return self._counts(self._finding(candidate, seed, free=free))
 
     def _counts(self, finding: TrialFinding) -> bool:

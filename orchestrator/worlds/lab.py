@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from nemeses.ports import Host
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.base import DISK_BYTES, Progress, World, WorldSpec, no_progress
 from systems import Software
 
@@ -53,6 +54,11 @@ class Lab(Protocol):
     once the lab is open."""
 
     def __init__(self, spec: LabSpec) -> None: ...
+
+    @classmethod
+    def missing(cls, filesystem: str) -> list[Requirement]:
+        """What this machine lacks for the world and `prepare` does not install; empty if it can run."""
+        ...
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:

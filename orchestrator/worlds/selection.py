@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from installation import extras
 from orchestrator.errors import UsageError
+from orchestrator.machine.requirement import Requirement
+from orchestrator.world_kind import AUTO
+from orchestrator.world_kinds import NAMES, WORLDS
 from orchestrator.worlds.lab import Lab
-from orchestrator.worlds.namespaces import requirements
-
-WorldName = Literal["auto", "namespaces", "process", "vagrant", "inventory", "simulation"]
-WORLD_NAMES: tuple[WorldName, ...] = ("auto", "namespaces", "process", "vagrant", "inventory", "simulation")
 
 
 @dataclass(frozen=True)
@@ -24,51 +24,52 @@ class Selection:
 
 def lab_named(name: str) -> type[Lab]:
     """The lab of this world. Raises `UsageError` for an unknown name."""
+    if name not in WORLDS:
+        raise UsageError(f"unknown world {name!r}; use one of: {', '.join(NAMES)}")
     # Imported late, because each imports libraries that only its own runs need.
-    match name:
-        case "namespaces":
-            from orchestrator.worlds.stateless_labs import NamespaceLab
-
-            return NamespaceLab
-        case "process":
-            from orchestrator.worlds.stateless_labs import ProcessLab
-
-            return ProcessLab
-        case "vagrant":
-            from orchestrator.worlds.vagrant.lab import VagrantLab
-
-            return VagrantLab
-        case "inventory":
-            from orchestrator.worlds.inventory.lab import InventoryLab
-
-            return InventoryLab
-        case "simulation":
-            from orchestrator.worlds.simulation.lab import SimulationLab
-
-            return SimulationLab
-    raise UsageError(f"unknown world {name!r}; use one of: {', '.join(WORLD_NAMES)}")
+    lab: type[Lab] = importlib.import_module(f"orchestrator.worlds.{name}.lab").LAB
+    return lab
 
 
 def require_machines(purpose: str) -> None:
     """Raise `UsageError` if the software for machines (virtual ones and inventory hosts) is not installed."""
-    if not extras.is_there(extras.VMS):
-        raise UsageError(extras.what_is_missing(extras.VMS, purpose))
+    _require_extra(extras.VMS, purpose)
 
 
-def select_lab(name: str = "auto", filesystem: str = "ext4") -> Selection:
-    """The lab of this world; for "auto" namespaces if this machine supports them, else processes.
+def select_lab(name: str = AUTO, filesystem: str = "ext4") -> Selection:
+    """The lab of this world; for `auto` the first automatic world that this machine can run.
 
-    Raises `UsageError` for an unknown name, and, if the namespaces world was requested but cannot run, with what is
-    missing and the remedy. The other worlds check their requirements in `prepare`.
+    Raises `UsageError` for an unknown name, and for a requested world that cannot run here, with what is missing and
+    the remedy. A lab's `prepare` checks what it can install.
     """
-    if name in ("vagrant", "inventory"):
-        require_machines(f"the {name} world")
-    if name not in ("auto", "namespaces"):
-        return Selection(lab_named(name), f"the {name} world was asked for")
-    missing = requirements.missing(filesystem)
-    if not missing:
-        return Selection(lab_named("namespaces"), "this machine has all that the namespace world needs")
-    lacks = " / ".join(str(requirement) for requirement in missing)
-    if name == "namespaces":
-        raise UsageError(f"the namespace world cannot run here: {lacks}; or use --world process")
-    return Selection(lab_named("process"), f"the namespace world cannot run here: {lacks}")
+    if name == AUTO:
+        return _automatic(filesystem)
+    extra = WORLDS[name].extra if name in WORLDS else None
+    if extra is not None:
+        _require_extra(extra, f"the {name} world")
+    lab = lab_named(name)
+    if lacks := lab.missing(filesystem):
+        raise UsageError(f"{_cannot_run(name, lacks)}; or use --world process")
+    return Selection(lab, f"the {name} world was asked for")
+
+
+def _automatic(filesystem: str) -> Selection:
+    """The last automatic world, the process world, lacks nothing anywhere."""
+    reasons: list[str] = []
+    names = [name for name, world in WORLDS.items() if world.automatic]
+    for name in names:
+        lab = lab_named(name)
+        lacks = lab.missing(filesystem)
+        if not lacks:
+            return Selection(lab, " / ".join(reasons) or f"this machine has all that the {name} world needs")
+        reasons.append(_cannot_run(name, lacks))
+    raise UsageError(" / ".join(reasons))
+
+
+def _cannot_run(name: str, lacks: Sequence[Requirement]) -> str:
+    return f"the {name} world cannot run here: {' / '.join(map(str, lacks))}"
+
+
+def _require_extra(extra: str, purpose: str) -> None:
+    if not extras.is_there(extra):
+        raise UsageError(extras.what_is_missing(extra, purpose))

@@ -7,10 +7,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nemeses.ports import Host
 from orchestrator.errors import WorldError
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.process.world import ProcessWorld
 
 
 @runtime_checkable
@@ -41,8 +40,13 @@ class PerRunLab:
         cls.capabilities, cls.time_scale = cls.kind.capabilities, cls.kind.time_scale
 
     @classmethod
+    def missing(cls, filesystem: str) -> list[Requirement]:
+        del filesystem
+        return []
+
+    @classmethod
     def prepare(cls, _: LabSpec) -> None:
-        """Does nothing: the requirements of these worlds are checked when one is chosen."""
+        """Does nothing: `missing` has the requirements of these worlds."""
 
     def open(self, on_progress: Progress = no_progress) -> None:
         """Does nothing: nothing outlives a run."""
@@ -64,15 +68,3 @@ class PerRunLab:
             raise WorldError(f"{name} does not exist yet: no run has made it")
         assert isinstance(self._world, Enterable), f"nodes of the {self.name} world have no shell"
         return self._world.shell(name, command)
-
-
-class NamespaceLab(PerRunLab):
-    """Runs in the namespaces world."""
-
-    kind = NamespaceWorld
-
-
-class ProcessLab(PerRunLab):
-    """Runs in the process world."""
-
-    kind = ProcessWorld

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["brownout_api"] = {"workloads", "systems"}
 MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
+BASE = {"errors", "cleanup", "world_kind", "world_kinds"}
 # The same within the orchestrator: a campaign knows no world, what worlds share lies in `machine`, kept nodes use what
 # a run uses.
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
@@ -32,14 +33,15 @@ ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "cleanup": set(),
     "exit": set(),
     "printing": set(),
-    "world_limits": set(),
+    "world_kind": set(),
+    "world_kinds": {"world_kind"},
     "machine": {"errors", "cleanup"},
-    "worlds": {"errors", "cleanup", "world_limits", "machine"},
-    "campaign": {"errors", "world_limits"},
-    "running": {"errors", "cleanup", "printing", "machine", "worlds", "campaign"},
-    "nodes": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
-    "search": {"errors", "cleanup", "machine", "worlds", "campaign", "running"},
-    "command": {"errors", "cleanup", "printing", "machine", "worlds", "campaign", "running", "nodes", "search"},
+    "worlds": BASE | {"machine"},
+    "campaign": BASE,
+    "running": BASE | {"printing", "machine", "worlds", "campaign"},
+    "nodes": BASE | {"machine", "worlds", "campaign", "running"},
+    "search": BASE | {"machine", "worlds", "campaign", "running"},
+    "command": BASE | {"printing", "machine", "worlds", "campaign", "running", "nodes", "search"},
     "__main__": {"exit", "command"},
     "__init__": set(),
 }

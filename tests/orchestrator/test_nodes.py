@@ -168,7 +168,7 @@ def test_a_world_that_cannot_be_here_is_refused_as_run_refuses_it(
     monkeypatch.setattr(requirements, "missing", lambda _: [lacks])
     assert main(["nodes", "up", "--world", "namespaces"]) == 64
     refused = capsys.readouterr().err
-    assert "the namespace world cannot run here: root: this is user 7; run with sudo" in refused
+    assert "the namespaces world cannot run here: root: this is user 7; run with sudo" in refused
     assert main(["run", "demo", "--world", "namespaces", "--engine", "in-process", "--store", str(tmp_path)]) == 64
     assert capsys.readouterr().err == refused
 

@@ -95,7 +95,7 @@ def test_an_answer_holds_for_this_kernel_this_emulator_and_this_boot_of_the_host
     assert (kvm.asked(image).works, calls(image)) == (False, 3 * once)
     os.utime(program, ns=(1, 1))
     assert (kvm.asked(image).works, calls(image)) == (False, 4 * once)
-    assert (kvm.asked(image, anew=True).works, calls(image)) == (False, 5 * once)
+    assert (kvm.asked(image, again=True).works, calls(image)) == (False, 5 * once)
     (image / "kvm.json").write_text("{")
     assert (kvm.asked(image).works, calls(image)) == (False, 6 * once), "what cannot be read was never said"
 
@@ -105,7 +105,7 @@ def test_a_kvm_that_failed_later_is_not_believed_again(image: Path) -> None:
     assert kvm.asked(image).works
     kvm.distrust(image, "machines did not come up with it")
     assert kvm.asked(image) == kvm.Answer(False, "machines did not come up with it")
-    assert kvm.asked(image, anew=True).works, "the doctor looks again"
+    assert kvm.asked(image, again=True).works, "the doctor looks again"
 
 
 def test_machines_are_run_as_the_user_says(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:

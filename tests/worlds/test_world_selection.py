@@ -9,8 +9,9 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.namespaces import requirements
+from orchestrator.worlds.namespaces.lab import NamespaceLab
+from orchestrator.worlds.process.lab import ProcessLab
 from orchestrator.worlds.selection import select_lab
-from orchestrator.worlds.stateless_labs import NamespaceLab, ProcessLab
 
 NFT = Requirement("nft", False, "not installed", "apt-get install nftables")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from orchestrator.campaign.model import WORLDS
+from orchestrator.world_kinds import NAMES
 
 
 def positive(text: str) -> int:
@@ -39,7 +39,7 @@ def json_option(command: argparse.ArgumentParser | argparse._MutuallyExclusiveGr
 
 def world_option(command: argparse.ArgumentParser) -> None:
     """`--world` and `--inventory`: another world than the campaign names."""
-    command.add_argument("--world", choices=WORLDS, help="the world in place of the campaign's")
+    command.add_argument("--world", choices=NAMES, help="the world in place of the campaign's")
     command.add_argument(
         "--inventory",
         type=Path,

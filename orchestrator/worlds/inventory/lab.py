@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, Need, inflictable, needing
@@ -18,6 +18,7 @@ from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
+from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, parser
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all, examine
@@ -55,6 +56,12 @@ class InventoryLab:
         self._checked: list[CheckedHost] = []
         self._machines: HostMachines | None = None
         self._keep_directory = False
+
+    @classmethod
+    def missing(cls, filesystem: str) -> list[Requirement]:
+        """Nothing: `prepare` checks."""
+        del filesystem
+        return []
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
@@ -282,3 +289,6 @@ def _site(python: str, machine: str, on_progress: Progress) -> PythonPackages:
 
 def _named(chosen: Iterable[InventoryHost]) -> str:
     return ", ".join(host.title for host in chosen)
+
+
+LAB: Final = InventoryLab

@@ -111,7 +111,7 @@ class Machine:
         return torn
 
     def discard(self) -> None:
-        """End the machine: its data is no longer needed, so it is not written back."""
+        """End the machine: its data is not needed any more, so it is not written back."""
         if self.boot is not None:
             try:
                 mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -17,7 +17,7 @@ from orchestrator.machine import cgroups
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
-from orchestrator.world_limits import LIMITS
+from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.namespaces import disks
 from orchestrator.worlds.namespaces.access import Access, hosts_file
@@ -48,7 +48,7 @@ class NamespaceWorld(ServicesOnHosts):
             raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(disks.FILESYSTEMS)}")
         if not 1 <= spec.node_count <= MAX_NODES:
             raise WorldError(f"{spec.node_count} nodes: the namespace world takes 1 to {MAX_NODES}")
-        self.limits = list(LIMITS[self.name])
+        self.limits = list(WORLDS[self.name].limits)
         self._spec = spec
         self._root = choose_root(spec.rootfs)
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]

@@ -11,7 +11,7 @@ from nemeses import Host, Result, Site, inflictable
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
-from orchestrator.world_limits import LIMITS
+from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.process.host import LocalHost, Supervisor
@@ -34,7 +34,7 @@ class ProcessWorld(ServicesOnHosts):
     network = None
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = list(LIMITS[self.name])
+        self.limits = list(WORLDS[self.name].limits)
         self._spec = spec
         self._ports = LocalPorts(spec.run_id)
         try:

@@ -16,7 +16,7 @@ from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.machine.ssh import SshHost, put_script
-from orchestrator.world_limits import LIMITS
+from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import copy_records, keep_configuration
 from orchestrator.worlds.remote import paths
@@ -85,7 +85,7 @@ class RemoteWorld(ServicesOnHosts):
     ) -> None:
         self.name = name
         self.capabilities = capabilities
-        self.limits = [*limits, *LIMITS[name]]
+        self.limits = [*limits, *WORLDS[name].limits]
         self.time_scale = time_scale
         self._spec = spec
         self._machines = machines

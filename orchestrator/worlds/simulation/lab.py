@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation.world import SimulationWorld
@@ -24,3 +24,6 @@ class SimulationLab(PerRunLab):
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         del command
         raise WorldError(f"{name} is simulated and has no shell; its trace is in nodes/{name}/events.jsonl")
+
+
+LAB: Final = SimulationLab

@@ -17,7 +17,7 @@ from nemeses import Host, Site, inflictable
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
-from orchestrator.world_limits import LIMITS
+from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
@@ -58,7 +58,7 @@ class SimulationWorld(ServicesOnHosts):
     time_scale = 1.0
 
     def __init__(self, spec: WorldSpec) -> None:
-        self.limits = list(LIMITS[self.name])
+        self.limits = list(WORLDS[self.name].limits)
         self._spec = spec
         self._nodes = [self._node(number) for number in range(1, spec.node_count + 1)]
         self._services = {node.name: super(SimulationWorld, self).service(node) for node in self._nodes}

@@ -40,11 +40,11 @@ def asked() -> Name | None:
     raise UsageError(f"{VARIABLE}={given} is not known: use kvm or qemu, or leave it out")
 
 
-def choose(image: Path | None, *, anew: bool = False) -> Driver:
-    """The driver for machines that boot the image in this directory. With `anew`, an earlier result for KVM is ignored.
-    Raises `UsageError`."""
+def choose(image: Path | None, *, again: bool = False) -> Driver:
+    """The driver for machines that boot the image in this directory. With `again`, an earlier result for KVM is
+    ignored. Raises `UsageError`."""
     given = asked()
     if given is not None:
         return Driver(given, f"{VARIABLE}={given}", is_asked=True)
-    answer = kvm.asked(image, anew=anew)
+    answer = kvm.asked(image, again=again)
     return Driver("kvm" if answer.works else "qemu", f"KVM: {answer.detail}")

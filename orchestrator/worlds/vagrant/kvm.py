@@ -56,14 +56,15 @@ class Answer:
     detail: str
 
 
-def asked(image: Path | None, *, anew: bool = False) -> Answer:
-    """Whether the image in this directory boots with KVM: from the cache of this boot, else by trying; with `anew`, by
-    trying. Without an image: whether machines execute anything. Never raises: a missing emulator is an answer, too."""
+def asked(image: Path | None, *, again: bool = False) -> Answer:
+    """Whether the image in this directory boots with KVM: from the cache of this boot, else by trying; with `again`,
+    always by trying. Without an image: whether machines execute anything. Never raises: a missing emulator is an
+    answer, too."""
     if image is None or not (image / "vmlinuz").exists():
         answer = executes()
         return Answer(True, f"{answer.detail}, but there was no image to boot") if answer.works else answer
     key = _key(image)
-    if not anew and (kept := _read(image, key)) is not None:
+    if not again and (kept := _read(image, key)) is not None:
         return kept
     answer = boots(image)
     _write(image, key, answer)

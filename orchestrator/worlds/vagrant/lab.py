@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, inflictable
@@ -15,6 +15,7 @@ from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
+from orchestrator.machine.requirement import Requirement
 from orchestrator.machine.sandbox import current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
@@ -64,6 +65,12 @@ class VagrantLab:
         self._hypervisor: Hypervisor | None = None
         self._machines: dict[str, VirtualMachine] = {}
         self._ready: VirtualMachines | None = None
+
+    @classmethod
+    def missing(cls, filesystem: str) -> list[Requirement]:
+        """Nothing: `prepare` checks."""
+        del filesystem
+        return []
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
@@ -286,3 +293,6 @@ def _require_programs(spec: LabSpec, image: Image) -> None:
                 f"{title} needs {program} (package {package}), which the image of virtual machines does not have; "
                 "test it in the namespace world, or on hosts of an inventory"
             )
+
+
+LAB: Final = VagrantLab

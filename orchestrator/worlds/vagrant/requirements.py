@@ -54,7 +54,7 @@ def missing() -> list[Requirement]:
 def acceleration(image: Path | None) -> Requirement:
     """Whether machines that boot the image in this directory run on the processor itself, by a new trial. Never a
     requirement: `met` is the result. Raises `UsageError`."""
-    chosen = driver.choose(image, anew=True)
+    chosen = driver.choose(image, again=True)
     detail = f"{chosen.reason}: machines are emulated" if chosen.emulates else chosen.reason
     return Requirement("KVM", not chosen.emulates, detail.removeprefix("KVM: "), "nothing to do: only slower")
 

@@ -1,0 +1,17 @@
+"""The inventory world. Implementation: `orchestrator.worlds.inventory`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from installation import extras
+from orchestrator.world_kind import TRACE_IN_MEMORY, WorldKind
+
+WORLD: Final = WorldKind(
+    name="inventory",
+    place=40,
+    description="Nodes are existing hosts, listed in an Ansible inventory and reached by SSH.",
+    extra=extras.VMS,
+    stretches_time=True,
+    limits=(TRACE_IN_MEMORY,),
+)

@@ -1,0 +1,17 @@
+"""The vagrant world. Implementation: `orchestrator.worlds.vagrant`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from installation import extras
+from orchestrator.world_kind import TRACE_IN_MEMORY, WorldKind
+
+WORLD: Final = WorldKind(
+    name="vagrant",
+    place=30,
+    description="Nodes are virtual machines, each with its own kernel, clock and disk.",
+    extra=extras.VMS,
+    stretches_time=True,
+    limits=(TRACE_IN_MEMORY,),
+)
