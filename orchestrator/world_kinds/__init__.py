@@ -32,21 +32,8 @@ def registry(modules: Iterable[ModuleType]) -> dict[str, WorldKind]:
     return {places[place].name: places[place] for place in sorted(places)}
 
 
-_SIMULATION: Final = WorldKind(
-    name="simulation",
-    place=50,
-    description="The real brokers in one process, in virtual time, on a network and disks driven by a seed.",
-    limits=(
-        "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
-        "clients are simulated too: librdkafka is not exercised",
-        "power-loss-all cuts all nodes at once in a random schedule only: in variations and reduced campaigns, nodes "
-        "lose their power one after another",
-    ),
+WORLDS: Final[Mapping[str, WorldKind]] = registry(
+    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
 )
-
-WORLDS: Final[Mapping[str, WorldKind]] = {
-    **registry(importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)),
-    _SIMULATION.name: _SIMULATION,
-}
 NAMES: Final = (AUTO, *WORLDS)
 """What a campaign and `--world` may name."""
