@@ -11,7 +11,6 @@ among the nodes: the run has ended, and its replicas were equal or the shorter o
 from __future__ import annotations
 
 import base64
-import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ import numpy as np
 from analysis.replicafiles import batches, records
 from analysis.replicafiles.digest import PADDING
 from analysis.replicafiles.log import ReplicaFileError
+from history import strict_json
 from history.regular_files import read_bytes
 
 TOPIC: Final = "__remote_log_metadata"
@@ -169,7 +169,7 @@ def _events_of(value: bytes) -> list[StateChange]:
     ReplicaFileError."""
     try:
         if value.startswith(b"{"):
-            return [_json_event(json.loads(value))]
+            return [_json_event(strict_json.decode(value))]
         return _kafka_event(value)
     except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
         raise ReplicaFileError(f"a record is no event: {type(error).__name__}: {error}") from error

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from history.regular_files import read_text
 from installation.commands import joined
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.configuration import misconfigured
@@ -45,7 +46,7 @@ class PlannedDescriptions:
 
     def differences(self, run: StoredRun, run_dir: Path) -> Iterator[str]:
         """Sentences: how the run's `run.toml`, which must be readable, differs from the plan."""
-        content = tomllib.loads((run_dir / "run.toml").read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(run_dir / "run.toml"))
         try:
             common = self._common(run)
         except (InputError, RecursionError) as error:

@@ -13,6 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import Final
 
+from history.regular_files import read_text
 from systems import Deployed
 from systems.service import shown_as
 
@@ -76,7 +77,7 @@ def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Itera
         for path, text in deployed.configuration(place, places, time_scale).items():
             name = f"nodes/{place.name}/{shown_as(Path(path))}"
             try:
-                found = (run_dir / name).read_text(encoding="utf-8")
+                found = read_text(run_dir / name)
             except (OSError, UnicodeDecodeError) as error:
                 yield f"{name}, which shows how {place.name} was configured, cannot be read: {error}"
                 continue

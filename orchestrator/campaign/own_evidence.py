@@ -7,13 +7,14 @@ the run's name in every world where one run could leave something for the next.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from history import strict_json
 from history.checksummed_lines import read_lines
 from history.client_files import sha256_of
+from history.regular_files import read_bytes, read_text
 from nemeses import Schedule, plan_schedule
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import derived_seed
@@ -141,8 +142,8 @@ def _simulated(run: StoredRun, run_dir: Path) -> Iterator[str]:
     seed = derived_seed(run.seed, "world")
     for name in _SIMULATED:
         try:
-            content = json.loads((run_dir / name).read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            content = strict_json.decode(read_bytes(run_dir / name))
+        except (OSError, ValueError) as error:
             yield f"{name}, which shows the seed of a simulated run, cannot be read: {error}"
             continue
         said = content if isinstance(content, dict) else {}
@@ -157,7 +158,7 @@ def _identities(identity: str, nodes: Content, run_dir: Path) -> Iterator[str]:
         for name in _IDENTITIES:
             path = run_dir / "nodes" / node / name
             try:
-                lines = path.read_text(encoding="utf-8").splitlines()
+                lines = read_text(path).splitlines()
             except FileNotFoundError:
                 continue  # a disk may be wiped, and a node may be off while the others are dumped
             except (OSError, UnicodeDecodeError) as error:

@@ -7,14 +7,15 @@ compares with the leader's; the roles of the metadata quorum's voters; the kinds
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from analysis.evidence.run_directory import moment, node_events, node_names
+from history import strict_json
 from history.journal import FILE_NAME as JOURNAL
+from history.regular_files import read_text
 
 Partition = tuple[str, int]
 
@@ -178,8 +179,8 @@ def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
 def _happenings(run_dir: Path, names: list[str]) -> Iterator[tuple[int, int, str | None, Mapping[str, Any]]]:
     """All events by wall clock, in nanoseconds; of simultaneous events, the run loop's come first."""
     order = 0
-    for line in (run_dir / "history" / JOURNAL).read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
+    for line in read_text(run_dir / "history" / JOURNAL).splitlines():
+        entry = strict_json.decode(line)
         is_main = entry["event"] == "phase" and entry["name"] == "main"
         if is_main or entry["event"] in ("fault_injected", "fault_invoked", "fault_healed"):
             yield round(entry["wall"] * 1e9), (order := order + 1), None, entry

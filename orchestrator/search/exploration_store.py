@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from history import strict_json
+from history.regular_files import read_bytes, read_text
 from orchestrator.campaign.plans import stamp_behind
 from orchestrator.campaign.store import Store, locked
 from orchestrator.errors import UsageError
@@ -86,7 +88,7 @@ class Exploration:
         if not known:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
         try:
-            head = msgspec.json.decode(known[-1].read_bytes(), type=Head)
+            head = msgspec.json.decode(read_bytes(known[-1]), type=Head)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise UsageError(f"{known[-1]}: cannot be read: {error}; explore again without --resume") from error
         if head.text != text:
@@ -113,7 +115,7 @@ class Exploration:
         """The report's data of the time when it last ended; empty if it was killed before, or the file has other
         content."""
         try:
-            told = json.loads((self.path / _SUMMARY).read_text(encoding="utf-8"))
+            told = strict_json.decode(read_text(self.path / _SUMMARY))
         except (OSError, ValueError, RecursionError):
             return {}
         return told if isinstance(told, dict) else {}
@@ -142,7 +144,7 @@ class Exploration:
         if not path.exists():
             return
         decoder = msgspec.json.Decoder(Attempted)
-        whole, _, rest = path.read_bytes().rpartition(b"\n")
+        whole, _, rest = read_bytes(path).rpartition(b"\n")
         if rest:
             os.truncate(path, len(whole) + 1 if whole else 0)
         for number, line in enumerate(whole.split(b"\n") if whole else [], 1):

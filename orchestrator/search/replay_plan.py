@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from analysis.evidence.run_directory import RunDescription, RunDirectoryError, describe
+from history.regular_files import read_text
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
@@ -41,7 +42,7 @@ def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list
     for directory in store.runs(store.campaign_dir(campaign.name)):
         try:
             described = describe(directory.path)
-            text = (directory.path / "campaign.toml").read_text(encoding="utf-8")
+            text = read_text(directory.path / "campaign.toml")
         except (RunDirectoryError, OSError, UnicodeDecodeError):
             continue  # an unreadable run cannot be compared with
         if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
@@ -65,5 +66,5 @@ def _campaign_of(directory: RunDirectory, run: str) -> Campaign:
     if plan.exists():
         named = Path(TomlSource.read(plan).root().text("campaign"))
         with contextlib.suppress(OSError, UnicodeDecodeError):  # the file may have any content by now
-            path = named if named.read_text(encoding="utf-8") == source.text else copy
+            path = named if read_text(named) == source.text else copy
     return parse(source, path)

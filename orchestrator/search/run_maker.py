@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from history import strict_json
 from history.journal import FILE_NAME as JOURNAL
+from history.regular_files import read_text
 from orchestrator.campaign.engine import Engine
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun, invocation_of
@@ -53,8 +54,8 @@ class Made:
     @property
     def finished(self) -> bool:
         """Whether the run reached its last phase."""
-        lines = (self.directory.path / "history" / JOURNAL).read_text(encoding="utf-8").splitlines()
-        last: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        lines = read_text(self.directory.path / "history" / JOURNAL).splitlines()
+        last: dict[str, Any] = strict_json.decode(lines[-1]) if lines else {}
         return (last.get("event"), last.get("name")) == ("phase", "done")
 
 
@@ -109,7 +110,7 @@ def read_made(directory: RunDirectory) -> Made:
 def read_summary(path: Path) -> dict[str, Any]:
     """A run's `simulation.json`; empty if it is missing or incomplete."""
     try:
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        summary = strict_json.decode(read_text(path / SUMMARY))
     except (OSError, ValueError, RecursionError):
         return {}
     return summary if isinstance(summary, dict) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-import json
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from analysis.evidence.run_directory import node_events, node_names
+from history import strict_json
 from history.journal import FILE_NAME as JOURNAL
+from history.regular_files import open_regular, read_text
 from orchestrator.worlds.simulation.files import MESSAGES
 from simulator.cluster import BEGINNING_NS
 from simulator.messages import Said
@@ -43,8 +45,8 @@ def narrate(run_dir: Path) -> Path:
 
 
 def _of_run(run_dir: Path) -> Iterator[Line]:
-    text = (run_dir / "history" / JOURNAL).read_text(encoding="utf-8")
-    for number, entry in enumerate(map(json.loads, text.splitlines())):
+    text = read_text(run_dir / "history" / JOURNAL)
+    for number, entry in enumerate(map(strict_json.decode, text.splitlines())):
         if entry["event"] in _TOLD:
             yield Line(entry["t"] / _NS, number, f"----  {_deed(entry)}")
 
@@ -80,7 +82,7 @@ def _of_messages(run_dir: Path) -> Iterator[Line]:
     if not path.exists():
         return
     decoder = msgspec.json.Decoder(Said)
-    with path.open("rb") as file:
+    with io.BufferedReader(open_regular(path)) as file:
         for number, raw in enumerate(file):
             said = decoder.decode(raw)
             if said.routine and said.arrived_s is not None:

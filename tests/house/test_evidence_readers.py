@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ROOMS: Final = ("history", "analysis")
+ROOMS: Final = ("history", "analysis", "orchestrator/campaign", "orchestrator/search")
 METHODS: Final = frozenset({"read_bytes", "read_text", "open", "load", "loads", "fromfile", "memory_map", "OSFile"})
 """Ways to open a file, or to read JSON or TOML, as methods or functions of a module."""
 LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
@@ -26,6 +26,21 @@ ALLOWED: Final = frozenset(
         ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
         ("analysis/report.py", "(TEMPLATES / 'style.css').read_text(encoding='utf-8')"),
+        ("orchestrator/campaign/as_planned.py", "tomllib.loads(toml_text.dump(expected))"),  # what was just made
+        ("orchestrator/campaign/plans.py", "os.open(path, os.O_RDWR | os.O_CLOEXEC)"),  # locks and claims of names
+        (
+            "orchestrator/campaign/plans.py",
+            "os.open(path.with_suffix('.campaign'), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 420)",
+        ),
+        (
+            "orchestrator/campaign/store.py",
+            "os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
+        ),
+        ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before
+        ("orchestrator/search/exploration_store.py", "(self.path / _RUNS).open('ab')"),  # writers of own files
+        ("orchestrator/search/exploration_store.py", "msgspec.json.decode(read_bytes(known[-1]), type=Head)"),
+        ("orchestrator/search/exploration_store.py", "os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)"),
+        ("orchestrator/search/trace_text.py", "path.open('w', encoding='utf-8')"),
     }
 )
 
@@ -53,8 +68,8 @@ def is_reader(call: ast.Call) -> bool:
 
 
 def test_what_a_run_left_is_read_in_one_way() -> None:
-    assert set(readers()) - ALLOWED == set()
+    assert sorted(set(readers()) - ALLOWED) == []
 
 
 def test_what_is_allowed_is_there() -> None:
-    assert ALLOWED - set(readers()) == set()
+    assert sorted(ALLOWED - set(readers())) == []
