@@ -1,8 +1,9 @@
 """The served APIs and versions, and the headers of requests and responses.
 
-The table of the served APIs is discovered: each request class in `broker.protocol.messages` declares its key and its
-versions (`ServedApi`), and its response class is in the same module. A new API is one such module, its permission in
-`broker.server.authorization`, and its handler in `broker.server.routes`.
+The table of the served APIs is discovered: each request class in `broker.protocol.messages` declares its key, its
+versions and the operation on the cluster that its sender needs (`ServedApi`), and its response class is in the same
+module. A new API is one such module, and its handler in `broker.server.routes`. Only an API that is allowed for each
+topic or group separately has a check in `broker.server.authorization`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from broker.protocol.codec import encode
 from broker.protocol.decoder import DecodeError, read_uvarint, too_short
 from broker.protocol.encoder import EncodeError
 from broker.protocol.messages.api_versions import ApiVersion
-from broker.protocol.schema import DeclarationError, Message, ServedApi
+from broker.protocol.schema import DeclarationError, Message, Operation, ServedApi
 
 
 class ApiKey(IntEnum):
@@ -133,6 +134,8 @@ class Api:
     """The lowest version in the ApiVersions answer; below the served ones only for Produce."""
     advertised: bool
     """Whether ApiVersions lists it; APIs that only brokers use are not listed."""
+    operation: Operation
+    """See `ServedApi.operation`."""
 
     def serves(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -171,7 +174,8 @@ def _api(request: type[Message], served: ServedApi, response: type[Message]) -> 
         raise DeclarationError(f"{request.__name__}: {served.key} is not an API key of Kafka")
     low, high = served.versions.low, served.versions.high
     advertised = served.versions if served.advertised is None else served.advertised
-    return Api(ApiKey(served.key), request, response, low, high, advertised.low, advertised=high in advertised)
+    is_listed = high in advertised
+    return Api(ApiKey(served.key), request, response, low, high, advertised.low, is_listed, served.operation)
 
 
 APIS: dict[ApiKey, Api] = discover(messages)

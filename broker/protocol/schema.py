@@ -16,7 +16,7 @@ import types
 import typing
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,10 @@ def v(text: str) -> Versions:
     return Versions(int(low), int(high or low))
 
 
+Operation: TypeAlias = Literal["", "none", "ALTER", "CLUSTER_ACTION", "DESCRIBE", "DESCRIBE_CONFIGS"]
+"""See `ServedApi.operation`."""
+
+
 @dataclass(frozen=True)
 class ServedApi:
     """The declaration of a request class whose API is served: `key`, and the served `versions`."""
@@ -55,6 +59,9 @@ class ServedApi:
     versions: Versions
     advertised: Versions | None = None
     """The versions in the ApiVersions answer; None: the served ones; `none`: not listed, as only brokers use it."""
+    operation: Operation = ""
+    """The ACL operation on the cluster that the sender needs. `none`: every sender may use the API. Empty: the API has
+    a check of its own in `broker.server.authorization`."""
 
 
 @dataclass(frozen=True)

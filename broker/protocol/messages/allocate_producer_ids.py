@@ -6,7 +6,7 @@ from broker.protocol.schema import Int16, Int32, Int64, Message, ServedApi, v
 
 
 class AllocateProducerIdsRequest(Message):
-    API = ServedApi(67, v("0"), advertised=v("none"))
+    API = ServedApi(67, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

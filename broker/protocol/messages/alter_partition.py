@@ -29,7 +29,7 @@ class TopicData(Message):
 
 
 class AlterPartitionRequest(Message):
-    API = ServedApi(56, v("2-3"), advertised=v("none"))
+    API = ServedApi(56, v("2-3"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("2-3")
     FLEXIBLE = v("0+")
 

@@ -20,7 +20,7 @@ class ReassignableTopic(Message):
 
 
 class AlterPartitionReassignmentsRequest(Message):
-    API = ServedApi(45, v("0-1"))
+    API = ServedApi(45, v("0-1"), operation="ALTER")
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

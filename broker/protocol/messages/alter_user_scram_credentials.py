@@ -21,7 +21,7 @@ class ScramCredentialUpsertion(SecretMessage):
 
 
 class AlterUserScramCredentialsRequest(Message):
-    API = ServedApi(51, v("0"))
+    API = ServedApi(51, v("0"), operation="ALTER")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

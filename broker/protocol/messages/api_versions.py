@@ -8,7 +8,7 @@ from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, ServedApi
 
 
 class ApiVersionsRequest(Message):
-    API = ServedApi(18, v("0-4"))
+    API = ServedApi(18, v("0-4"), operation="none")
     VERSIONS = v("0-4")
     FLEXIBLE = v("3+")
 

@@ -26,7 +26,7 @@ class LeaderEndpoint(Message):
 
 
 class BeginQuorumEpochRequest(Message):
-    API = ServedApi(53, v("0-1"), advertised=v("none"))
+    API = ServedApi(53, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

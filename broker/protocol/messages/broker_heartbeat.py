@@ -11,7 +11,7 @@ LEASE_TAG = 10_000
 
 
 class BrokerHeartbeatRequest(Message):
-    API = ServedApi(63, v("0-1"), advertised=v("none"))
+    API = ServedApi(63, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

@@ -21,7 +21,7 @@ class Feature(Message):
 
 
 class BrokerRegistrationRequest(Message):
-    API = ServedApi(62, v("0-4"), advertised=v("none"))
+    API = ServedApi(62, v("0-4"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-4")
     FLEXIBLE = v("0+")
 

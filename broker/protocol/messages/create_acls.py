@@ -20,7 +20,7 @@ class AclCreation(Message):
 
 
 class CreateAclsRequest(Message):
-    API = ServedApi(30, v("1-3"))
+    API = ServedApi(30, v("1-3"), operation="ALTER")
     VERSIONS = v("1-3")
     FLEXIBLE = v("2+")
 

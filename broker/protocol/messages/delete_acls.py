@@ -20,7 +20,7 @@ class DeleteAclsFilter(Message):
 
 
 class DeleteAclsRequest(Message):
-    API = ServedApi(31, v("1-3"))
+    API = ServedApi(31, v("1-3"), operation="ALTER")
     VERSIONS = v("1-3")
     FLEXIBLE = v("2+")
 

@@ -12,7 +12,7 @@ LITERAL = 3
 class DescribeAclsRequest(Message):
     """A filter: None and ANY match everything."""
 
-    API = ServedApi(29, v("1-3"))
+    API = ServedApi(29, v("1-3"), operation="DESCRIBE")
     VERSIONS = v("1-3")
     FLEXIBLE = v("2+")
 

@@ -14,7 +14,7 @@ class ComponentData(Message):
 
 
 class DescribeClientQuotasRequest(Message):
-    API = ServedApi(48, v("0-1"))
+    API = ServedApi(48, v("0-1"), operation="DESCRIBE_CONFIGS")
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

@@ -8,7 +8,7 @@ from broker.protocol.schema import Bool, Int8, Int16, Int32, Message, ServedApi,
 
 
 class DescribeClusterRequest(Message):
-    API = ServedApi(60, v("0-2"))
+    API = ServedApi(60, v("0-2"), operation="none")
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

@@ -17,7 +17,7 @@ class TopicData(Message):
 
 
 class DescribeQuorumRequest(Message):
-    API = ServedApi(55, v("0-2"))
+    API = ServedApi(55, v("0-2"), operation="DESCRIBE")
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

@@ -12,7 +12,7 @@ class UserName(Message):
 class DescribeUserScramCredentialsRequest(Message):
     """Without users: all users."""
 
-    API = ServedApi(50, v("0"))
+    API = ServedApi(50, v("0"), operation="DESCRIBE")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

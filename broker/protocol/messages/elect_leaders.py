@@ -18,7 +18,7 @@ class TopicPartitions(Message):
 class ElectLeadersRequest(Message):
     """`topic_partitions` None: all partitions."""
 
-    API = ServedApi(43, v("0-2"))
+    API = ServedApi(43, v("0-2"), operation="ALTER")
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

@@ -34,7 +34,7 @@ class LeaderEndpoint(Message):
 
 
 class EndQuorumEpochRequest(Message):
-    API = ServedApi(54, v("0-1"), advertised=v("none"))
+    API = ServedApi(54, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-1")
     FLEXIBLE = v("1+")
 

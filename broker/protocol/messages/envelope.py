@@ -8,7 +8,7 @@ from broker.protocol.schema import Bytes, Int16, Message, ServedApi, v
 class EnvelopeRequest(Message):
     """`request_data`: a request with header, without the frame's length; `client_host_address`: the bytes of an IP."""
 
-    API = ServedApi(58, v("0"), advertised=v("none"))
+    API = ServedApi(58, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

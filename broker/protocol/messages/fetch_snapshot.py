@@ -31,7 +31,7 @@ class TopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message):
-    API = ServedApi(59, v("0-1"), advertised=v("none"))
+    API = ServedApi(59, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-1")
     FLEXIBLE = v("0+")
 

@@ -11,7 +11,7 @@ class TopicPartitions(Message):
 
 
 class GetReplicaLogInfoRequest(Message):
-    API = ServedApi(93, v("0"), advertised=v("none"))
+    API = ServedApi(93, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

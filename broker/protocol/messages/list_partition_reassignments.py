@@ -11,7 +11,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message):
-    API = ServedApi(46, v("0"))
+    API = ServedApi(46, v("0"), operation="DESCRIBE")
     VERSIONS = v("0")
     FLEXIBLE = v("0+")
 

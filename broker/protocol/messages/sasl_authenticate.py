@@ -8,7 +8,7 @@ from broker.protocol.schema import Bytes, Int16, Int64, SecretMessage, ServedApi
 
 
 class SaslAuthenticateRequest(SecretMessage):
-    API = ServedApi(36, v("0-2"))
+    API = ServedApi(36, v("0-2"), operation="none")
     VERSIONS = v("0-2")
     FLEXIBLE = v("2+")
 

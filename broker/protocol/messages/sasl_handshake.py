@@ -8,7 +8,7 @@ from broker.protocol.schema import Int16, Message, ServedApi, String, v
 class SaslHandshakeRequest(Message):
     """From version 1 on SaslAuthenticate carries the tokens. In version 0 each is a bare frame."""
 
-    API = ServedApi(17, v("0-1"))
+    API = ServedApi(17, v("0-1"), operation="none")
     VERSIONS = v("0-1")
 
     mechanism: String = ""

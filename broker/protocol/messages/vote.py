@@ -26,7 +26,7 @@ class TopicData(Message):
 
 
 class VoteRequest(Message):
-    API = ServedApi(52, v("0-2"), advertised=v("none"))
+    API = ServedApi(52, v("0-2"), advertised=v("none"), operation="CLUSTER_ACTION")
     VERSIONS = v("0-2")
     FLEXIBLE = v("0+")
 

@@ -8,18 +8,22 @@ CLUSTER_ACTION and the other permissions that they need.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.controller.error_responses import refused
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.api import ApiKey, api_of
-from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
+from broker.protocol.api import APIS, ApiKey, api_of
+from broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from broker.protocol.messages.create_acls import CreateAclsRequest
+from broker.protocol.messages.delete_acls import DeleteAclsRequest
+from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from broker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from broker.protocol.messages.elect_leaders import ElectLeadersRequest
 from broker.protocol.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
@@ -27,7 +31,7 @@ from broker.protocol.messages.get_replica_log_info import (
     TopicPartitionLogInfo,
 )
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.protocol.schema import Message
+from broker.protocol.schema import DeclarationError, Message
 from broker.security.acls import AclOperation
 from broker.security.authorizer import Authorizer, Caller
 from broker.server.authorization.group_rules import GROUP_RULES
@@ -37,36 +41,29 @@ from broker.server.dispatch import Permit, RefusedRequest
 
 CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
-OPEN_TO_ALL = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER})
-"""APIs that need no permission: they show where brokers are and which versions they speak."""
 
-_OF_BROKERS = (
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-    ApiKey.END_QUORUM_EPOCH,
-    ApiKey.FETCH_SNAPSHOT,
-    ApiKey.ENVELOPE,
-    ApiKey.BROKER_REGISTRATION,
-    ApiKey.BROKER_HEARTBEAT,
-    ApiKey.ALTER_PARTITION,
-    ApiKey.ALLOCATE_PRODUCER_IDS,
-)
-
-
-def _on_cluster(operation: AclOperation, denied: Callable[[Any], Message]) -> Check:
+def _on_cluster(operation: AclOperation) -> Check:
     def check(request: Message, _version: int, rights: Rights) -> Permit:
         if not rights.cluster(operation):
-            raise RefusedRequest(denied(request))
+            raise RefusedRequest(_denied(request))
         return Permit(request)
 
     return check
 
 
-def _refused_as_a_whole(request: Message) -> Message:
-    return refused(request, CLUSTER_DENIED)
-
-
-def _error_code(request: Message) -> Message:
+def _denied(request: Message) -> Message:
+    """The answer without permission on the cluster, in the form of each API."""
+    match request:
+        case ElectLeadersRequest() | CreateAclsRequest() | DeleteAclsRequest() | AlterUserScramCredentialsRequest():
+            return refused(request, CLUSTER_DENIED)
+        case DescribeUserScramCredentialsRequest():
+            return _no_credentials(request)
+        case DescribeClientQuotasRequest():
+            return DescribeClientQuotasResponse(
+                error_code=CLUSTER_DENIED.code, error_message=str(CLUSTER_DENIED), entries=None
+            )
+        case GetReplicaLogInfoRequest():
+            return _no_log_info(request)
     response: Any = api_of(request).response()
     response.error_code = CLUSTER_DENIED.code
     if hasattr(response, "error_message"):
@@ -82,11 +79,6 @@ def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUse
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
     results = [DescribeUserScramCredentialsResult(it.name, code, reason) for it in request.users]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
-
-
-def _no_quotas(_request: Message) -> DescribeClientQuotasResponse:
-    code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
-    return DescribeClientQuotasResponse(error_code=code, error_message=reason, entries=None)
 
 
 def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse:
@@ -106,25 +98,18 @@ def _init_producer_id(request: InitProducerIdRequest, _version: int, rights: Rig
     return Permit(request)
 
 
-RULES: dict[ApiKey, Check] = {
-    **{key: _on_cluster(AclOperation.CLUSTER_ACTION, _error_code) for key in _OF_BROKERS},
-    ApiKey.GET_REPLICA_LOG_INFO: _on_cluster(AclOperation.CLUSTER_ACTION, _no_log_info),
-    ApiKey.ELECT_LEADERS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(AclOperation.DESCRIBE, _refused_as_a_whole),
-    ApiKey.DESCRIBE_QUORUM: _on_cluster(AclOperation.DESCRIBE, _refused_as_a_whole),
-    ApiKey.CREATE_ACLS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
-    ApiKey.DELETE_ACLS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
-    ApiKey.DESCRIBE_ACLS: _on_cluster(AclOperation.DESCRIBE, _error_code),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _on_cluster(AclOperation.ALTER, _refused_as_a_whole),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _on_cluster(AclOperation.DESCRIBE, _no_credentials),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _on_cluster(AclOperation.DESCRIBE_CONFIGS, _no_quotas),
-    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(AclOperation.DESCRIBE, _error_code),
+OPEN_TO_ALL: Final = frozenset(key for key, api in APIS.items() if api.operation == "none")
+"""APIs that need no permission: they show where brokers are and which versions they speak."""
+RULES: Final[dict[ApiKey, Check]] = {
+    **{key: _on_cluster(AclOperation[api.operation]) for key, api in APIS.items() if api.operation not in ("", "none")},
+    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(AclOperation.DESCRIBE),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     **TOPIC_RULES,
     **GROUP_RULES,
 }
 """The check of every API that needs a permission."""
+if unchecked := APIS.keys() - RULES.keys() - OPEN_TO_ALL:
+    raise DeclarationError(f"{', '.join(key.name for key in unchecked)}: neither an operation nor a check")
 
 
 class AclGuard:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +43,8 @@ from broker.protocol.schema import NO_ID, Message
 from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller
 from broker.server.authorization.acl_guard import OPEN_TO_ALL, RULES, AclGuard
+from broker.server.authorization.group_rules import GROUP_RULES
+from broker.server.authorization.topic_rules import TOPIC_RULES
 from broker.server.connection import Rejected
 from broker.server.dispatch import Permit, RefusedRequest
 from tests.broker.protocol.samples import sample
@@ -98,6 +103,31 @@ def codes(part: object) -> set[int]:
 def test_every_api_has_a_rule_or_is_open_to_all_on_purpose() -> None:
     assert RULES.keys() | OPEN_TO_ALL == APIS.keys()
     assert not RULES.keys() & OPEN_TO_ALL
+
+
+@pytest.mark.conforms("SEC-5")
+def test_an_api_declares_an_operation_or_has_a_check_of_its_own() -> None:
+    declared = {key for key, api in APIS.items() if api.operation}
+    assert not declared & (TOPIC_RULES.keys() | GROUP_RULES.keys() | {ApiKey.INIT_PRODUCER_ID})
+    assert {key for key, api in APIS.items() if api.operation == "CLUSTER_ACTION"} == {
+        key for key, api in APIS.items() if not api.advertised
+    }
+
+
+@pytest.mark.conforms("SEC-5")
+def test_an_api_without_an_operation_or_a_check_stops_the_program(tmp_path: Path) -> None:
+    (tmp_path / "push_telemetry.py").write_text(
+        "from broker.protocol.schema import Message, ServedApi, v\n"
+        "class PushTelemetryRequest(Message):\n    API = ServedApi(72, v('0'))\n    VERSIONS = v('0')\n"
+        "class PushTelemetryResponse(Message):\n    VERSIONS = v('0')\n"
+    )
+    program = (
+        f"from broker.protocol import messages; messages.__path__.append({str(tmp_path)!r}); "
+        "import broker.server.authorization.acl_guard"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "DeclarationError: PUSH_TELEMETRY: neither an operation nor a check" in done.stderr
 
 
 @pytest.mark.conforms("SEC-5")
