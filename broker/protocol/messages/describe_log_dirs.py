@@ -13,7 +13,7 @@ class DescribableLogDirTopic(Message):
 
 
 class DescribeLogDirsRequest(Message):
-    API = ServedApi(35, v("1-4"))
+    API = ServedApi(35, v("1-4"), operation="DESCRIBE")
     VERSIONS = v("1-4")
     FLEXIBLE = v("2+")
 

@@ -102,7 +102,6 @@ OPEN_TO_ALL: Final = frozenset(key for key, api in APIS.items() if api.operation
 """APIs that need no permission: they show where brokers are and which versions they speak."""
 RULES: Final[dict[ApiKey, Check]] = {
     **{key: _on_cluster(AclOperation[api.operation]) for key, api in APIS.items() if api.operation not in ("", "none")},
-    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(AclOperation.DESCRIBE),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     **TOPIC_RULES,
     **GROUP_RULES,
