@@ -72,8 +72,8 @@ def _denied(request: Message) -> Message:
 
 
 def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
-    """An error for each user that is named; an error of the whole response only where none is, since librdkafka crashes
-    on that."""
+    """An error for each named user, because librdkafka crashes on an error of the whole response. Only a request
+    without names gets that."""
     code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
     if not request.users:
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
