@@ -1,12 +1,27 @@
-"""The runs that are mutated, made by the tool itself as a user would make them."""
+"""The runs that are mutated: made by `brownout run` as a user makes them, and kept in an archive.
+
+Making them takes a minute of real time, and every test session needs them. So the archive beside this module has their
+evidence. It has no verdicts: each session analyzes the runs with today's code. A test makes the runs again and compares
+their shape (`test_base_runs.py`). After a change of what a run stores, write the archive with
+`.venv/bin/python -m tests.mutations.base_runs`.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tarfile
+import tempfile
 from pathlib import Path
+from typing import Final
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from tests.systems.test_etcd_runs import FAKE
+
+ARCHIVE: Final = Path(__file__).with_name("base_runs.tar.xz")
+STALE: Final = "runs have changed: write the archive again with .venv/bin/python -m tests.mutations.base_runs"
+DERIVED: Final = ("verdict.json", "tables", "certificate", "plots", "report.html", "spark", "summary.json", "junit.xml")
+"""What an analysis writes, and the gate."""
 
 LOG = """
 name = "log"
@@ -49,7 +64,7 @@ required_faults = ["kill", "pause"]
 """A leader is killed, so that partition 0 has two leader epochs, and a follower stands still for a moment.
 A reader sees partition 0 before all is healed, and another one all of them in the end."""
 
-REGISTER = f"""
+REGISTER = """
 name = "register"
 [topology]
 world = "process"
@@ -57,8 +72,8 @@ nodes = 1
 [system]
 path = "fake"
 [client]
-client_class = "{PROJECT_ROOT / "tests/systems/stale_etcd_client.py"}:FirstSeen"
-options = {{ stale = "no" }}
+client_class = "fake/client.py:FirstSeen"
+options = { stale = "no" }
 [workload]
 kind = "register"
 clients = 3
@@ -145,9 +160,41 @@ def make(name: str, directory: Path) -> Path:
     fake.mkdir(exist_ok=True)
     (fake / "system.toml").write_text(FAKE)
     (fake / "fake.py").write_text("from systems.etcd.etcd import Etcd\n\n__all__ = ['Etcd']\n")
+    shutil.copyfile(PROJECT_ROOT / "tests" / "systems" / "stale_etcd_client.py", fake / "client.py")
     file = directory / f"{name}.toml"
     file.write_text(BASES[name])
     store = ["--store", str(directory / "store")]
     main(["run", str(file), *store, "--engine", "in-process", "--no-plots", "--quiet"])
-    (run,) = [path.parent for path in (directory / "store" / name).glob("*/run.toml")]
+    return _run_of(directory / "store" / name)
+
+
+def unpack(directory: Path) -> dict[str, Path]:
+    """The archived runs below `directory`, not analyzed; their directories, by name."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(directory, filter="data")
+    return {name: _run_of(directory / "store" / name) for name in BASES}
+
+
+def _run_of(campaign: Path) -> Path:
+    (run,) = [path.parent for path in campaign.glob("*/run.toml")]
     return run
+
+
+def write_archive() -> None:
+    """Make all base runs and write the archive."""
+    with tempfile.TemporaryDirectory(prefix="bases-") as place:
+        campaigns = {name: make(name, Path(place)).parent for name in BASES}
+        with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
+            for name, campaign in campaigns.items():
+                for path in sorted(campaign.rglob("*")):
+                    inside = path.relative_to(campaign)
+                    if not set(inside.parts) & set(DERIVED):
+                        archive.add(path, f"store/{name}/{inside}", recursive=False, filter=_without_owner)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(uid=0, gid=0, uname="root", gname="root", mtime=0, deep=False)
+
+
+if __name__ == "__main__":
+    write_archive()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ from typing import Final
 
 import pytest
 
+from orchestrator.command.line import main
+from orchestrator.errors import EXIT_PASS
 from tests.mutations import base_runs
-from tests.mutations.bench import Bench
+from tests.mutations.bench import Bench, judge
 
 IN_MEMORY: Final = "/dev/shm"
 """Where it can be written to, mutants are made there: each is some 200 files, and is gone in a moment."""
@@ -18,7 +21,7 @@ IN_MEMORY: Final = "/dev/shm"
 
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """With runs that the tool has just made. Workers share them, for nobody changes one; who comes first makes them."""
+    """With the archived base runs. Workers share them, because no test changes one; the first worker analyzes them."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         directory = tmp_path_factory.getbasetemp().parent / "bases"
         directory.mkdir(exist_ok=True)
@@ -29,12 +32,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def _bases(directory: Path) -> dict[str, Path]:
-    """By name; a list of their paths is written when all are there."""
+    """The analyzed base runs, by name."""
     with open(directory / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = directory / "made"
-        if not made.exists():
-            paths = [str(base_runs.make(name, directory)) for name in base_runs.BASES]
-            made.write_text("\n".join(paths), encoding="utf-8")
-    paths = made.read_text(encoding="utf-8").splitlines()
-    return dict(zip(base_runs.BASES, map(Path, paths), strict=True))
+        analyzed = directory / "analyzed.json"
+        if not analyzed.exists():
+            bases = base_runs.unpack(directory)
+            for run in bases.values():
+                judge(run)
+                assert main(["gate", str(run.parent)]) == EXIT_PASS, base_runs.STALE
+            analyzed.write_text(json.dumps({name: str(run) for name, run in bases.items()}), encoding="utf-8")
+    return {name: Path(run) for name, run in json.loads(analyzed.read_text(encoding="utf-8")).items()}

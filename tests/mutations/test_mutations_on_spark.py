@@ -16,6 +16,9 @@ from tests.mutations.requiring import require_honesty, require_that_the_seal_tel
 FEW: Final = 15
 """How many mutations of files are judged on Spark: all of them would take long, and show the same."""
 
+PARTS: Final = 4
+"""Of the mutations that are judged on Spark."""
+
 
 @pytest.mark.rotating(8)
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
@@ -30,12 +33,14 @@ def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> Non
 
 
 @pytest.mark.spark
-def test_spark_says_the_same(bench: Bench, spark: SparkHandle) -> None:
+@pytest.mark.rotating(PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_spark_says_the_same(bench: Bench, spark: SparkHandle, part: int) -> None:
     """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
     journal and the plan say."""
     alike = [mutation for catalog in OF_FILES for mutation in catalog]
     own = [mutation for catalog in OF_OPERATIONS for mutation in catalog]
-    said_alike(bench, spark, (*own, *alike[:: len(alike) // FEW]))
+    said_alike(bench, spark, (*own, *alike[:: len(alike) // FEW])[part::PARTS])
 
 
 @pytest.mark.long
