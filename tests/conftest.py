@@ -86,6 +86,9 @@ def _children(pid: int) -> list[int]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Applies the tier. The longest files start first, so that none of them runs alone at the end; then the files of
     few tests, which often start whole clusters. The tests of a file stay together, in its order."""
+    for item in items:
+        if any(map(item.get_closest_marker, ("vm", "long"))):
+            item.add_marker(pytest.mark.timeout(0))  # these may take longer than any other test
     tier = config.getoption("--tier")
     if tier != tiers.ALL:
         quick, rest = tiers.selection_of(ROOT).choose(items)
