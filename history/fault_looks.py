@@ -19,6 +19,7 @@ class FaultGroup(StrEnum):
     PARTITION = "partition"
     PACKETS = "packets"
     DISK = "disk"
+    STORE = "store"
 
 
 class FaultMark(StrEnum):

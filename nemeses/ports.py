@@ -280,10 +280,10 @@ def new_mark() -> str:
 class Site:
     """The parts of a world that a nemesis uses. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`: None
     where the world has no such part. `time_scale`: how much slower everything is than on an ordinary machine; deadlines
-    are multiplied by it. `start_deadline_s`, `stop_deadline_s`: the longest time from the service's start to its open
-    port, and from SIGTERM to its end (seconds on an ordinary machine). `scheduler`: the world's time. `answers`:
-    whether a host answers. `first_word_s`: the time until it answered, within a limit. `new_mark`: makes the marks that
-    are written to disks.
+    are multiplied by it. `store_dir`: the directory that all hosts share, by its path on them; empty without one.
+    `start_deadline_s`, `stop_deadline_s`: the longest time from the service's start to its open port, and from SIGTERM
+    to its end (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host answers.
+    `first_word_s`: the time until it answered, within a limit. `new_mark`: makes the marks that are written to disks.
     """
 
     hosts: Mapping[str, Host]
@@ -300,3 +300,4 @@ class Site:
     wire: Wire | None = None
     disks: Disks | None = None
     oscillators: Oscillators | None = None
+    store_dir: str = ""

@@ -15,6 +15,7 @@ from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.observer_guard import observe
+from orchestrator.worlds.shared_directory import uses_shared
 from systems import Member, Observer, System
 from systems.service import Deployment, Service
 from workloads.process import ClientHandle, ClientProcess
@@ -75,7 +76,13 @@ class ServicesOnHosts(ABC):
             start_deadline_s=max(service.start_deadline_s for service in services),
             stop_deadline_s=max(service.stop_deadline_s for service in services),
             scheduler=self.scheduler,
+            store_dir=self._store_dir(services),
         )
+
+    def _store_dir(self, services: Sequence[Service]) -> str:
+        """The directory that all nodes share, as they see it; empty if no service uses it."""
+        path = self.nodes[0].shared_dir
+        return path if path and any(uses_shared(service, path) for service in services) else ""
 
     def start_client(self, kind: str, role: str, settings: ClientSettings, log: Path) -> ClientHandle:
         """A client as a process of this machine; it reaches all nodes."""

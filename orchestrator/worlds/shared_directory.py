@@ -19,14 +19,14 @@ SHARED: Final = "shared"
 def make_shared(run_dir: Path, services: Iterable[Service], seen_as: str) -> Path | None:
     """Make the directory if a service names it; returns its path on this machine, None if no service does. `seen_as`:
     its path on the nodes. Raises OSError."""
-    if not any(_names(service, seen_as) for service in services):
+    if not any(uses_shared(service, seen_as) for service in services):
         return None
     path = run_dir / SHARED
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def _names(service: Service, path: str) -> bool:
+def uses_shared(service: Service, path: str) -> bool:
     """Whether a service's configuration, command or environment contains the path."""
     texts = (*service.files.values(), *service.command, *service.environment.values(), *sum(service.prepare, ()))
     return any(path in text for text in texts)

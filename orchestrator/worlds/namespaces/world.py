@@ -39,7 +39,7 @@ class NamespaceWorld(ServicesOnHosts):
     """Nodes as namespaces. Needs a sandbox (`sandbox.enter_sandbox`) with one world at a time."""
 
     name = "namespaces"
-    capabilities: frozenset[str] = inflictable(("power", "network"))
+    capabilities: frozenset[str] = inflictable(("power", "network", "store", "mounts"))
     needs_sandbox = True
     time_scale = 1.0
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from installation.plain_paths import PlainPath
 from nemeses import Host, Result, Site, inflictable
+from nemeses.kind import Need
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -21,13 +22,14 @@ from systems.local_ports import ADDRESS, LocalPorts, NoPortError
 from systems.service import Deployment
 
 _SCRATCH = "world"
+_OFFERS: tuple[Need, ...] = ("store",)
 
 
 class ProcessWorld(ServicesOnHosts):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
-    capabilities: frozenset[str] = inflictable(())
+    capabilities: frozenset[str] = inflictable(_OFFERS)
     needs_sandbox = False
     time_scale = 1.0
     power = None

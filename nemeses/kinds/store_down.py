@@ -1,0 +1,30 @@
+"""Store down: the store of remote segments has no objects for a node, and takes none."""
+
+from __future__ import annotations
+
+from history.damage import Damage
+from history.fault_looks import FaultMark
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Fault
+from nemeses.kind import listed
+from nemeses.mechanisms.store import CoveringKind
+
+
+class StoreDown(CoveringKind):
+    """Evidence: what a probe on the node sees of the store and can write to it, before, during and after the fault."""
+
+    name = "store-down"
+    mark = FaultMark.CIRCLE
+    deed = "the store of remote segments is empty and read-only for the node"
+    proven_by = "a probe on the node sees no object and cannot write (EROFS); after the heal it can write"
+    destroys = frozenset({Damage.SPEED})
+    seen = (
+        EvidenceRule("objects", values=(0,)),
+        EvidenceRule("write", values=("EROFS",)),
+    )
+    healed = (EvidenceRule("write", values=("done",)),)
+    begun_by = "take-store"
+    cover = "away"
+
+    def sentence(self, fault: Fault) -> str:
+        return f"the store of remote segments is away for {listed(fault.targets)}"

@@ -1,0 +1,134 @@
+"""Faults of the store of remote segments, in a real directory and with real mounts."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nemeses import Fault, Nemesis
+from nemeses.fault import Evidence
+from nemeses.ports import Result, Site
+from tests.nemeses.fakes import FakeHost
+
+
+class ShellHost(FakeHost):
+    """A host whose commands run in a real shell, in a mount namespace of its own if it has the pid of one."""
+
+    inside: tuple[str, ...] = ()
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        done = subprocess.run(
+            [*self.inside, "sh", "-c", command], capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with two objects."""
+    directory = tmp_path / "store" / "log-0"
+    directory.mkdir(parents=True)
+    for number in (0, 7):
+        (directory / f"{number:020d}-id.log").write_bytes(bytes([number]) * 10_000)
+        (directory / f"{number:020d}-id.index").write_bytes(b"index")
+    return tmp_path / "store"
+
+
+def site(store: Path, *inside: str) -> Site:
+    host = ShellHost("n1")
+    host.inside = inside
+    return Site({"n1": host}, store_dir=str(store))
+
+
+@pytest.fixture
+def own_mounts(store: Path) -> Iterator[tuple[str, ...]]:
+    """The words that run a command in a mount namespace of its own, in which the store is a mount, as on a node."""
+    namespace = ("unshare", "--mount", "--propagation", "private")
+    if shutil.which("nsenter") is None or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("no mount namespace can be made here")
+    with subprocess.Popen([*namespace, "cat"], stdin=subprocess.PIPE) as process:
+        # `cat` runs once the namespace exists.
+        while Path(f"/proc/{process.pid}/comm").read_text().strip() != "cat":
+            pass
+        inside = ("nsenter", "--target", str(process.pid), "--mount")
+        subprocess.run([*inside, "mount", "--bind", str(store), str(store)], check=True)
+        yield inside
+        process.kill()
+
+
+def inject(world: Site, kind: str) -> tuple[Nemesis, Fault, Evidence]:
+    nemesis, fault = Nemesis(world), Fault(kind, ("n1",))
+    return nemesis, fault, nemesis.inject(fault)
+
+
+def digests(store: Path) -> dict[str, str]:
+    return {str(each): hashlib.sha256(each.read_bytes()).hexdigest() for each in store.rglob("*") if each.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["object-missing", "object-cut", "object-corrupt"])
+def test_an_object_changes_and_the_heal_puts_it_back(store: Path, kind: str) -> None:
+    before = digests(store)
+    nemesis, fault, seen = inject(site(store), kind)
+    assert seen.status == "confirmed", seen
+    first = store / "log-0" / f"{0:020d}-id.log"
+    changed = {each for each, digest in before.items() if digests(store).get(each) != digest}
+    assert changed == {str(first)}
+    assert first.exists() == (kind != "object-missing")
+    if kind == "object-cut":
+        assert first.stat().st_size == 5_000
+    assert nemesis.heal(fault).status == "confirmed"
+    assert digests(store) == before, "nothing else is left"
+
+
+def test_a_store_without_objects_shows_nothing(tmp_path: Path) -> None:
+    _, _, seen = inject(site(tmp_path), "object-missing")
+    assert seen.status == "inconclusive"
+    assert "no object to change" in str(seen.detail)
+
+
+def test_a_second_change_waits_for_the_heal_of_the_first(store: Path) -> None:
+    nemesis, fault, _ = inject(site(store), "object-cut")
+    assert nemesis.inject(Fault("object-missing", ("n1",))).status == "inconclusive"
+    assert nemesis.heal(fault).status == "confirmed"
+
+
+def test_a_system_without_a_store_shows_nothing(store: Path) -> None:
+    _, _, seen = inject(Site({"n1": ShellHost("n1")}), "object-cut")
+    assert seen.status == "inconclusive"
+    assert "no store" in str(seen.detail)
+    assert store.exists()
+
+
+def test_the_end_of_a_run_heals_what_is_still_changed(store: Path) -> None:
+    before = digests(store)
+    nemesis, _, _ = inject(site(store), "object-corrupt")
+    nemesis.heal_all()
+    assert digests(store) == before
+
+
+@pytest.mark.parametrize("kind", ["store-down", "store-read-only", "store-full"])
+def test_a_node_sees_another_store_and_the_others_do_not(store: Path, kind: str, own_mounts: tuple[str, ...]) -> None:
+    before, world = digests(store), site(store, *own_mounts)
+    nemesis, fault, seen = inject(world, kind)
+    assert seen.status == "confirmed", seen
+    facts = seen.detail["n1"]
+    assert (facts["objects"], facts["objects_before"]) == (0 if kind == "store-down" else 2, 2)
+    assert facts["write"] == ("ENOSPC" if kind == "store-full" else "EROFS")
+    assert digests(store) == before
+    healed = nemesis.heal(fault)
+    assert healed.status == "confirmed", healed
+    assert (healed.detail["n1"]["objects"], healed.detail["n1"]["write"]) == (2, "done")
+    assert digests(store) == before, "no probe is left"
+
+
+@pytest.mark.parametrize("kind", ["store-down", "store-read-only", "store-full"])
+def test_a_mount_that_is_not_there_proves_nothing(store: Path, kind: str) -> None:
+    """Without the right to mount, the probe shows the store as it is."""
+    world = site(store, "env", "PATH=/nowhere:/usr/bin:/bin", "unshare", "--map-current-user", "--user")
+    _, _, seen = inject(world, kind)
+    assert seen.status != "confirmed"
