@@ -29,7 +29,7 @@ from analysis.engines.log import numbered, read
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
-from analysis.replicafiles.remote_segments import RemoteLog
+from analysis.replicafiles.remote_segments import StoredLog
 from history.topic_folders import folder_of
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.T
             yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
 
 
-def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: RemoteLog | None) -> list[ReplicaLog]:
+def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: StoredLog | None) -> list[ReplicaLog]:
     read, compacted = FORMATS[task.format].read, task.around.compacts
     logs = [read(node, task.key, Path(data), compacted=compacted, remote=remote) for node, data in replicas]
     return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from analysis.replicafiles import kafka, kafka_nodes
 from analysis.replicafiles.log import ReplicaLog
-from analysis.replicafiles.remote_segments import RemoteLog
+from analysis.replicafiles.remote_segments import StoredLog
 
 Key = tuple[str, int]
 
@@ -25,7 +25,7 @@ class ReadPartition(Protocol):
     partition's remote segments."""
 
     def __call__(
-        self, node: str, key: Key, data: Path, *, compacted: bool = False, remote: RemoteLog | None = None
+        self, node: str, key: Key, data: Path, *, compacted: bool = False, remote: StoredLog | None = None
     ) -> ReplicaLog: ...
 
 
@@ -45,7 +45,7 @@ class ReplicaFormat:
 
     partitions: Callable[[Path], list[Key]]
     read: ReadPartition
-    read_remote: Callable[[Mapping[str, Path], Path, Key], RemoteLog | None]
+    read_remote: Callable[[Mapping[str, Path], Path, Key], StoredLog | None]
     survey: Callable[[Mapping[str, Path]], list[str]]
     survey_earlier: Callable[[Mapping[str, Path], Mapping[str, Path]], list[str]]
     mark_interval_s: Callable[[Mapping[str, str]], float]

@@ -19,7 +19,7 @@ from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import NO_MARK, EndOfLog, LogColumns, ReplicaFileError, ReplicaLog, joined
 from analysis.replicafiles.remote_metadata import read_metadata
-from analysis.replicafiles.remote_segments import RemoteLog, SegmentContent, cover, objects_in
+from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, cover, objects_in
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
@@ -77,7 +77,7 @@ def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
 
 
 def read_partition(
-    node: str, key: Key, data: Path, *, compacted: bool = False, remote: RemoteLog | None = None
+    node: str, key: Key, data: Path, *, compacted: bool = False, remote: StoredLog | None = None
 ) -> ReplicaLog:
     """A node's replica of one partition; `compacted`: later records may have replaced earlier ones. `remote`: the
     partition's remote segments, None without any."""
@@ -86,11 +86,11 @@ def read_partition(
     return read_replica(node, topic, partition, directory, marks=marks, compacted=compacted, remote=remote)
 
 
-def read_remote(nodes: Mapping[str, Path], store: Path, key: Key) -> RemoteLog | None:
+def read_remote(nodes: Mapping[str, Path], store: Path, key: Key) -> StoredLog | None:
     """The remote segments of a partition, by the metadata on these nodes (their collected data directories) and the
     objects below `store`; None if it has none."""
     segments = read_metadata(nodes).of(*key)
-    return RemoteLog(segments, objects_in(store), read_object) if segments else None
+    return StoredLog(segments, objects_in(store), read_object) if segments else None
 
 
 def read_object(path: Path, start: int) -> SegmentContent:
@@ -117,7 +117,7 @@ def read_replica(
     *,
     marks: Path | None = None,
     compacted: bool = False,
-    remote: RemoteLog | None = None,
+    remote: StoredLog | None = None,
 ) -> ReplicaLog:
     """One replica from its directory; `marks`: the file of its node's high watermarks."""
     content = _segments(directory, compacted)
@@ -198,7 +198,7 @@ class _Content:
             self.doubts.append(f"{doubt} {error}")
             return None
 
-    def prepend(self, remote: RemoteLog, epochs: Sequence[tuple[int, int]], start: int) -> None:
+    def prepend(self, remote: StoredLog, epochs: Sequence[tuple[int, int]], start: int) -> None:
         """Add what remote segments hold from `start`, the start of the whole log, up to the replica's own files."""
         if start >= self.start:
             return

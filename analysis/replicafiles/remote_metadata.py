@@ -48,7 +48,7 @@ _BROWNOUT_FORMAT: Final = 1
 
 
 @dataclass(frozen=True)
-class RemoteSegment:
+class DeclaredSegment:
     """A remote segment. `id`, `topic_id`: as text, 22 characters (base64 for URLs). `end`: the last offset. `epochs`:
     (epoch, first offset) of its records. `size`: bytes of its records in the store. `state`: one of `STATES`."""
 
@@ -65,26 +65,28 @@ class RemoteSegment:
 
 @dataclass(frozen=True)
 class StateChange:
-    """One event: a segment enters a state. `segment`: its metadata, in COPY_STARTED."""
+    """One event: a segment enters a state. `segment`: its metadata, in COPY_STARTED. `expected`: the event counts only
+    in this state; empty: in every state with an edge to the new one."""
 
     id: str
     topic: str
     topic_id: str
     partition: int
     state: str
-    segment: RemoteSegment | None = None
+    segment: DeclaredSegment | None = None
+    expected: str = ""
 
 
 @dataclass(frozen=True)
-class RemoteMetadata:
+class DeclaredSegments:
     """The segments by id, in the state of their last valid event. `strange`: events for which a segment has no edge, as
     sentences. `doubts`: what could not be read."""
 
-    segments: Mapping[str, RemoteSegment]
+    segments: Mapping[str, DeclaredSegment]
     strange: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
-    def of(self, topic: str, partition: int, topic_id: str = "") -> list[RemoteSegment]:
+    def of(self, topic: str, partition: int, topic_id: str = "") -> list[DeclaredSegment]:
         """The segments of a partition, by their first offset; with an id only those of this topic."""
         found = [
             each
@@ -94,7 +96,7 @@ class RemoteMetadata:
         return sorted(found, key=lambda each: (each.start, each.id))
 
 
-def read_metadata(places: Mapping[str, Path]) -> RemoteMetadata:
+def read_metadata(places: Mapping[str, Path]) -> DeclaredSegments:
     """The metadata from the nodes' collected data directories, by node."""
     doubts: list[str] = []
     logs: dict[int, tuple[int, list[StateChange]]] = {}
@@ -109,18 +111,18 @@ def read_metadata(places: Mapping[str, Path]) -> RemoteMetadata:
             if end > logs.get(number, (-1, []))[0]:
                 logs[number] = end, events
     segments, strange = _apply(event for _, events in logs.values() for event in events)
-    return RemoteMetadata(segments, tuple(strange), tuple(doubts))
+    return DeclaredSegments(segments, tuple(strange), tuple(doubts))
 
 
-def _apply(events: Iterator[StateChange]) -> tuple[dict[str, RemoteSegment], list[str]]:
+def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], list[str]]:
     """The segments after all events. A repeated event, and one without an edge, has no effect; the latter is
     reported."""
-    segments: dict[str, RemoteSegment] = {}
+    segments: dict[str, DeclaredSegment] = {}
     strange: list[str] = []
     for event in events:
         known = segments.get(event.id)
         before = "" if known is None else known.state
-        if event.state == before:
+        if event.state == before or event.expected not in ("", before):
             continue
         if event.state not in EDGES[before]:
             strange.append(
@@ -184,8 +186,8 @@ def _json_event(fields: Mapping[str, Any]) -> StateChange:
     if fields["state"] == COPY_STARTED:
         epochs = tuple((int(epoch), int(start)) for epoch, start in fields["epochs"])
         start, end = int(fields["base_offset"]), int(fields["end_offset"])
-        segment = RemoteSegment(identity, *where, start, end, epochs, int(fields["size"]), COPY_STARTED)
-    return StateChange(identity, *where, fields["state"], segment)
+        segment = DeclaredSegment(identity, *where, start, end, epochs, int(fields["size"]), COPY_STARTED)
+    return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")))
 
 
 def _kafka_event(value: bytes) -> list[StateChange]:
@@ -210,7 +212,7 @@ def _kafka_event(value: bytes) -> list[StateChange]:
     size = reader.number(">i")
     reader.custom_metadata()
     state = STATES[reader.number(">b")]
-    segment = RemoteSegment(identity, *where, start, end, tuple(epochs), size, state)
+    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, state)
     return [StateChange(identity, *where, state, segment)]
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from analysis.replicafiles.log import I64, LogColumns
-from analysis.replicafiles.remote_metadata import COPY_FINISHED, RemoteSegment
+from analysis.replicafiles.remote_metadata import COPY_FINISHED, DeclaredSegment
 
 _OBJECT: Final = re.compile(r"([0-9]{20})-([0-9a-f]{32}|[A-Za-z0-9_-]{22})\.log")
 
@@ -42,15 +42,15 @@ ReadObject = Callable[[Path, int], SegmentContent]
 
 
 @dataclass
-class RemoteLog:
+class StoredLog:
     """The remote segments of one partition, and the files of their records by segment id. Each object is read once."""
 
-    segments: Sequence[RemoteSegment]
+    segments: Sequence[DeclaredSegment]
     files: Mapping[str, Path]
     read: ReadObject
     _contents: dict[str, SegmentContent | None] = field(default_factory=dict)
 
-    def content(self, segment: RemoteSegment) -> SegmentContent | None:
+    def content(self, segment: DeclaredSegment) -> SegmentContent | None:
         """The records of a segment; None if the store has no such object."""
         if segment.id not in self._contents:
             path = self.files.get(segment.id)
@@ -58,7 +58,7 @@ class RemoteLog:
         return self._contents[segment.id]
 
     @property
-    def finished(self) -> list[RemoteSegment]:
+    def finished(self) -> list[DeclaredSegment]:
         """The segments that the metadata declare complete."""
         return [each for each in self.segments if each.state == COPY_FINISHED]
 
@@ -88,7 +88,7 @@ def _id_of(text: str) -> str:
     return text if len(text) == 22 else base64.urlsafe_b64encode(bytes.fromhex(text)).decode().rstrip("=")
 
 
-def cover(remote: RemoteLog, epochs: Sequence[tuple[int, int]], start: int, end: int) -> Covered:
+def cover(remote: StoredLog, epochs: Sequence[tuple[int, int]], start: int, end: int) -> Covered:
     """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe."""
     covered, at = Covered(), start
     while at < end:
@@ -113,7 +113,7 @@ def _how_far(reached: tuple[int, SegmentContent] | None) -> int:
 
 
 def _reach(
-    remote: RemoteLog, segment: RemoteSegment, epochs: Sequence[tuple[int, int]], at: int, end: int
+    remote: StoredLog, segment: DeclaredSegment, epochs: Sequence[tuple[int, int]], at: int, end: int
 ) -> tuple[int, SegmentContent] | None:
     """Up to which offset a segment holds the lineage from `at` on, and its content; None if it does not hold `at`."""
     if not segment.start <= at <= segment.end:

@@ -19,6 +19,9 @@ _KEYS = {f.metadata["key"]: f for f in fields(BrokerConfig) if "key" in f.metada
 _VOTERS = "quorum.voters"
 """In a campaign, a number N: the first N nodes vote in the metadata quorum; by default all nodes. The template turns it
 into the broker's list of voters."""
+_STORE = "rsm.config.url"
+"""The object store. By default the template names the directory that the nodes share; the simulation has a store of its
+own, and the path is not used."""
 _TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")}
 """The settings that are times, with their defaults, in milliseconds."""
 
@@ -53,7 +56,7 @@ class Brownout(System):
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
         """Let the broker validate the whole configuration, because some keys depend on each other."""
         del role  # there is one role
-        address = {"node.id": "1", "listeners": "n:1", _VOTERS: "1@n:1", "log.dir": "log"}
+        address = {"node.id": "1", "listeners": "n:1", _VOTERS: "1@n:1", "log.dir": "log", _STORE: "file:///shared"}
         try:
             BrokerConfig.from_properties(
                 address | {key: text for key, text in settings.items() if key != _VOTERS}, where

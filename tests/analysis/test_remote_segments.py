@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from analysis.core import remote_rules as rules
 from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_partition
 from analysis.replicafiles.kafka import read_partition, read_remote
 from analysis.replicafiles.log import ReplicaLog
 from analysis.replicafiles.remote_metadata import read_metadata
+from analysis.replicafiles.remote_segments import StoredLog, objects_in
 from tests.analysis.remote_files import (
     json_started,
     json_update,
@@ -214,3 +217,102 @@ def test_records_of_apache_kafka_4_3_1_are_understood(tmp_path: Path) -> None:
     assert (segment.start, segment.end, segment.epochs, segment.size) == (0, 256, ((0, 0),), 1045990)
     assert (segment.id, segment.topic_id) == ("rn0ZcpFbT9arPdop0ejV_Q", "hfVpDVm9QxGxGbCDyMSKmQ")
     assert segment.state == "COPY_FINISHED"
+
+
+def both(tmp_path: Path) -> tuple[StoredLog, list[ReplicaLog]]:
+    remote = read_remote({"n1": tmp_path / "n1"}, tmp_path / "store", ("log", 0))
+    assert remote is not None
+    names = [each.name for each in sorted(tmp_path.glob("n*"))]
+    return remote, [read_partition(name, ("log", 0), tmp_path / name, remote=remote) for name in names]
+
+
+def all_rules(tmp_path: Path) -> list[str]:
+    remote, logs = both(tmp_path)
+    metadata = read_metadata({"n1": tmp_path / "n1"})
+    found = [*rules.incomplete(remote), *rules.differing(remote, logs), *rules.removed(logs, remote)]
+    found += rules.orphaned(metadata, objects_in(tmp_path / "store"))
+    return [each.name for each in found]
+
+
+def test_a_store_that_has_what_replicas_removed_passes(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8), (C, 8, 10))
+    node(tmp_path, "n2", 0)
+    assert all_rules(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "flipped"])
+def test_a_complete_segment_that_the_store_lacks_is_an_anomaly(tmp_path: Path, damage: str) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    path = write_object(tmp_path / "store", B, 4, part(4, 8))
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(part(4, 7) if damage == "shorter" else content[:-1] + bytes([content[-1] ^ 1]))
+    assert all_rules(tmp_path) == ["remote-segment-incomplete"]
+
+
+def test_another_record_than_a_replicas_in_the_same_epoch_is_an_anomaly(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    node(tmp_path, "n2", 0)
+    write_object(tmp_path / "store", B, 4, part(4, 8, [*VALUES[:6], 999, *VALUES[7:]]))
+    assert all_rules(tmp_path) == ["remote-record-differs"]
+
+
+def test_an_object_without_metadata_and_one_of_a_deleted_segment_are_orphans(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    write_object(tmp_path / "store", C, 0, part(0, 4))
+    assert all_rules(tmp_path) == ["orphaned-object"]
+    metadata = [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
+    metadata += [
+        kafka_started(B, 4, 7, [(0, 4), (2, 5)]),
+        kafka_update(B, "COPY_FINISHED"),
+        kafka_started(C, 0, 3, [(0, 0)]),
+    ]
+    write_events(data, metadata)
+    assert all_rules(tmp_path) == [], "an upload that has not ended is known"
+    write_events(data, [*metadata, kafka_update(C, "DELETE_STARTED"), kafka_update(C, "DELETE_FINISHED")])
+    assert all_rules(tmp_path) == ["orphaned-object"]
+
+
+def test_files_that_were_removed_before_their_upload_ended_are_an_anomaly(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    write_events(
+        data,
+        [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED"), kafka_started(B, 4, 7, [(0, 4), (2, 5)])],
+    )
+    remote, logs = both(tmp_path)
+    (found,) = rules.removed(logs, remote)
+    assert (
+        "the files of n1 start at 8, but no complete remote segment of its lineage has the offsets 4 to 7"
+        in found.sentence
+    )
+    assert found.count == 4
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_wrong"),
+    [
+        ((0, 0, -1), False),
+        ((0, 8, 7), False),
+        ((0, 8, 9), False),
+        ((5, 5, -1), False),
+        ((0, 8, 6), True),
+        ((9, 8, 7), True),
+    ],
+)
+def test_own_files_start_at_most_behind_what_remote_storage_has(starts: tuple[int, int, int], is_wrong: bool) -> None:
+    names = ("log_start_offset", "local_start_offset", "last_tiered_offset")
+    event = {"event": "replica_starts", "topic": "log", "partition": 0, **dict(zip(names, starts, strict=True))}
+    found = list(rules.out_of_bounds("n1", [{"event": "other"}, event]))
+    assert [each.name for each in found] == (["tiered-bounds-violated"] if is_wrong else [])
+
+
+def test_an_event_that_expects_another_state_has_no_effect(tmp_path: Path) -> None:
+    late = json.loads(json_update(A, "DELETE_STARTED")) | {"expected": "COPY_STARTED"}
+    write_events(
+        tmp_path, [json_started(A, 0, 4, [(0, 0)]), json_update(A, "COPY_FINISHED"), json.dumps(late).encode()]
+    )
+    found = read_metadata({"n1": tmp_path})
+    assert [each.state for each in found.segments.values()] == ["COPY_FINISHED"]
+    assert found.strange == ()

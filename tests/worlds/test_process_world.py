@@ -92,7 +92,8 @@ def test_a_command_that_takes_too_long_is_named_in_a_line(world: ProcessWorld) -
 
 def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:
     assert {"kill", "pause"} <= world.capabilities
-    assert {KINDS[name].needs for name in world.capabilities} == {frozenset()}, "what needs nothing but a process"
+    needs = {KINDS[name].needs for name in world.capabilities}
+    assert needs == {frozenset(), frozenset({"store"})}, "what needs nothing but a process and a directory"
     assert world.power is None
     assert world.network is None
     assert any("power loss" in limit for limit in world.limits)

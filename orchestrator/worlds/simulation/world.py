@@ -21,6 +21,7 @@ from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
+from orchestrator.worlds.shared_directory import SHARED
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
 from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
@@ -41,6 +42,7 @@ from workloads.process import ClientHandle
 from workloads.settings import ClientSettings
 
 _DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
+_SHARED = "/shared"  # of no file: the object store is simulated
 OBSERVER = "observer"
 
 
@@ -206,12 +208,20 @@ class SimulationWorld(ServicesOnHosts):
         """An unhandled exception is a bug, in the broker or in Brownout: the evidence is kept, and the run is
         unknown."""
         super().collect_all()
+        self._copy_objects()
         self._write_summary()
         self._write_messages()
         unhandled = self._cluster.unhandled()
         if unhandled or self._guard.refused:
             told = "; ".join([*self._guard.refused, *map(str, unhandled)])
             raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
+
+    def _copy_objects(self) -> None:
+        """Write the objects of the simulated store where real nodes would have written them."""
+        for name, content in self._cluster.objects.objects.items():
+            path = self._spec.run_dir / SHARED / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     def _write_summary(self) -> None:
         cpu_s = time.process_time() - self._began_cpu_s
@@ -272,4 +282,5 @@ class SimulationWorld(ServicesOnHosts):
             var_dir=_VAR,
             record_dir=self._spec.run_dir / "nodes" / name,
             files_dir=self._spec.deployment.files_dir,
+            shared_dir=_SHARED,
         )

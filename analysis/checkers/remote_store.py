@@ -1,0 +1,99 @@
+"""Remote storage (KIP-405): the store against its metadata and the replicas. `analysis/core/remote_rules.py` has the
+rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
+from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
+from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.doubt import Reason
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.damage import Damage, suffered
+
+if TYPE_CHECKING:
+    from analysis.evidence.run_directory import RunDescription
+
+KEPT: Final = Promise("TIER", "remote storage has what local files no longer have")
+
+ANOMALIES: Final = (
+    AnomalyKind(
+        "remote-segment-incomplete", KEPT, "A segment that the metadata declare complete is missing or damaged."
+    ),
+    AnomalyKind("removed-before-upload", KEPT, "A replica has removed records that no complete remote segment has."),
+    AnomalyKind(
+        "remote-record-differs", SAME_LOG, "A remote segment holds another record than a replica, in the same epoch."
+    ),
+    AnomalyKind("orphaned-object", INTACT, "The store has an object of a segment that is unknown or deleted."),
+    AnomalyKind(
+        "tiered-bounds-violated", KEPT, "A replica's own files started above the end of what remote storage had."
+    ),
+)
+LOSSES: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
+"""Damage after which a replica may lack files that it did not remove."""
+NOT_READ: Final = Reason("remote-storage-unread", "The metadata of remote storage are missing or cannot be read.")
+
+
+def check(run: CheckedRun) -> Outcome:
+    """Read the metadata, the objects and the replicas, and compare them."""
+    from analysis.core import remote_rules as rules
+    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.remote_metadata import read_metadata
+    from analysis.replicafiles.remote_segments import objects_in
+
+    if not _is_tiered(run.description):
+        return Outcome(NOT_APPLICABLE, "the topic is not in remote storage")
+    if run.description.replica_format not in FORMATS:
+        return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
+    format, nodes = FORMATS[run.description.replica_format], _places(run)
+    store = run.directory / "shared"
+    metadata, objects = read_metadata(nodes), objects_in(store)
+    anomalies: list[Anomaly] = []
+    doubts = list(metadata.doubts)
+    segments = 0
+    for key, names in run.plan.replicas.items():
+        remote = format.read_remote(nodes, store, key)
+        if remote is None:
+            continue
+        segments += len(remote.finished)
+        logs = [format.read(name, key, nodes[name], remote=remote) for name in names if name in nodes]
+        anomalies += [*rules.incomplete(remote), *rules.differing(remote, logs)]
+        intact = [log for log in logs if not suffered(run.history.journal, log.node, LOSSES)]
+        anomalies += rules.removed(intact, remote) if not metadata.doubts else ()
+    anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
+    for node, events in run.events.items():
+        anomalies += rules.out_of_bounds(node, events)
+    if not segments:
+        doubts.append("no segment was completely in remote storage")
+    detail = f"{segments} complete segments, {len(objects)} objects in the store"
+    if anomalies:
+        return Outcome(FAIL, f"{len(anomalies)} anomalies: {detail}", tuple(anomalies), NOT_READ.say(doubts))
+    if doubts:
+        return Outcome(UNKNOWN, detail, doubts=NOT_READ.say(doubts))
+    return Outcome(PASS, f"{detail}: all are whole and equal the replicas")
+
+
+def _is_tiered(description: RunDescription) -> bool:
+    return description.topic_settings.get("remote.storage.enable") == "true"
+
+
+def _places(run: CheckedRun) -> Mapping[str, Path]:
+    places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
+    return {node: place for node, place in places.items() if place.is_dir()}
+
+
+CHECKER: Final = Checker(
+    "remote-store",
+    "Does remote storage have what its metadata declare, and what replicas have removed?",
+    24,
+    ANOMALIES,
+    check,
+    (NOT_READ,),
+    may_rest=lambda description: not _is_tiered(description),
+    reads="|".join(
+        (PLAN, JOURNAL, FILES, r"shared(/.*)?", r"nodes/[^/]+/events\.jsonl", r"nodes/[^/]+/data/__remote.*")
+    ),
+)
