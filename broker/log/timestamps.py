@@ -134,13 +134,17 @@ def _latest_record(place: _Place, log_start: int) -> TimedOffset | None:
 
 
 def _times(place: _Place) -> Iterator[TimedOffset]:
+    """As `times_of`."""
+    segment, position, header = place
+    return times_of(header, segment.file.read(position, header.size))
+
+
+def times_of(header: BatchHeader, batch: bytes) -> Iterator[TimedOffset]:
     """Offset and timestamp of each record of a batch, in order. Raises `CorruptBatch`.
 
     A batch with an unknown codec, which only another leader can have accepted, counts as one record at its first
     offset: a consumer that starts there skips nothing.
     """
-    segment, position, header = place
-    batch = segment.file.read(position, header.size)
     validate_batch(batch, compacted=True)
     try:
         data = _records_of(header, batch)

@@ -67,6 +67,13 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
 def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
     """The record below `bound` for a timestamp or MAX_TIMESTAMP. Raises `OSError` for damaged bytes."""
     log = partition.log
+    if timestamp != MAX_TIMESTAMP and partition.remote is not None and log.log_start_offset < log.local_start_offset:
+        remote = partition.remote.first_not_before(timestamp)
+        if isinstance(remote, ErrorCode):
+            return OffsetFound(remote)
+        if remote is not None and remote.offset < bound:
+            epoch = _epoch_at(partition, remote.offset)
+            return OffsetFound(offset=remote.offset, timestamp=remote.timestamp, leader_epoch=epoch)
     found = log.max_timestamp_below(bound) if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is None or found.offset >= bound:
         return OffsetFound()

@@ -64,6 +64,10 @@ class PartitionRead:
     slices: Sequence[Slice] = ()
     size: int = 0
     diverging: EpochEnd | None = None
+    remote: bytes = b""
+    """Whole batches from remote storage, instead of slices."""
+    is_loading: bool = False
+    """Whether records are being loaded from remote storage."""
 
     @property
     def settled(self) -> bool:
@@ -214,6 +218,8 @@ class PartitionReader:
         if min(limits.max_bytes, position.max_bytes) < 0:  # as in Kafka, which also checks it only if there is data
             return PartitionRead(position.topic, position.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         max_bytes = max(0, min(left, position.max_bytes))
+        if position.fetch_offset < log.local_start_offset:
+            return _read_remotely(partition, position, read, max_bytes, at_least_one)
         if max_bytes > 0 or at_least_one:
             try:
                 read.slices = log.locate(position.fetch_offset, max_bytes, upper_bound, min_one=at_least_one)
@@ -292,5 +298,23 @@ class PartitionReader:
                 yield partition.replica_fetches if fetch.limits.is_replica else partition.consumer_fetches
 
 
+def _read_remotely(
+    partition: Partition, position: FetchPosition, read: PartitionRead, max_bytes: int, at_least_one: bool
+) -> PartitionRead:
+    """Complete a read of records that are only in remote storage."""
+    remote = partition.remote
+    found = ErrorCode.KAFKA_STORAGE_ERROR if remote is None else b""
+    if remote is not None and (max_bytes > 0 or at_least_one):
+        arrived = remote.read(position.fetch_offset, max_bytes, min_one=at_least_one)
+        found, read.is_loading = b"" if arrived is None else arrived, arrived is None
+    if isinstance(found, ErrorCode):
+        return PartitionRead(position.topic, position.partition, found)
+    read.remote, read.size = found, len(found)
+    return read
+
+
 def _enough(limits: FetchLimits, reads: list[PartitionRead]) -> bool:
-    return not reads or any(read.settled for read in reads) or sum(read.size for read in reads) >= limits.min_bytes
+    if not reads or any(read.settled for read in reads):
+        return True
+    size = sum(read.size for read in reads)
+    return size >= limits.min_bytes and (size > 0 or not any(read.is_loading for read in reads))

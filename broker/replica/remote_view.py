@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from broker.errors import ErrorCode
 from broker.log.retention import RetainedSegment
+from broker.log.timestamps import TimedOffset
 from broker.tiered.manifest import TieredOffset
 
 
@@ -23,6 +25,16 @@ class RemoteView(Protocol):
 
     def covered_to(self, offset: int) -> int:
         """Remote storage has all committed records from `offset` to before the result."""
+        ...
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | ErrorCode | None:
+        """Whole batches from the one that contains `offset`, which is only remote; None: they are being loaded, and
+        `consumer_fetches` will be woken."""
+        ...
+
+    def first_not_before(self, timestamp: int) -> TimedOffset | ErrorCode | None:
+        """The first record that is only remote and not earlier than `timestamp` (ms); None without one. An error: ask
+        again later."""
         ...
 
     def retained(self, start: int, end: int) -> Sequence[RetainedSegment]:

@@ -6,10 +6,11 @@ Every step is safe to repeat and to interrupt: what it does next follows from th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
+from broker.tiered.manifest import Lineage
 from broker.tiered.object_store import ObjectStore, StoreError
 from broker.tiered.remote_log import RemoteLog
 from broker.tiered.remote_metadata import RemoteMetadata
@@ -51,12 +52,21 @@ class SegmentWorker:
 class LeaderTask:
     """One partition in one leader role."""
 
-    def __init__(self, remote: RemoteLog, role: PartitionLeader, worker: SegmentWorker, rng: random.Random) -> None:
+    def __init__(
+        self,
+        remote: RemoteLog,
+        role: PartitionLeader,
+        worker: SegmentWorker,
+        rng: random.Random,
+        move_start: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """`move_start`: moves the start of the partition's log, durably."""
         self._remote = remote
         self._partition: Partition = remote.partition
         self._role = role
         self._worker = worker
         self._rng = rng
+        self._move_start = move_start
         self._passes = 0
 
     @property
@@ -73,9 +83,10 @@ class LeaderTask:
         await self._give_up_copies()
         settings = self._partition.settings
         if not settings.remote_storage:
-            if settings.remote_deleted_on_disable and self.leads:
-                await self._delete(self._remote.manifest)
+            if settings.remote_deleted_on_disable:
+                await self._delete_all()
             return
+        await self._repair_start()
         await self._delete(self._expired())
         while settings.remote_copy and self.leads and await self._upload_next():
             settings = self._partition.settings
@@ -107,6 +118,27 @@ class LeaderTask:
                 return
             await self._worker.delete([segment])
             self._trace(segment, DELETED)
+
+    async def _delete_all(self) -> None:
+        """Remote storage was disabled: the log starts with its local records, then the remote ones are deleted."""
+        log = self._partition.log
+        if log.log_start_offset < log.local_start_offset and self.leads:
+            await self._move_start(log.local_start_offset)
+        if log.log_start_offset >= log.local_start_offset:
+            await self._delete(self._remote.manifest)
+
+    async def _repair_start(self) -> None:
+        """Move the log's start to its first record that exists, remotely or locally. It differs if an earlier leader
+        has deleted expired segments before this replica learned the new start."""
+        log, remote = self._partition.log, self._remote
+        start, local = log.log_start_offset, log.local_start_offset
+        lineage = Lineage(log.epochs.entries, log.log_end_offset)  # a new leader's high watermark may still be low
+        if start >= local or remote.manifest.covered_to(lineage, start) > start or not self.leads:
+            return
+        earliest = remote.manifest.earliest(lineage)
+        new_start = local if earliest is None or earliest <= start else min(earliest, local)
+        self._partition.trace("remote_start_missing", log_start_offset=start, new_start_offset=new_start)
+        await self._move_start(new_start)
 
     async def _sweep(self) -> None:
         """Remove objects of no segment: a deposed leader may have put them after their deletion.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from broker.errors import ErrorCode
+from broker.log.timestamps import TimedOffset
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
 from broker.tiered.remote_metadata import RemoteMetadata
+from broker.tiered.remote_reads import RemoteReads
 from broker.tiered.segments import RemotePartition, RemoteSegment
 from broker.tiered.uploads import lineage_of
 
@@ -23,10 +26,11 @@ class RetainedRemotely(NamedTuple):
 class RemoteLog:
     """Joins a replica's leader epochs with the manifest of its partition. `ready_in`: the role for which `ready`."""
 
-    def __init__(self, partition: Partition, metadata: RemoteMetadata) -> None:
+    def __init__(self, partition: Partition, metadata: RemoteMetadata, reads: RemoteReads) -> None:
         self.partition = partition
         self.id = RemotePartition(partition.topic, partition.topic_id, partition.index)
         self._metadata = metadata
+        self._reads = reads
         self.ready_in: object = None
 
     @property
@@ -56,6 +60,17 @@ class RemoteLog:
 
     def covered_to(self, offset: int) -> int:
         return self.manifest.covered_to(self.lineage, offset)
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | ErrorCode | None:
+        if not self.is_read:
+            return None
+        found = self._reads.read(self.partition, self.lineage, self.manifest, offset, max_bytes, min_one=min_one)
+        return None if found is ErrorCode.KAFKA_STORAGE_ERROR and not self.ready else found
+
+    def first_not_before(self, timestamp: int) -> TimedOffset | ErrorCode | None:
+        if not self.ready:
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        return self._reads.first_not_before(self.partition, self.lineage, self.manifest, timestamp)
 
     def retained(self, start: int, end: int) -> Sequence[RetainedRemotely]:
         found = self.manifest.path(self.lineage, start, end)

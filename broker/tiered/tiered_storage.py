@@ -7,6 +7,7 @@ task is tried again after `remote.log.manager.task.interval.ms`, or at once in a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -24,6 +25,7 @@ from broker.tiered.metadata_log import MetadataLog, PublishError
 from broker.tiered.object_store import StoreError
 from broker.tiered.remote_log import RemoteLog
 from broker.tiered.remote_metadata import RemoteMetadata
+from broker.tiered.remote_reads import RemoteReads
 from broker.tiered.reporting_store import ReportingStore
 from broker.trace import Tracer
 
@@ -65,6 +67,14 @@ class TieredStorage:
         self._main: list[asyncio.Task[None]] = []
         self.metadata = RemoteMetadata(
             config=config, disk=disk, log=log, wall_ms=lambda: max(0, self._now_ms()), tracer=tracer
+        )
+
+        self.reads = RemoteReads(
+            store=store,
+            cluster_id=cluster_id,
+            cache_bytes=config.remote_log_reader_cache_bytes,
+            chunk_bytes=config.remote_log_reader_chunk_bytes,
+            run=self._background.run,
         )
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -121,7 +131,7 @@ class TieredStorage:
     def _attach(self, partition: Partition) -> None:
         settings = partition.settings
         if settings.remote_storage or settings.remote_deleted_on_disable or partition in self._remotes:
-            remote = self._remotes.setdefault(partition, RemoteLog(partition, self.metadata))
+            remote = self._remotes.setdefault(partition, RemoteLog(partition, self.metadata, self.reads))
             partition.remote = remote
 
     def _in_order(self) -> list[Partition]:
@@ -143,30 +153,15 @@ class TieredStorage:
         while remote.partition.role is role:
             worker = self._worker()
             if worker is not None and remote.partition.serving is role:
-                task = task or LeaderTask(remote, role, worker, self._rng)
-                try:
+                move_start = partial(self._replicas.move_start, remote.partition)
+                task = task or LeaderTask(remote, role, worker, self._rng, move_start)
+                with contextlib.suppress(StoreError, PublishError):  # the next pass tries again
                     await task.run()
-                    await self._repair_start(remote)
-                except (StoreError, PublishError):
-                    pass  # traced where it happened; the next pass tries again
             await asyncio.sleep(self._interval_s if remote.ready else min(self._interval_s, 1.0))
 
     def _worker(self) -> SegmentWorker | None:
         cluster_id = self._cluster_id()
         return None if cluster_id is None else SegmentWorker(self.store, self.metadata, cluster_id)
-
-    async def _repair_start(self, remote: RemoteLog) -> None:
-        """Move the start of a led log to its first record that exists, remotely or locally. It differs if an earlier
-        leader has deleted expired segments before this replica learned the new start, and without remote storage."""
-        log = remote.partition.log
-        start, local = log.log_start_offset, log.local_start_offset
-        if not remote.ready or start >= local or remote.covered_to(start) > start:
-            return
-        earliest = remote.manifest.earliest(remote.lineage)
-        new_start = local if earliest is None else min(max(earliest, start), local)
-        if new_start > start:
-            remote.partition.trace("remote_start_missing", log_start_offset=start, new_start_offset=new_start)
-            await self._replicas.move_start(remote.partition, new_start)
 
     # -- periodic work ------------------------------------------------------------------------------------------
 

@@ -107,6 +107,10 @@ class _Writer:
         out += uvarint(length + 1) if self._flexible else _INT32.pack(length)
         for part in answer.slices:
             self._slice(part)
+        if answer.remote:
+            self._cut()
+            self._parts.append(answer.remote)
+            self._length += len(answer.remote)
         if self._flexible:
             self._tags(answer)
 
