@@ -58,9 +58,8 @@ def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     told = "\n".join(f"{case.name}: {case.text}" for case in cases if case.text and not case.tag)
     ElementTree.SubElement(suite, "system-out").text = _text(told)
     ElementTree.SubElement(suite, "system-err").text = ""
-    draft = campaign_dir / "junit.xml.tmp"
     target = campaign_dir / "junit.xml"
-    replace_text(target, draft, _DECLARATION + ElementTree.tostring(suite, encoding="unicode"))
+    replace_text(target, _DECLARATION + ElementTree.tostring(suite, encoding="unicode"))
     return target
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from analysis.doubt import ANALYSIS_NOT_FINISHED, Reason
 from analysis.evidence.run_directory import RunDirectoryError
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
-from history.regular_files import read_text, remove
+from history.regular_files import draft_of, read_text, remove
 from installation.commands import command
 
 NOT_FINISHED: Final = "the analysis has not finished"
@@ -24,9 +24,9 @@ def begin(run_dir: Path) -> None:
             remove(run_dir / VERDICT_FILE)
         raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>")
     again = command("analyze", str(run_dir))
-    for name in (VERDICT_FILE, "verdict.tmp"):
-        if (run_dir / name).is_dir():  # a file cannot replace it
-            remove(run_dir / name)
+    for path in (run_dir / VERDICT_FILE, draft_of(run_dir / VERDICT_FILE)):
+        if path.is_dir():  # a file cannot replace it
+            remove(path)
     for name in ("tables", "certificate"):  # written again by this analysis
         remove(run_dir / name)
     if not (run_dir / "plots").is_dir():

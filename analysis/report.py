@@ -136,7 +136,7 @@ def _css() -> str:
 
 
 def _write(path: Path, page: str) -> Path:
-    replace_text(path, path.with_suffix(".tmp"), page)
+    replace_text(path, page)
     return path
 
 

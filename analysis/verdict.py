@@ -18,7 +18,7 @@ import msgspec
 
 from analysis.core.anomaly import Anomaly
 from history import strict_json
-from history.regular_files import read_bytes, replace_text
+from history.regular_files import read_bytes, replace_text, sha256_of
 from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
@@ -113,7 +113,7 @@ class Verdict:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
         content = self._content()
         text = json.dumps(content | {"checksum": _checksum(content)}, indent=1) + "\n"
-        replace_text(path, path.with_suffix(".tmp"), text)
+        replace_text(path, text)
 
     @classmethod
     def read(cls, path: Path, *, any_form: bool = False) -> Verdict:
@@ -155,7 +155,7 @@ def digest_of_certificate(run_dir: Path) -> str:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.name} {hashlib.sha256(read_bytes(path)).hexdigest()}\n".encode())
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest() if files else ""
 
 

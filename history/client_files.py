@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checksummed_lines import read_lines
-from history.regular_files import open_regular
+from history.regular_files import sha256_of
 
 STREAM: Final = ".arrows"
 RESERVED: Final = ".reserved"
@@ -70,9 +69,3 @@ def owner(name: str, clients: Iterable[str]) -> str | None:
 
 def _rest(name: str, client: str) -> bool:
     return name.startswith(client + "-") and name[len(client) + 1 :].partition(".")[0].isdigit()
-
-
-def sha256_of(path: Path | str) -> str:
-    """Raises OSError, also for anything but a regular file."""
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, sha256_of
+from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner
 from history.client_reader import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
+from history.regular_files import sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
 from history.values import producer_of
 

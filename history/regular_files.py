@@ -1,4 +1,5 @@
-"""Reads files that another process may have put there: only regular files, and never one that could block.
+"""Reads files that another process may have put there: only regular files, and never one that could block. Replaces
+files atomically.
 
 Opening a named pipe blocks until a writer opens it, a device may have no end, and opening a device may change it.
 Therefore evidence is opened without blocking, and the open file is examined before the first byte is read: a descriptor
@@ -9,6 +10,7 @@ cannot be exchanged afterwards, a name can. Every reader of evidence uses this m
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import shutil
@@ -55,6 +57,12 @@ def read_text(path: Path | str) -> str:
     return read_bytes(path).decode("utf-8")
 
 
+def sha256_of(path: Path | str) -> str:
+    """The SHA-256 of a regular file's content, in hexadecimal digits. Raises as `open_regular`."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def require_regular(path: Path | str) -> Path | str:
     """The path, for a library that opens files itself. Raises as `open_regular`."""
     open_regular(path).close()
@@ -69,10 +77,17 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def replace_text(path: Path, draft: Path, text: str) -> None:
-    """Write a file in UTF-8 through a draft: a reader sees the old content or the new one. The draft is a new file:
-    anything with its name, such as a pipe or a link, is removed first. Raises OSError, also if a directory has its
-    name."""
+def draft_of(path: Path) -> Path:
+    """The draft through which `replace_text` writes a file."""
+    return path.with_name(f"{path.name}.tmp")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in UTF-8, atomically: a reader sees the old content or the new one.
+
+    The draft is a new file: anything with its name, such as a pipe or a link, is removed first. Raises OSError, also if
+    a directory has its name."""
+    draft = draft_of(path)
     draft.unlink(missing_ok=True)
     with open(draft, "x", encoding="utf-8") as file:
         file.write(text)

@@ -16,14 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from history.client_files import sha256_of
-from history.regular_files import read_bytes, replace_text
+from history.regular_files import draft_of, read_bytes, replace_text, sha256_of
 from history.strict_json import decode
 
 FILE_NAME: Final = "seal.json"
 EVIDENCE: Final = ("run.toml", "campaign.toml", "simulation.json", "history", "nodes", "shared", "clients")
 
-_DRAFT: Final = "seal.json.tmp"
 _DIRECTORY: Final = "directory"
 _STRANGE: Final = "neither a file nor a directory"
 
@@ -34,7 +32,7 @@ def seal(run_dir: Path) -> str:
     """Seal a run as it is now, atomically; returns its digest. Raises OSError."""
     content = content_of(run_dir)
     history = run_dir / "history"
-    replace_text(history / FILE_NAME, history / _DRAFT, json.dumps({"evidence": content}, indent=1) + "\n")
+    replace_text(history / FILE_NAME, json.dumps({"evidence": content}, indent=1) + "\n")
     return _digest(content)
 
 
@@ -102,7 +100,7 @@ def content_of(run_dir: Path) -> Content:
     for name in EVIDENCE:
         if os.path.lexists(run_dir / name):
             _add(name, str(run_dir / name), content)
-    for own in (FILE_NAME, _DRAFT):
+    for own in (FILE_NAME, draft_of(Path(FILE_NAME)).name):
         content.pop(f"history/{own}", None)
     return dict(sorted(content.items()))
 

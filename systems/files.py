@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import systems.maven as maven
+from history.regular_files import sha256_of
 from installation.files import cache_directory
 from systems.errors import InputError
 from systems.lock_file import Lock, LockedFile
@@ -99,7 +99,7 @@ class FileCache:
     def _take_held(self, lock: Lock, file: LockedFile, draft: Path) -> bool:
         """Copy a file that is on this machine: from an earlier fetch with damaged files, or from `by_hand`."""
         earlier = self.directory(lock) / file.name
-        if earlier.is_file() and _sha256(earlier) == file.sha256:
+        if earlier.is_file() and sha256_of(earlier) == file.sha256:
             shutil.copyfile(earlier, draft / file.name)
             return True
         put = self.by_hand(lock) / file.name
@@ -155,24 +155,19 @@ def _trouble(directory: Path, lock: Lock) -> str:
             return f"{path}: is missing"
         if status.st_size != file.size:
             return f"{path}: has {status.st_size} bytes instead of {file.size}"
-        if stamp.get(file.name) != [file.sha256, status.st_mtime_ns] and (found := _sha256(path)) != file.sha256:
+        if stamp.get(file.name) != [file.sha256, status.st_mtime_ns] and (found := sha256_of(path)) != file.sha256:
             return f"{path}: has the SHA-256 hash {found} instead of {file.sha256}"
     return ""
 
 
 def _check(path: Path, file: LockedFile, remedy: str) -> None:
     """Raises `InputError` when a file does not match the lock."""
-    found = _sha256(path)
+    found = sha256_of(path)
     if found != file.sha256 or path.stat().st_size != file.size:
         raise InputError(
             f"{path}: is not the {file.name} of the lock: its SHA-256 hash is {found} ({path.stat().st_size} bytes),"
             f" wanted {file.sha256} ({file.size} bytes); {remedy}"
         )
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _write_stamp(directory: Path, lock: Lock) -> None:

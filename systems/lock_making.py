@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
 import systems.maven as maven
+from history.regular_files import sha256_of
 from systems.errors import InputError
 from systems.lock_file import Coordinate, LockedFile
 
@@ -28,7 +28,7 @@ def resolve(
             if not fnmatch.filter([each.artifact for each in found], pattern):
                 raise InputError(f"--without {pattern}: no artifact has such a name; remove it, or correct it")
         return sorted(
-            LockedFile(each, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+            LockedFile(each, sha256_of(path), path.stat().st_size)
             for each, path in found.items()
             if not any(fnmatch.fnmatch(each.artifact, pattern) for pattern in without)
         )

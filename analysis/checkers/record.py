@@ -12,7 +12,7 @@ from analysis.evidence.journal_order import out_of_life, out_of_order
 from analysis.evidence.tester_shortages import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
-from history.client_files import sha256_of
+from history.regular_files import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,6 @@ each query has a valid time.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,7 @@ from analysis.core.rows import I64
 from analysis.core.scans import NEVER
 from analysis.core.summary import bounds
 from history.operation_digest import digest_of_operations
-from history.regular_files import read_bytes
+from history.regular_files import sha256_of
 
 FORMAT: Final = 2
 
@@ -91,7 +90,7 @@ def write(directory: Path | str, table: pa.Table, *, upper_bound: str, operation
         "operations": operations.num_rows,
         "history": digest_of_operations(operations),
         "lengths": dict(sorted(lengths.items())),
-        "sha256": hashlib.sha256(read_bytes(data)).hexdigest(),
+        "sha256": sha256_of(data),
     }
     path = root / "certificate.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -6,7 +6,6 @@ that was invoked after another's return never precedes it in the order. `registe
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from history.operation_digest import digest_of_registers
-from history.regular_files import read_bytes
+from history.regular_files import sha256_of
 
 FORMAT: Final = 2
 
@@ -47,8 +46,3 @@ def write(directory: Path | str, orders: Mapping[str, Sequence[int]], registers:
     path = root / "registers.json"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
-
-
-def sha256_of(path: Path) -> str:
-    """The digest of a file; `registers.json` identifies `registers.parquet` by it."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.verdict import Expectation
+from history.regular_files import replace_text
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import Campaign, Topology
@@ -116,9 +117,7 @@ def keep_plan(
         return False
     try:
         for target, text in ((path.with_suffix(".campaign"), campaign.text), (path, toml_text.dump(content))):
-            draft = target.with_name(f".{target.name}.tmp")
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, target)
+            replace_text(target, text)
     except OSError:
         drop_plan(campaign_dir, stamp)
         raise

@@ -15,7 +15,6 @@ def write_documents(result: GateResult) -> Path:
     from analysis.report import render_campaign
 
     summary = result.to_json()
-    draft = result.directory / "summary.json.tmp"
-    replace_text(result.directory / "summary.json", draft, json.dumps(summary, indent=1) + "\n")
+    replace_text(result.directory / "summary.json", json.dumps(summary, indent=1) + "\n")
     junit.write(result.directory, summary)
     return render_campaign(result.directory, summary)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from history.regular_files import replace_text
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import UsageError
@@ -55,9 +56,7 @@ class RunDirectory:
 
     def write_description(self, content: Mapping[str, Any]) -> None:
         """Write `run.toml`, atomically."""
-        draft = self.description.with_suffix(".tmp")
-        draft.write_text(toml_text.dump(content), encoding="utf-8")
-        os.replace(draft, self.description)
+        replace_text(self.description, toml_text.dump(content))
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.verdict import first_reasons
-from history.client_files import sha256_of
 from history.journal import Journal
+from history.regular_files import sha256_of
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from history import strict_json
-from history.regular_files import read_bytes, read_text
+from history.regular_files import read_bytes, read_text, replace_text
 from orchestrator.campaign.plans import stamp_behind
 from orchestrator.campaign.store import Store, locked
 from orchestrator.errors import UsageError
@@ -107,9 +107,7 @@ class Exploration:
 
     def tell(self, told: Mapping[str, Any]) -> None:
         """Store the report's data, as returned by `told_of`. Raises `OSError`."""
-        draft = self.path / f".{_SUMMARY}.tmp"
-        draft.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        draft.replace(self.path / _SUMMARY)
+        replace_text(self.path / _SUMMARY, json.dumps(told, indent=1) + "\n")
 
     def told(self) -> dict[str, Any]:
         """The report's data of the time when it last ended; empty if it was killed before, or the file has other

@@ -17,6 +17,7 @@ from analysis.core import register_certificate
 from analysis.core.registers import RegisterReport, check
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.register import verify_registers
+from history.regular_files import sha256_of
 from history.schemas import INFO, READ
 from tests.analysis.register_histories import (
     Op,
@@ -264,7 +265,7 @@ def test_a_forged_certificate_is_refused(
     register_certificate.write(directory, {}, operations)
     pq.write_table(forged, directory / "registers.parquet")
     claim = json.loads((directory / "registers.json").read_text())
-    claim["sha256"] = register_certificate.sha256_of(directory / "registers.parquet")
+    claim["sha256"] = sha256_of(directory / "registers.parquet")
     (directory / "registers.json").write_text(json.dumps(claim))
     with pytest.raises(CertificateError, match=complaint):
         verify_registers(directory, operations)

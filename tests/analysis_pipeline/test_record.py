@@ -19,8 +19,8 @@ from analysis.pipeline import analyze
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.checksummed_lines import read_lines, text_of
-from history.client_files import sha256_of
 from history.reader import read_run
+from history.regular_files import sha256_of
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.mutations.stored import Stored

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from history.client_files import sha256_of
-from history.regular_files import NotAFileError, read_bytes, read_text, replace_text
+from history.regular_files import NotAFileError, read_bytes, read_text, replace_text, sha256_of
 
 
 def a_pipe(path: Path) -> None:
@@ -69,20 +68,20 @@ def test_a_file_that_is_not_there_is_told_as_by_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [a_pipe, a_socket, a_link_to_a_pipe, a_link_to_a_device_without_an_end])
 def test_a_draft_replaces_whatever_file_has_its_name(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    make(tmp_path / "draft")
-    replace_text(tmp_path / "file", tmp_path / "draft", "said")
+    make(tmp_path / "file.tmp")
+    replace_text(tmp_path / "file", "said")
     assert (tmp_path / "file").read_text() == "said"
-    assert not os.path.lexists(tmp_path / "draft")
+    assert not os.path.lexists(tmp_path / "file.tmp")
 
 
 def test_a_draft_that_is_a_link_changes_nothing_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("theirs")
-    (tmp_path / "draft").symlink_to("elsewhere")
-    replace_text(tmp_path / "file", tmp_path / "draft", "said")
+    (tmp_path / "file.tmp").symlink_to("elsewhere")
+    replace_text(tmp_path / "file", "said")
     assert (tmp_path / "elsewhere").read_text() == "theirs"
 
 
 def test_a_draft_replaces_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "draft").mkdir()
+    (tmp_path / "file.tmp").mkdir()
     with pytest.raises(OSError, match="directory"):
-        replace_text(tmp_path / "file", tmp_path / "draft", "said")
+        replace_text(tmp_path / "file", "said")

@@ -32,3 +32,14 @@ def callers(call: str, *, but: set[str]) -> list[str]:
 def test_one_function_runs_an_operation_for_each_item_at_once() -> None:
     """`nemeses.scheduling.for_each`. The image's build runs one operation beside another, not one for each."""
     assert callers(r"\bThreadPoolExecutor\(", but={"nemeses/scheduling.py", "nodeimage/build.py"}) == []
+
+
+def test_one_function_writes_a_file_atomically() -> None:
+    """`history.regular_files.replace_text`. The others rename a link, a directory, or a file of the broker's disk."""
+    others = {"broker/disk.py", "orchestrator/campaign/store.py"}
+    assert callers(r"\bos\.replace\(", but={"history/regular_files.py", *others}) == []
+
+
+def test_one_function_computes_the_digest_of_a_file() -> None:
+    """`history.regular_files.sha256_of`."""
+    assert callers(r"\bfile_digest\(", but={"history/regular_files.py"}) == []

@@ -17,8 +17,8 @@ from analysis.engines.spark import SparkHandle
 from analysis.evidence.run_directory import RunDirectoryError
 from analysis.pipeline import analyze
 from analysis.verdict import UNKNOWN
-from history.client_files import sha256_of
 from history.errors import HistoryError
+from history.regular_files import sha256_of
 from history.seal import EVIDENCE, complaints, seal
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
 from tests.mutations.stored import Stored, event

@@ -79,7 +79,7 @@ def verdict_is_a_directory(run: Stored) -> None:
 
 @mutation(PASSES, as_is=AS_IS)
 def verdicts_draft_is_a_directory(run: Stored) -> None:
-    _directory(run, "verdict.tmp")
+    _directory(run, "verdict.json.tmp")
 
 
 @mutation(PASSES, as_is=AS_IS)

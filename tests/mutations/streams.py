@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
-from history.client_files import INVOKED, REGISTER_STREAM, RESERVED, sha256_of
+from history.client_files import INVOKED, REGISTER_STREAM, RESERVED
+from history.regular_files import sha256_of
 from history.schemas import NAMES
 from tests.mutations.stored import Line, Stored, checked, event
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.verdict import Verdict
-from history.client_files import sha256_of
+from history.regular_files import sha256_of
 from orchestrator.campaign.gate import gate
 from orchestrator.campaign.plan import derived_seed
 from orchestrator.command.line import main

@@ -113,7 +113,7 @@ def test_analyze_passes_whatever_of_what_it_makes_itself_was_a_pipe(bench: Bench
     with copied(run, bench.directory / "pipes" / run.name) as mutant:
         for path in sorted(path for name in ("tables", "certificate") for path in (mutant / name).rglob("*.*")):
             put(path, make)
-        for name in ("verdict.json", "verdict.tmp", "report.html", "report.tmp", "analysis-error.txt"):
+        for name in ("verdict.json", "verdict.json.tmp", "report.html", "report.html.tmp", "analysis-error.txt"):
             (mutant / name).unlink(missing_ok=True)
             make(mutant / name)
         shutil.rmtree(mutant / "plots", ignore_errors=True)

@@ -184,7 +184,7 @@ def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: 
     (run,) = campaign.made()
     for place, words in (
         (run / ".lock", ("analyze", *IN_PROCESS, run)),
-        (run / "report.tmp", ("report", run)),
+        (run / "report.html.tmp", ("report", run)),
         (campaign.path / "summary.json.tmp", ("report", campaign.path)),
     ):
         place.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from random import Random
 
 import msgspec
 
+from history.regular_files import replace_text
 from nemeses import Host, Site, inflictable
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
@@ -233,9 +234,7 @@ class SimulationWorld(ServicesOnHosts):
             "steps": self._cluster.loop.steps,
         }
         content = json.dumps({**summary, "cpu_s": round(cpu_s, 3)}, indent=1)
-        draft = self._spec.run_dir / f".{SUMMARY}.tmp"
-        draft.write_text(content + "\n", encoding="utf-8")
-        draft.replace(self._spec.run_dir / SUMMARY)
+        replace_text(self._spec.run_dir / SUMMARY, content + "\n")
         seen = {**summary, **self._cluster.watch.to_json()}
         (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
 

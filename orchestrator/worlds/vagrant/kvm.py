@@ -10,7 +10,6 @@ this boot of the host, this kernel and this emulator. Standard library only; as 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,8 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from history.regular_files import sha256_of
 
 EMULATOR = "qemu-system-x86_64"
 EXECUTE_S = 3.0
@@ -154,7 +155,7 @@ def _key(image: Path) -> dict[str, str]:
     with contextlib.suppress(OSError):
         return {
             "boot": BOOT_ID.read_text(encoding="ascii").strip(),
-            "kernel": hashlib.sha256((image / "vmlinuz").read_bytes()).hexdigest(),
+            "kernel": sha256_of(image / "vmlinuz"),
             "emulator": f"{program} {os.stat(program).st_mtime_ns if program else ''}",
         }
     return {}
