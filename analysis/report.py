@@ -20,6 +20,7 @@ from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF
+from installation.sanitize import brief
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
@@ -171,13 +172,13 @@ def _fault_row(fault: Mapping[str, Any]) -> dict[str, str]:
         "status": str(fault.get("status", "inconclusive")),
         "sentence": str(fault.get("sentence", "")),
         "proof": str(fault.get("proof", "")),
-        "evidence": _brief(fault.get("evidence"), 4_000),
+        "evidence": _evidence_text(fault.get("evidence"), 4_000),
     }
 
 
-def _brief(evidence: Any, most: int = 320) -> str:
+def _evidence_text(evidence: Any, most: int = 320) -> str:
     text = evidence if isinstance(evidence, str) else json.dumps(evidence, default=str)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return brief(text, most)
 
 
 def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], origin: int) -> AnomalyCard:
@@ -203,4 +204,4 @@ def _cell(column: str, value: Any, origin: int) -> str:
         return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
     if column in ("inv", "ret", "at"):
         return "never" if value >= INF else f"{(value - origin) / 1e9:.3f} s"
-    return _brief(value, 90)
+    return _evidence_text(value, 90)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.announcements import AnnouncedBlock, Invocation, RecordHeader, UnusedValues, converted
 from history.arrow_stream import Stream, read_batches
 from history.checksummed_lines import Lines, read_lines
 from history.client_files import INVOKED, RESERVED, is_counts
 from history.errors import UNFINISHED
-from history.registers import Invocation, row_of, table_of
+from history.registers import row_of, table_of
 from history.schemas import (
     ACKS_ALL,
     APPEND,
@@ -29,11 +30,8 @@ from history.schemas import (
     RESERVATIONS,
     WRITE,
 )
-from history.topic_folders import is_topic
 from history.validation import valid_operations, valid_registers, written_values
 from history.values import PRODUCERS, SESSION_SHIFT
-
-LARGEST_BLOCK: Final = 1 << 20
 
 
 @dataclass
@@ -66,16 +64,15 @@ def read_log_client(stream: Path) -> Part:
     who = _header(lines, reserved, part)
     _require_whose(part, stream, who, ((APPEND, "value"),))
     _require_counts(part, lines, rows, reserved, stream)
-    blocks = [line for _, line in lines.contents if "first" in line]
-    good = [block for block in blocks if _is_block(block)]
-    if len(good) < len(blocks):
+    blocks, wrong = converted((line for _, line in lines.contents if "first" in line), AnnouncedBlock)
+    if wrong:
         part.understood = False
-        part.defects.append(f"{reserved.name}: {len(blocks) - len(good)} of its lines announce no values")
-    unused = [line for _, line in lines.contents if "unused" in line]
-    _require_announced(part, good, stream)
+        part.defects.append(f"{reserved.name}: {wrong} of its lines announce no values")
+    unused, wrong = converted((line for _, line in lines.contents if "unused" in line), UnusedValues)
+    _require_announced(part, blocks, stream)
     if who is not None:
-        part.reservations, part.left = _unfinished(who, good, unused, part.completed)
-    _require_unused(part, unused, reserved)
+        part.reservations, part.left = _unfinished(who, blocks, unused, part.completed)
+    _require_unused(part, unused, wrong, reserved)
     return part
 
 
@@ -90,20 +87,18 @@ def read_register_client(stream: Path) -> Part:
     who = _header(lines, invoked, part)
     _require_whose(part, stream, who, ((WRITE, "value"), (CAS, "new")))
     _require_counts(part, lines, rows, invoked, stream)
-    invocations, wrong = [], 0
-    for _, line in lines.contents:
-        if "id" in line:
-            found = _invocation(line)
-            wrong += found is None
-            invocations += [found] if found is not None else []
+    found, wrong = converted((line for _, line in lines.contents if "id" in line), Invocation)
+    invocations = [each for each in found if each.is_announced]
+    wrong += len(found) - len(invocations)
     if wrong:
         part.understood = False
         part.defects.append(f"{invoked.name}: {wrong} of its lines are not invocations")
     done = _require_invoked(part, invocations, stream)
     if who is not None:
         left = [each for each in invocations if each not in done]
-        name, process = who["client"], who["process"]
-        part.left = table_of([row_of(process, name, each, INFO, INF, each.value, UNFINISHED) for each in left])
+        part.left = table_of(
+            [row_of(who.process, who.client, each, INFO, INF, each.value, UNFINISHED) for each in left]
+        )
     return part
 
 
@@ -131,34 +126,28 @@ def _lines_of(path: Path, part: Part) -> Lines:
     return lines
 
 
-def _header(lines: Lines, path: Path, part: Part) -> dict[str, Any] | None:
+def _header(lines: Lines, path: Path, part: Part) -> RecordHeader | None:
     """The first line, which names the client."""
-    who = lines.contents[0][1] if lines.contents else {}
-    producer = who.get("producer")
-    is_one = (
-        isinstance(who.get("client"), str)
-        and all(type(who.get(name)) is int and 0 <= who[name] < 1 << 31 for name in ("process", "session"))
-        and (producer is None or (type(producer) is int and 0 <= producer < PRODUCERS))
-    )
-    if not is_one:
+    found, _ = converted((line for _, line in lines.contents[:1]), RecordHeader)
+    if not found:
         part.understood = False
         if not part.defects:
             part.defects.append(f"{path.name}: its first line does not say whose record it is")
         return None
-    part.process, part.producer = who["process"], producer
-    return who
+    part.process, part.producer = found[0].process, found[0].producer
+    return found[0]
 
 
-def _require_whose(part: Part, stream: Path, who: dict[str, Any] | None, written: tuple[tuple[int, str], ...]) -> None:
+def _require_whose(part: Part, stream: Path, who: RecordHeader | None, written: tuple[tuple[int, str], ...]) -> None:
     """Checks that every row, and every written value, is the client's own."""
     if who is None:
         return
-    if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who["client"]}:
-        part.defects.append(f"{stream.name}: there are operations of another client than {who['client']}")
-    if set(part.completed["process"].unique().to_pylist()) - {who["process"]}:
-        part.defects.append(f"{stream.name}: there are operations of another process than number {who['process']}")
+    if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who.client}:
+        part.defects.append(f"{stream.name}: there are operations of another client than {who.client}")
+    if set(part.completed["process"].unique().to_pylist()) - {who.process}:
+        part.defects.append(f"{stream.name}: there are operations of another process than number {who.process}")
     values = written_values(part.completed, written)
-    foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who["producer"] is None else who["producer"])
+    foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who.producer is None else who.producer)
     if foreign.any():
         part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
     if len(np.unique(values)) < len(values):
@@ -185,57 +174,40 @@ def _told(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
 
 
-def _is_block(line: dict[str, Any]) -> bool:
-    return (
-        isinstance(line.get("topic"), str)
-        and is_topic(line["topic"])
-        and all(type(line.get(name)) is int and 0 <= line[name] < INF << 3 for name in ("partition", "first", "t"))
-        and type(line.get("count")) is int
-        and 0 < line["count"] <= LARGEST_BLOCK
-        and line["partition"] < 1 << 31
-        and line["first"] + line["count"] < 1 << 63
-        and line["t"] < INF
-    )
-
-
 def _unfinished(
-    who: dict[str, Any], blocks: list[dict[str, Any]], unused: list[dict[str, Any]], completed: pa.Table
+    who: RecordHeader, blocks: list[AnnouncedBlock], unused: list[UnusedValues], completed: pa.Table
 ) -> tuple[pa.Table, pa.Table]:
     """The blocks a client announced, and an info append for each announced value that has no completion."""
     if not blocks:
         return RESERVATIONS.empty_table(), OPERATIONS.empty_table()
     names = ("topic", "partition", "first", "count", "t")
-    columns: dict[str, Any] = {name: [block[name] for block in blocks] for name in names}
-    columns |= {"client": [who["client"]] * len(blocks), "process": [who["process"]] * len(blocks)}
+    columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in names}
+    columns |= {"client": [who.client] * len(blocks), "process": [who.process] * len(blocks)}
     count = np.array(columns["count"], np.int64)
     start = np.cumsum(count) - count
     values = np.repeat(np.array(columns["first"], np.int64) - start, count) + np.arange(count.sum())
     block = np.repeat(np.arange(len(blocks)), count)
     done = [completed.filter(pc.equal(completed["f"], APPEND))["value"].to_numpy()]
-    done += [np.arange(line["unused"], line["unused"] + line["count"]) for line in unused if _is_rest(line)]
+    done += [np.arange(rest.unused, rest.unused + rest.count) for rest in unused]
     left = ~np.isin(values, np.concatenate(done))
     return pa.table(columns, RESERVATIONS), _info_appends(who, blocks, block[left], values[left])
 
 
-def _is_rest(line: dict[str, Any]) -> bool:
-    return all(type(line.get(name)) is int for name in ("unused", "count")) and 0 < line["count"] <= LARGEST_BLOCK
-
-
 def _info_appends(
-    who: dict[str, Any], blocks: list[dict[str, Any]], block: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+    who: RecordHeader, blocks: list[AnnouncedBlock], block: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
 ) -> pa.Table:
     n = len(values)
     nothing = pa.ListArray.from_arrays(pa.array(np.zeros(n + 1, np.int32)), pa.array([], pa.int64()))
-    topics = [blocks[i]["topic"] for i in block]
+    topics = [blocks[i].topic for i in block]
     columns: dict[str, Any] = {
-        "process": np.full(n, who["process"], np.int32),
+        "process": np.full(n, who.process, np.int32),
         "session": (values >> SESSION_SHIFT).astype(np.int32),
-        "client": [who["client"]] * n,
+        "client": [who.client] * n,
         "f": np.full(n, APPEND, np.int8),
         "topic": topics,
-        "partition": np.array([each["partition"] for each in blocks], np.int32)[block],
+        "partition": np.array([each.partition for each in blocks], np.int32)[block],
         "type": np.full(n, INFO, np.int8),
-        "inv": np.array([each["t"] for each in blocks], np.int64)[block],
+        "inv": np.array([each.t for each in blocks], np.int64)[block],
         "ret": np.full(n, INF, np.int64),
         "offset": np.full(n, -1, np.int64),
         "hi": np.full(n, -1, np.int64),
@@ -250,7 +222,7 @@ def _info_appends(
     return pa.table({each.name: pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS}, OPERATIONS)
 
 
-def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -> None:
+def _require_announced(part: Part, blocks: list[AnnouncedBlock], stream: Path) -> None:
     """Checks that every append carries a value that was announced before, for its partition. Otherwise the row or the
     announcements are damaged: the row's outcome is not believed, the announced operation stays open, and it is unknown
     what else may have been sent."""
@@ -258,17 +230,17 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
     appends = part.completed.filter(pa.array(is_append))
     if not appends.num_rows:
         return
-    blocks = sorted(blocks, key=lambda block: int(block["first"]))
-    first = np.array([block["first"] for block in blocks], np.int64)
-    behind = first + np.array([block["count"] for block in blocks], np.int64)
+    blocks = sorted(blocks, key=lambda block: block.first)
+    first = np.array([block.first for block in blocks], np.int64)
+    behind = first + np.array([block.count for block in blocks], np.int64)
     value, at = appends["value"].to_numpy(), np.searchsorted(first, appends["value"].to_numpy(), side="right") - 1
     within = (at >= 0) & (value < behind[at]) if len(blocks) else np.zeros(len(value), np.bool_)
     if not within.all():
         part.defects.append(f"{stream.name}: {(~within).sum()} of its appends carry a value that was never announced")
     is_there = within.copy()
     if within.any():
-        topics = np.array([block["topic"] for block in blocks], object)[at]
-        partitions = np.array([block["partition"] for block in blocks], np.int64)[at]
+        topics = np.array([block.topic for block in blocks], object)[at]
+        partitions = np.array([block.partition for block in blocks], np.int64)[at]
         is_there &= topics == appends["topic"].cast(pa.string()).to_numpy()
         is_there &= partitions == appends["partition"].to_numpy()
     if elsewhere := int((within & ~is_there).sum()):
@@ -280,34 +252,13 @@ def _require_announced(part: Part, blocks: list[dict[str, Any]], stream: Path) -
         part.completed = part.completed.filter(pa.array(believed))
 
 
-def _require_unused(part: Part, unused: list[dict[str, Any]], reserved: Path) -> None:
-    """Checks that the values which the client gave back were not used."""
+def _require_unused(part: Part, unused: list[UnusedValues], wrong: int, reserved: Path) -> None:
+    """Checks that the values which the client gave back were not used. `wrong`: the number of damaged lines."""
     used = written_values(part.completed, ((APPEND, "value"),))
-    given_back = [line for line in unused if _is_rest(line)]
-    again = sum(int(((used >= line["unused"]) & (used < line["unused"] + line["count"])).sum()) for line in given_back)
-    if again or len(given_back) < len(unused):
+    again = sum(int(((used >= rest.unused) & (used < rest.unused + rest.count)).sum()) for rest in unused)
+    if again or wrong:
         part.understood = False
         part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
-
-
-def _invocation(line: dict[str, Any]) -> Invocation | None:
-    try:
-        found = Invocation(**line)
-    except TypeError:
-        return None
-    numbers = (found.id, found.f, found.inv)
-    is_one = (
-        all(type(each) is int for each in numbers)
-        and found.f in (WRITE, CAS)
-        and isinstance(found.key, str)
-        and isinstance(found.phase, str)
-        and type(found.value) is int
-        and -(1 << 63) <= found.value < 1 << 63
-        and 0 <= found.id < 1 << 63
-        and (found.expected is None or (type(found.expected) is int and -(1 << 63) <= found.expected < 1 << 63))
-        and 0 <= found.inv < INF
-    )
-    return found if is_one else None
 
 
 def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) -> set[Invocation]:

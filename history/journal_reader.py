@@ -1,14 +1,20 @@
-"""Reads and validates a run's journal: its events, and its missing or invalid lines as defects."""
+"""Reads and validates a run's journal: its events, and its missing or invalid lines as defects.
+
+An event is valid if its line converts to the struct that the tables below define for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
 
 from history.checksummed_lines import read_lines
-from history.client_files import is_counts
 from history.damage import Damage
 from history.journal import (
     ASSIGNMENT,
@@ -24,9 +30,9 @@ from history.journal import (
 )
 from history.schemas import INF
 from history.service_events import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
+from installation.sanitize import brief
 
 Line = dict[str, Any]
-_DAMAGE: Final = tuple(map(str, Damage))
 
 
 @dataclass(frozen=True)
@@ -39,144 +45,106 @@ class JournalReader:
     is_torn: bool = False
 
 
-def _whole(value: Any) -> bool:
-    return type(value) is int
+_Time = Annotated[int, Meta(ge=0, lt=INF)]
+_Natural = Annotated[int, Meta(ge=0)]
+_Number = Annotated[float, Meta(gt=-1e11, lt=1e11)]
+_Range = Annotated[list[_Natural], Meta(min_length=2, max_length=2)]
+_Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
 
 
-def _time(value: Any) -> bool:
-    return type(value) is int and 0 <= value < INF
-
-
-def _seconds(value: Any) -> bool:
-    # The comparison comes first: an integer may be too large for isfinite(); NaN fails the comparison.
-    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) < 1e11
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
-
-
-def _table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _one_of(*names: str) -> Callable[[Any], bool]:
-    return lambda value: value in names
-
-
-def _rows(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(row, list) and all(map(_whole, row)) for row in value)
-
-
-def _row(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_whole, value))
-
-
-def _offsets(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_whole, value.values()))
-
-
-def _range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_whole(each) and each >= 0 for each in value)
-
-
-def _shown_facts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(some, list) and all(map(_fact, some)) for some in value.values())
-
-
-def _fact(value: Any) -> bool:
+class _Condition(msgspec.Struct):
     """A condition on evidence, in the form that `analysis.evidence.fault_evidence` reads."""
-    return (
-        isinstance(value, dict)
-        and _text(value.get("key"))
-        and _text(value.get("differs_from", ""))
-        and all(isinstance(value.get(name, []), list) for name in ("values", "unlike"))
-        and _seconds(value.get("least", 0))
-    )
+
+    key: str
+    differs_from: str = ""
+    values: list[Any] = []
+    unlike: list[Any] = []
+    least: _Number = 0
 
 
-def _damage(value: Any) -> bool:
-    return isinstance(value, list) and all(each in _DAMAGE for each in value)
+class _File(msgspec.Struct):
+    bytes: int
+    sha256: str
 
 
-def _duration(value: Any) -> bool:
-    return _seconds(value) and bool(value >= 0)
-
-
-def _files(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(each, dict) and _whole(each.get("bytes")) and _text(each.get("sha256")) for each in value.values()
-    )
-
-
-_ALWAYS: Final[Mapping[str, Callable[[Any], bool]]] = {"t": _time, "wall": _seconds}
-EVENTS: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
+_ALWAYS: Final[Mapping[str, Any]] = {"t": _Time, "wall": _Number}
+EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "run_started": {},
-    "phase": {"name": _one_of(*PHASES)},
-    ASSIGNMENT: {"replicas": _rows},
-    REASSIGNED: {"partition": _whole, "replicas": _row},
+    "phase": {"name": Literal[*PHASES]},
+    ASSIGNMENT: {"replicas": list[list[int]]},
+    REASSIGNED: {"partition": int, "replicas": list[int]},
     JOINED: {
-        "node": _text,
-        "partition": _whole,
-        "leader": _text,
-        "seconds": _duration,
-        "before": _offsets,
-        "after": _offsets,
-        "segments": _row,
-        "moved": _whole,
-        "epochs": _rows,
-        "leader_epochs": _rows,
-        "starts_at": _or_none(_text),
+        "node": str,
+        "partition": int,
+        "leader": str,
+        "seconds": _Seconds,
+        "before": dict[str, int],
+        "after": dict[str, int],
+        "segments": list[int],
+        "moved": int,
+        "epochs": list[list[int]],
+        "leader_epochs": list[list[int]],
+        "starts_at": str | None,
     },
-    CLIENT: {"client": _text, "process": _whole, "role": _text, "session": _whole, "producers": _range},
+    CLIENT: {"client": str, "process": int, "role": str, "session": int, "producers": _Range},
     CLIENT_ENDED: {
-        "client": _text,
-        "exit_code": _or_none(_whole),
-        "operations": _or_none(is_counts),
-        "files": _files,
+        "client": str,
+        "exit_code": int | None,
+        "operations": dict[str, _Natural] | None,
+        "files": dict[str, _File],
     },
-    "fault_invoked": {"id": _text, "kind": _text, "targets": _texts, "parameters": _table},
-    "fault_injected": {"id": _text, "status": _one_of(*STATUSES), "evidence": _table},
-    "fault_healed": {"id": _text, "evidence": _table},
-    "heal_all": {"status": _one_of(*STATUSES), "evidence": _table},
-    "node": {"node": _text, "what": _one_of(STARTED, RUNNING, STOPPED)},
-    "step_done": {"step": _whole},
-    "note": {"text": _text},
-    SERVICE_EXIT: {"node": _text, "exit_code": _or_none(_whole), "signal": _or_none(_whole), "last_words": _text},
-    FATAL_LINE: {"node": _text, "pattern": _text, "line": _text},
-    CONVERGED: {"seconds": _duration},
-    NOT_CONVERGED: {"bound_s": _duration, "seen": _text},
-    TESTER_SHORT: {"resource": _text, "since": _whole, "seen": _text},
+    "fault_invoked": {"id": str, "kind": str, "targets": list[str], "parameters": dict[str, Any]},
+    "fault_injected": {"id": str, "status": Literal[*STATUSES], "evidence": dict[str, Any]},
+    "fault_healed": {"id": str, "evidence": dict[str, Any]},
+    "heal_all": {"status": Literal[*STATUSES], "evidence": dict[str, Any]},
+    "node": {"node": str, "what": Literal[STARTED, RUNNING, STOPPED]},
+    "step_done": {"step": int},
+    "note": {"text": str},
+    SERVICE_EXIT: {"node": str, "exit_code": int | None, "signal": int | None, "last_words": str},
+    FATAL_LINE: {"node": str, "pattern": str, "line": str},
+    CONVERGED: {"seconds": _Seconds},
+    NOT_CONVERGED: {"bound_s": _Seconds, "seen": str},
+    TESTER_SHORT: {"resource": str, "since": int, "seen": str},
 }
 """The required fields of each event's line; others are allowed."""
 
 
-_OF_FAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "kind": _text,
-    "targets": _texts,
-    "parameters": _table,
-    "sentence": _text,
-    "proof": _text,
-    "status": _one_of(*STATUSES),
+_OF_FAULTS: Final[Mapping[str, Any]] = {
+    "kind": str,
+    "targets": list[str],
+    "parameters": dict[str, Any],
+    "sentence": str,
+    "proof": str,
+    "status": Literal[*STATUSES],
 }
 """Fields that are taken from whichever line of a fault has them."""
-_MAY_HAVE: Final[Mapping[str, Mapping[str, Callable[[Any], bool]]]] = {
-    "fault_invoked": {**_OF_FAULTS, "must_show": _shown_facts, "may_destroy": _damage, "group": _text, "mark": _text},
+_MAY_HAVE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "fault_invoked": {
+        **_OF_FAULTS,
+        "must_show": dict[str, list[_Condition]],
+        "may_destroy": list[Damage],
+        "group": str,
+        "mark": str,
+    },
     "fault_injected": _OF_FAULTS,
     "fault_healed": _OF_FAULTS,
-    CLIENT: {"seed": _whole},
-    CLIENT_ENDED: {"killed": _whole},
-    "note": {"dumped": _texts, "undumped": _text},
-    SERVICE_EXIT: {"way": _text, "kernel": _text, "core": _text},
+    CLIENT: {"seed": int},
+    CLIENT_ENDED: {"killed": int},
+    "note": {"dumped": list[str], "undumped": str},
+    SERVICE_EXIT: {"way": str, "kernel": str, "core": str},
 }
+
+
+def _struct(event: str) -> type[msgspec.Struct]:
+    may_have = [(name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in _MAY_HAVE.get(event, {}).items()]
+    needed = {**_ALWAYS, **EVENTS[event]}
+    return msgspec.defstruct(event, [*needed.items(), *(each for each in may_have if each[0] not in needed)])
+
+
+_STRUCTS: Final = {event: _struct(event) for event in EVENTS}
+_INVALID: Final = re.compile(r"`\$\.(\w+)")
+_MISSING: Final = re.compile(r"missing required field `(\w+)`")
+"""In a message of msgspec: the field of the line that is invalid, or missing."""
 
 
 def read_journal(path: Path) -> JournalReader:
@@ -209,14 +177,11 @@ def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
     if not isinstance(event, str) or event not in EVENTS:
         yield f"has the unknown event {event!r}"
         return
-    for name, check in {**_ALWAYS, **EVENTS[event]}.items():
-        if name not in line:
-            yield f"is a {event} without {name}"
-        elif not check(line[name]):
-            yield f"is a {event} with {name} {_shown(line[name])}"
-    for name, check in _MAY_HAVE.get(event, {}).items():
-        if name in line and not check(line[name]):
-            yield f"is a {event} with {name} {_shown(line[name])}"
+    try:
+        msgspec.convert(line, _STRUCTS[event])
+    except msgspec.ValidationError as error:
+        yield f"is a {event} {_problem_of(line, str(error))}"
+        return
     if line["t"] < latest:
         yield "has an earlier time than the line before it"
     if event == "fault_invoked":
@@ -227,6 +192,8 @@ def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
         yield f"is a {event} of {line['id']}, which was never invoked"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+def _problem_of(line: Line, message: str) -> str:
+    found = _INVALID.search(message) or _MISSING.search(message)
+    assert found is not None, message
+    name = found[1]
+    return f"with {name} {brief(repr(line[name]), 60)}" if name in line else f"without {name}"

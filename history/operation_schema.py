@@ -11,6 +11,7 @@ from typing import Any, Final
 from history.journal import wall_ahead
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from history.topic_folders import is_topic
+from installation.sanitize import brief
 
 LOG: Final = "log"
 REGISTER: Final = "register"
@@ -245,5 +246,4 @@ def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> t
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    return brief(json.dumps(value), 60)

@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.announcements import Invocation
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import LineWriter
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
@@ -28,18 +30,6 @@ from history.values import SESSIONS, encode_value
 
 STREAM_SUFFIX: Final = ".registers"
 ANNOUNCED_SUFFIX: Final = ".invoked"
-
-
-class Invocation(NamedTuple):
-    """An operation in progress. `value` is what it would write: a write's value, a compare-and-set's new one."""
-
-    id: int
-    f: int
-    key: str
-    value: int | None
-    expected: int | None
-    inv: int
-    phase: str
 
 
 class RegisterWriter:
@@ -154,7 +144,7 @@ class RegisterWriter:
             self._invoked += 1
             invocation = Invocation(number, f, key, value, expected, self._clock(), self.phase)
             if f != READ:
-                self._announced.write(invocation._asdict())
+                self._announced.write(msgspec.structs.asdict(invocation))
             self._open.add(number)
             return invocation
 

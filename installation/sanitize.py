@@ -24,6 +24,11 @@ def visible_line(text: str) -> str:
     return visible(text).translate(_BREAKS)
 
 
+def brief(text: str, most: int) -> str:
+    """At most `most` characters: the start of a longer text, with `...` at its end."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def shortened(text: str, most: int) -> str:
     """At most `most` characters: the start and the end of a longer text, and how many characters were left out."""
     if len(text) <= most:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from history.regular_files import read_text
+from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_lines import key_lines
 
@@ -300,10 +301,9 @@ def suggestion(word: str, known: Collection[str]) -> str:
 
 def _show(value: Any) -> str:
     try:
-        shown = repr(value)
+        return brief(repr(value), 40)
     except RecursionError:  # keys with a thousand dots
         return "what is nested so deeply"
-    return shown if len(shown) <= 40 else shown[:37] + "..."
 
 
 def _as_one(name: str, told: list[InputError]) -> InputError:

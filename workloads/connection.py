@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from installation.sanitize import brief
 from workloads.api import Client, Refused
 from workloads.user_module import ClientClassError, place_of
 
@@ -131,7 +132,7 @@ class ClientConnection(Generic[C]):
         if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
-            error = _whole_text(place_of(result) if mistake else _brief(result))
+            error = _whole_text(place_of(result) if mistake else _named(result))
             return Called("unknown", error=error, mistake=mistake)
         return Called("ok", result)
 
@@ -148,5 +149,5 @@ def _whole_text(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _brief(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+def _named(error: BaseException) -> str:
+    return brief(f"{type(error).__name__}: {error}", 200)

@@ -14,6 +14,7 @@ from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
+from installation.sanitize import brief
 
 UNDECIDED: Final = Reason(
     "fault-record-damaged", "The journal's entries about a fault are contradictory or incomplete."
@@ -173,7 +174,7 @@ def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
         yield "the final heal of everything has no evidence: heal_all is not on record"
     for line in healings:
         if line.get("status") != CONFIRMED or not line.get("evidence"):
-            yield f"healing everything in the end was {line.get('status')}: {_brief(line.get('evidence'))}"
+            yield f"healing everything in the end was {line.get('status')}: {brief(str(line.get('evidence')), 300)}"
         else:
             yield from _down(line["evidence"], nodes)
 
@@ -204,11 +205,6 @@ def _ending(journal: Iterable[Line]) -> str:
     evidence = [line.get("evidence") for line in journal if line.get("event") == "heal_all"]
     parts = sorted(evidence[0]) if evidence and isinstance(evidence[0], Mapping) else []
     return f"in the end everything was found healed ({', '.join(parts)})" if parts else "the run did not end"
-
-
-def _brief(evidence: Any) -> str:
-    text = str(evidence)
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 CHECKER: Final = Checker(

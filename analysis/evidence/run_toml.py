@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from installation.sanitize import brief
+
 T = TypeVar("T")
 
 _NOTHING: Final = object()
@@ -127,9 +129,7 @@ class Described:
         return value
 
     def _refuse(self, path: Sequence[str], value: Any, needed: str, otherwise: T) -> T:
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:59] + "…"
-        self.defects.append(f"run.toml: {_name(path)} is {shown}: {needed} is needed")
+        self.defects.append(f"run.toml: {_name(path)} is {brief(repr(value), 60)}: {needed} is needed")
         return otherwise
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 
+from installation.sanitize import brief
 from nemeses.ports import Host, HostError
 from nemeses.probes import (
     AboutProcess,
@@ -115,10 +116,9 @@ does, with SIGTERM, and at END (seconds of the epoch) with SIGKILL. `ended`: the
 states at END, empty if SIGTERM was enough. It fails if a process is still there."""
 
 
-def brief(command: str) -> str:
+def brief_command(command: str) -> str:
     """A command for a message: one line of limited length."""
-    line = " ".join(command.split())
-    return line if len(line) <= 80 else f"{line[:77]}..."
+    return brief(" ".join(command.split()), 80)
 
 
 def ask(

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from history import strict_json
 from history.checksummed_lines import read_lines
-from history.client_files import sha256_of
-from history.regular_files import read_bytes, read_text
+from history.regular_files import read_bytes, read_text, sha256_of
 from nemeses import Schedule, plan_schedule
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import derived_seed

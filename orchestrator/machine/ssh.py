@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from nemeses.mechanisms.shell import LEFT, brief
+from nemeses.mechanisms.shell import LEFT, brief_command
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -212,19 +212,20 @@ class SshHost:
                 done = connection.run(command, hide=True, warn=True, in_stream=given, timeout=patience_s)
             except CommandTimedOut as error:
                 raise HostError(
-                    f"{self.name}: {brief(command)!r} did not end within {patience_s:g} s{self._condition()}"
+                    f"{self.name}: {brief_command(command)!r} did not end within {patience_s:g} s{self._condition()}"
                 ) from error
             except Exception as error:
                 # fabric, paramiko and sockets each have their own exceptions; with each the end of the command was not
                 # observed.
                 self._drop()
                 raise HostError(
-                    f"{self.name}: {brief(command)!r}: the connection was lost: {error!r}{self._condition()}"
+                    f"{self.name}: {brief_command(command)!r}: the connection was lost: {error!r}{self._condition()}"
                 ) from error
             if done.return_code < 0:  # paramiko's value for a channel that was closed without an exit status
                 self._drop()
                 raise HostError(
-                    f"{self.name}: {brief(command)!r}: the connection ended before the command did{self._condition()}"
+                    f"{self.name}: {brief_command(command)!r}: the connection ended before the command did"
+                    f"{self._condition()}"
                 )
             return Result(int(done.return_code), str(done.stdout), str(done.stderr))
 
@@ -269,7 +270,9 @@ class SshHost:
             except HostUnreachableError:
                 raise
             except Exception as error:  # as in `run`
-                raise HostUnreachableError(f"{self.name}: {brief(command)!r} cannot be started: {error!r}") from error
+                raise HostUnreachableError(
+                    f"{self.name}: {brief_command(command)!r} cannot be started: {error!r}"
+                ) from error
         return FollowedOutput(self.name, channel, sink)
 
     def unfollow(self) -> None:

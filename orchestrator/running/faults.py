@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from history.journal import Journal
+from installation.sanitize import brief
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from nemeses.kind import with_before
 from nemeses.scheduling import REAL_TIME, Scheduler
@@ -225,5 +226,4 @@ def _conflict(one: Fault, other: Fault) -> bool:
 
 
 def _short(evidence: Evidence) -> str:
-    shown = str(evidence.detail)
-    return shown if len(shown) <= 600 else shown[:597] + "..."
+    return brief(str(evidence.detail), 600)

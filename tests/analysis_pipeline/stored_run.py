@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.evidence.earlier_dumps import REACHING
-from history.client_files import left_by, sha256_of
+from history.client_files import left_by
 from history.groups import GroupWriter
 from history.journal import Journal
+from history.regular_files import sha256_of
 from history.schemas import PHASE_FINAL
 from history.seal import seal
 from history.values import encode_value

@@ -132,7 +132,13 @@ def test_a_write_is_believed_only_as_it_was_announced(
     assert f"c-1.registers: {count} of its operations {told}" in list(history.defects)
     read, left = history.registers.to_pylist()
     assert (read["f"], read["value"]) == (READ, written.value)
-    assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (*written[:4], written.inv)
+    assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (
+        written.id,
+        written.f,
+        written.key,
+        written.value,
+        written.inv,
+    )
     assert (left["type"], left["ret"], left["error"]) == (INFO, INF, UNFINISHED)
     assert [record.announced for record in history.records if "registers" in record.files[0]] == [False]
 

@@ -16,7 +16,8 @@ from workloads.settings import ClientSettings
 from workloads.user_process import RETRY_S, OwnProcess, shown_value
 
 if TYPE_CHECKING:
-    from history.registers import Invocation, RegisterWriter
+    from history.announcements import Invocation
+    from history.registers import RegisterWriter
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nemeses.mechanisms.shell import ask, brief, end_left_script
+from nemeses.mechanisms.shell import ask, brief_command, end_left_script
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import Node
@@ -104,7 +104,7 @@ class LocalHost:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise HostError(f"{self.name}: {brief(command)!r} did not end within {timeout_s:g} s") from None
+            raise HostError(f"{self.name}: {brief_command(command)!r} did not end within {timeout_s:g} s") from None
         return Result(process.returncode, stdout, stderr)
 
     def prepare(self, command: str, timeout_s: float) -> Result:
