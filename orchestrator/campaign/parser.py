@@ -1,4 +1,4 @@
-"""Reads a campaign from its TOML file and checks every value before anything starts.
+"""Reads a campaign from its TOML file and checks every value before anything starts; `validation` checks the whole.
 
 An error names the file, the line and the key (`InputError`).
 """
@@ -6,7 +6,7 @@ An error names the file, the line and the key (`InputError`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from analysis.evidence.run_directory import LEAST_SHARE
@@ -14,7 +14,6 @@ from history.damage import Damage
 from history.upper_bounds import UPPER_BOUNDS
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.expect_table import read_expect
-from orchestrator.campaign.load_targets import has_weak_steps, most_of
 from orchestrator.campaign.model import (
     FILESYSTEMS,
     MAX_NODES,
@@ -33,15 +32,14 @@ from orchestrator.campaign.model import (
     Topology,
     Workload,
 )
-from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, ELECT, JOIN, ProduceStep, Step, StepParser, WaitStep
+from orchestrator.campaign.steps import StepParser
 from orchestrator.campaign.swarm import faults_of
-from orchestrator.campaign.systems import client_nodes, roles_of, system_of
+from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
 from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
 from orchestrator.world_kinds import NAMES
-from systems import InputError, Settings, System, load_system, merge
+from systems import InputError, Settings, System, load_system
 from systems.description import read as read_description
-from systems.toml_tables import Table, TomlSource, suggestion
-from workloads.command_client import PLACES
+from systems.toml_tables import Table, TomlSource
 from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
@@ -104,9 +102,8 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         client=client,
         swarm=swarm,
     )
-    _check_nodes(root, campaign)
-    _check_workload(root, campaign, system)
-    _check_minima(root.table("checks"), campaign)
+    for each in _complaints(root, campaign, system):
+        source.complain(_place_of(root, each).error(each.message, each.key))
     return campaign
 
 
@@ -119,157 +116,16 @@ def _campaign_name(root: Table) -> str:
     return name
 
 
-def _check_nodes(root: Table, campaign: Campaign) -> None:
-    """Have the system check the settings of each node of each cell."""
-    for cell in campaign.cells:
-        system, settings = system_of(campaign, cell), merge(campaign.settings, cell.settings)
-        try:
-            roles = roles_of(campaign, system)
-        except InputError as error:
-            root.source.complain(root.table("system").error(str(error)))
-            continue
-        wrong_roles = set[str]()  # an error of all nodes of a role is reported once
-        for name, role in zip(campaign.topology.names, roles, strict=True):
-            given = settings.get(role, Settings()).of(name)
-            wrong = system.check_node(role, given, f"{name} in cell {cell.name}")
-            if wrong is not None and role not in wrong_roles:
-                wrong_roles.add(role)
-                root.source.complain(root.table(role).error(wrong))
+def _complaints(root: Table, campaign: Campaign, system: System) -> Iterator[Complaint]:
+    yield from node_complaints(campaign)
+    brings_client = bool({"client_class", "client_command"} & root.table("client").data.keys())
+    yield from workload_complaints(campaign, system, brings_client)
+    yield from minimum_complaints(campaign)
 
 
-def _check_workload(root: Table, campaign: Campaign, system: System) -> None:
-    """Check that the system supports the workload."""
-    kind = campaign.workload.kind
-    # Kinds with Kafka's libraries serve every system that "log" does; a user-defined client defines its own protocol.
-    takes = system.description.workloads
-    with_client = bool({"client_class", "client_command"} & root.table("client").data.keys())
-    if kind not in takes and not (with_client if WORKLOADS[kind].own_client else "log" in takes):
-        root.table("workload").refuse(
-            f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
-        )
-    if campaign.workload.topic_settings and not system.controls_topics:
-        root.table("workload").refuse(
-            f"topic_settings: {system.name} creates topics without settings; leave them out", "topic_settings"
-        )
-    serving = client_nodes(campaign, system)
-    for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
-        root.table("workload").refuse(
-            f"assignment: n{number} stores no data; nodes that do: {', '.join(f'n{each}' for each in serving)}",
-            "assignment",
-        )
-    if WORKLOADS[kind].partitioned and campaign.workload.replication_factor > len(serving):
-        root.table("workload").refuse(
-            f"replication_factor: {campaign.workload.replication_factor} replicas need as many nodes that store "
-            f"data, and there are {len(serving)}",
-            "replication_factor",
-        )
-    if campaign.client.client_command:
-        _check_program(root, campaign)
-    if not system.description.promises.events:
-        for step in campaign.nemesis.steps:
-            condition = getattr(step, "condition", None)
-            if condition == "event":
-                root.table("nemesis").refuse(f"{step.title}: {system.name} writes no trace events to wait for")
-            if condition == "log_end":
-                root.table("nemesis").refuse(
-                    f"{step.title}: nodes of {system.name} do not report their log end; wait for in_sync, or for "
-                    "checkpoint, which is read from a node's disk"
-                )
-    _check_awaited_events(root, campaign, system)
-    _check_aims(root.table("nemesis"), campaign, system)
-    for step in campaign.nemesis.steps:
-        condition = getattr(step, "condition", None)
-        needs_control = step.do in (CONFIGURE, JOIN) or condition == "offset"
-        if needs_control and not system.controls_topics:
-            root.table("nemesis").refuse(f"{step.title}: {system.name} has no topics that can be changed or asked")
-        if step.do == ELECT:
-            _check_election(root.table("nemesis"), step, system)
-        if (condition == CONTROLLER or CONTROLLER in step.nodes) and not system.has_controller:
-            root.table("nemesis").refuse(
-                f"{step.title}: {system.name} has no controller that can be observed; name a node, such as n1"
-            )
-        of_partition = condition in ("leader", "isr", "offline", "in_sync") or any(":" in name for name in step.nodes)
-        if of_partition and not system.has_partitions:
-            root.table("nemesis").refuse(
-                f"{step.title}: {system.name} has no partitions that can be observed; name a node, such as n1"
-            )
-
-
-def _check_aims(table: Table, campaign: Campaign, system: System) -> None:
-    """Reject faults that are aimed at a leader if the leader cannot be observed: they would hit an arbitrary node."""
-    if system.has_controller or system.has_partitions:
-        return
-    aimed = [kind for kind in campaign.nemesis.faults if KINDS[kind].aim == "leader"]
-    if aimed:
-        table.refuse(
-            f"faults: {aimed[0]!r} is aimed at a leader, which is unobservable in {system.name}; leave it out, or "
-            "give "
-            "the system a class whose observer sees it (has_controller or has_partitions)",
-            "faults",
-        )
-
-
-def _check_program(root: Table, campaign: Campaign) -> None:
-    """Check that a client that is a program supports the load: each of its own changes is a start."""
-    table, tables = root.table("workload"), root.table("nemesis").tables("step")
-    for step in campaign.nemesis.steps:
-        if isinstance(step, ProduceStep):
-            message = "do: a client that is a program does not produce on command; bring a class, or leave the step out"
-            root.source.complain(tables[step.number - 1].error(message, "do"))
-    key = "partitions" if WORKLOADS[campaign.workload.kind].partitioned else "keys"
-    count = len(WORKLOADS[campaign.workload.kind].places(campaign.workload.load))
-    if count > PLACES:
-        table.refuse(
-            f"{key}: {count} are more than {PLACES}, the most that a client which is a program can write to at the "
-            "end; take fewer, or bring a class",
-            key,
-        )
-
-
-def _check_election(table: Table, step: Step, system: System) -> None:
-    what = "partition" if "partition" in getattr(step, "parameters", {}) else "cluster"
-    if what in system.elects:
-        return
-    if system.elects:
-        known = " or ".join(f"a {each}" for each in sorted(system.elects))
-        table.refuse(f"{step.title}: of {system.name} a leader can be chosen for {known}; add partition = 0")
-    table.refuse(f"{step.title}: the leader of {system.name} cannot be chosen from outside")
-
-
-def _check_minima(table: Table, campaign: Campaign) -> None:
-    """Reject a minimum that no run can reach: every run would be unknown."""
-    most = most_of(campaign)
-    if most is None:
-        return
-    weak = "; appends with acks = 0 or 1 do not count: no rule protects them" if has_weak_steps(campaign) else ""
-    for key, asked, possible in (
-        ("min_ok", campaign.checks.min_ok, most.changes),
-        ("min_queries", campaign.checks.min_queries, most.queries),
-    ):
-        if asked is not None and asked > possible:
-            message = (
-                f"{key}: {asked} can never be reached: rate and duration_s of [workload] give {possible} at most; ask "
-                f"for less, or raise those{weak if key == 'min_ok' else ''}"
-            )
-            table.source.complain(table.error(message, key))
-
-
-def _check_awaited_events(root: Table, campaign: Campaign, system: System) -> None:
-    """Reject an event that no node ever traces: the step would wait until its deadline."""
-    tables, known = root.table("nemesis").tables("step"), system.trace_events
-    for step in campaign.nemesis.steps:
-        if not isinstance(step, WaitStep) or step.condition != "event" or known is None:
-            continue
-        event, where = str(step.arguments["event"]), step.arguments["where"]
-        assert isinstance(where, Mapping)
-        table = tables[step.number - 1]
-        if event not in known:
-            root.source.complain(table.error(f"event: {event!r} is not traced; {suggestion(event, known)}", "event"))
-            continue
-        for key in where:
-            if key not in known[event]:
-                hint = suggestion(key, known[event])
-                root.source.complain(table.error(f"where: {event!r} has no field {key!r}; {hint}", "where"))
+def _place_of(root: Table, complaint: Complaint) -> Table:
+    table = root.table(complaint.table)
+    return table if complaint.step is None else table.tables("step")[complaint.step - 1]
 
 
 def _topology(table: Table) -> Topology:

@@ -1,0 +1,39 @@
+"""The parts of a campaign fit each other and its system: checked on a `Campaign`, without a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.campaign.model import Campaign
+from orchestrator.campaign.parser import load
+from orchestrator.campaign.validation import minimum_complaints, node_complaints, workload_complaints
+from systems import load_system
+
+BROWNOUT = load_system("brownout")
+
+
+def campaign(tmp_path: Path) -> Campaign:
+    path = tmp_path / "c.toml"
+    path.write_text('name = "c"\n[workload]\nrate = 10\nduration_s = 10\n', encoding="utf-8")
+    return load(path)
+
+
+def test_a_campaign_whose_parts_fit_has_no_complaints(tmp_path: Path) -> None:
+    made = campaign(tmp_path)
+    found = [*node_complaints(made), *workload_complaints(made, BROWNOUT, False), *minimum_complaints(made)]
+    assert found == []
+
+
+def test_a_minimum_above_the_planned_load_is_a_complaint(tmp_path: Path) -> None:
+    made = campaign(tmp_path)
+    (found,) = minimum_complaints(replace(made, checks=replace(made.checks, min_ok=10**6)))
+    assert (found.table, found.key, found.step) == ("checks", "min_ok", None)
+    assert "1000000 can never be reached" in found.message
+
+
+def test_every_complaint_about_the_workload_is_found(tmp_path: Path) -> None:
+    made = campaign(tmp_path)
+    workload = replace(made.workload, replication_factor=9, assignment=((1, 8),))
+    found = list(workload_complaints(replace(made, workload=workload), BROWNOUT, False))
+    assert [each.key for each in found] == ["assignment", "replication_factor"]
