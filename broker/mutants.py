@@ -120,14 +120,15 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="sequence_unchecked",
             rule="K98-2",
-            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap",
+            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap, "
+            "sequence-gap-on-replica",
             schedule="a leader appends every copy of an idempotent producer's batch; the answer to an appended "
             "batch is lost, and the producer sends it again; campaigns/sequence-unchecked.toml",
         ),
         Mutant(
             name="any_first_sequence",
             rule="K98-10",
-            anomaly="sequence-gap",
+            anomaly="sequence-gap-on-replica, sequence-gap",
             schedule="a leader accepts any first sequence of a producer that never wrote to its log; of two "
             "requests in flight to a new partition it rejects the first and accepts the second; "
             "campaigns/first-sequence.toml",
@@ -135,7 +136,8 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="no_producer_snapshot",
             rule="K98-6",
-            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap",
+            anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap, "
+            "sequence-gap-on-replica",
             schedule="a broker starts without the producer state of its log; a producer sends a batch again that "
             "was appended before; campaigns/no-producer-snapshot.toml",
         ),

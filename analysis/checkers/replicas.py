@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SAME_LOG: Final = Promise("DIV", "replicas hold the same log")
 RECOVERS: Final = Promise("STK", "the cluster recovers", stands_alone=True)
+SEQUENCES: Final = Promise("SEQ", "the records of an idempotent producer are written in sequence")
 INTACT: Final = Promise("COR", "a record's bytes do not change", stands_alone=True)
 
 ANOMALIES: Final = (
@@ -48,6 +49,12 @@ ANOMALIES: Final = (
         "phantom-on-replica", PHANTOM, "A replica holds a record that no client sent there, or that was rejected."
     ),
     AnomalyKind("duplicate-on-replica", DUPLICATE, "A record that was sent once has two offsets on a replica."),
+    AnomalyKind(
+        "sequence-gap-on-replica",
+        SEQUENCES,
+        "A replica's log holds a batch of an idempotent producer that does not continue its previous one: the batches "
+        "in between are refused for ever, or are there twice.",
+    ),
     AnomalyKind("corrupt-record", INTACT, "A record's bytes differ from those that its client sent."),
 )
 PROGRESS: Final = "replica_progress"
@@ -77,7 +84,12 @@ def check(run: CheckedRun) -> Outcome:
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
-    around = _circumstances(run, any(map(format.may_delete, settings)), any(map(format.compacts, settings)))
+    around = _circumstances(
+        run,
+        deletes=any(map(format.may_delete, settings)),
+        compacts=any(map(format.compacts, settings)),
+        forgets_producers=any(map(format.forgets_producers, settings)),
+    )
     interval_s = max(map(format.mark_interval_s, settings or ({},))) * description.time_scale
     dumps = demanded(run.history.journal, plan.nodes, description.world, interval_s)
     tasks = tasks_of(
@@ -126,8 +138,9 @@ def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
                 )
 
 
-def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstances:
+def _circumstances(run: CheckedRun, *, deletes: bool, compacts: bool, forgets_producers: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
+    from analysis.replicafiles.formats import FROM_ZERO
 
     reached = set(run.history.phases["name"].to_pylist())
     stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
@@ -136,6 +149,8 @@ def _circumstances(run: CheckedRun, deletes: bool, compacts: bool) -> Circumstan
         stopped=stopped >= set(run.description.node_names),
         deletes=deletes,
         compacts=compacts,
+        forgets_producers=forgets_producers,
+        from_zero=run.description.sequences == FROM_ZERO,
         records=run.description.records,
         record_bytes=run.description.record_bytes,
         all_sent=_all_sent(run),

@@ -48,14 +48,18 @@ class Circumstances:
 
     `quiet`: the cluster was healed and idle; `stopped`: its nodes had then stopped cleanly, so the disks hold their
     final state. `deletes`: it may have deleted the start of logs; `compacts`: and records that later ones of their keys
-    replace. `records`: one of `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of every record's
-    value, 0 if unknown. `all_sent`: all that clients sent is recorded.
+    replace; `forgets_producers`: and idempotent producers that still have records. `from_zero`: leaders refuse a first
+    sequence other than 0 of a producer that is new to the log. `records`: one of `history.RECORD_FORMS`, empty if
+    unknown; `record_bytes`: the size of every record's value, 0 if unknown. `all_sent`: all that clients sent is
+    recorded.
     """
 
     quiet: bool = False
     stopped: bool = False
     deletes: bool = False
     compacts: bool = False
+    forgets_producers: bool = False
+    from_zero: bool = False
     records: str = DERIVED
     record_bytes: int = 0
     all_sent: bool = True

@@ -13,7 +13,8 @@ watermark that a replica wrote to disk:
   final reads were given (apart from appends that may have happened), and nothing acknowledged is missing;
 - D7 records below the HW of an earlier dump of the files never change;
 - D8 below its HW a log holds only what was sent to its partition and not refused, each value once;
-- D9 records are made of their values, byte by byte.
+- D9 records are made of their values, byte by byte;
+- D10 the batches of one idempotent producer and epoch continue along a log (`replica_sequences`).
 
 Message formats 0 and 1 have no leader epochs. D2 and D3 do not apply to their records, D1 compares them by record
 alone, and epoch files (D3, D4) are not checked for logs that hold any. Records in unopened compressed sets are compared
@@ -35,6 +36,7 @@ from typing import Final
 
 from analysis.core import replica_contents as contents
 from analysis.core import replica_epochs as epochs
+from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import Key
 from analysis.core.replica_comparison import divergence, prefix_changes, unreplaced
@@ -98,6 +100,7 @@ def _anomalies(
 ) -> Iterator[Anomaly]:
     for log in replicas:
         yield from epochs.regressions(log)
+        yield from sequences.gaps(log, around)
     yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], around.quiet)
     for a, b in combinations(replicas, 2):
         yield from divergence(a, b, around.quiet)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.evidence.run_toml import Described
+from analysis.replicafiles.formats import ANY
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import strict_json
 from history.regular_files import read_bytes, read_text
@@ -54,17 +55,18 @@ class RunDescription:
     `run`: the name of the run's directory; `id`: its name when the run was made. `kind`: the workload's, empty if
     unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
     others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
-    `replicafiles.formats` or `none`. `records`: the form of records, one of `history.RECORD_FORMS`, empty if unknown;
-    `record_bytes`: the size of each, 0 if unknown. `settings`: the services' settings, a table for each role, one for
-    each node with settings of its own, and one for the topic; `topic_settings`: the last of these; `node_settings`:
-    those of each node. `configuration`: for each node with configuration files, their lines as glob patterns, by the
-    file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start at 1; `roles`: by node
-    name. `topic`: empty if the data is in no topic. `partitions`: the topic's number of partitions. `keys`: the number
-    of registers, 0 without registers. `assignment`: each partition's replicas by node number, the preferred leader
-    first; None if it was decided only when the topic was created (then the journal has it), or without partitions.
-    `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of operations
-    that the load issues at full rate. `planned_faults`: the kinds of a random schedule; each one occurs; `steps`:
-    those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    `replicafiles.formats` or `none`; `sequences`: one of its `SEQUENCES`. `records`: the form of records, one of
+    `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
+    settings, a table for each role, one for each node with settings of its own, and one for the topic;
+    `topic_settings`: the last of these; `node_settings`: those of each node. `configuration`: for each node with
+    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the
+    order of their numbers, which start at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
+    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
+    each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
+    created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
+    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_faults`:
+    the kinds of a random schedule; each one occurs; `steps`: those of a script. `defects`: what run.toml lacks or
+    contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -84,6 +86,7 @@ class RunDescription:
     kind: str
     judge: str
     replica_format: str
+    sequences: str
     records: str
     record_bytes: int
     settings: tuple[Mapping[str, str], ...]
@@ -149,6 +152,7 @@ def describe(run_dir: Path) -> RunDescription:
         kind=said.text("workload", "kind") if said.has("workload", "kind") else "",
         judge=said.text("workload", "judge"),
         replica_format=replica_format,
+        sequences=said.text("replicas", "sequences") if said.has("replicas", "sequences") else ANY,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
         settings=(*said.layers("settings"), *filter(None, (topic_settings,))),

@@ -126,6 +126,14 @@ def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
     return [(int(due[gap]), int(batches[gap, BASE])) for gap in gaps]
 
 
+def sequences(batches: I64) -> I64:
+    """The rows of `ReplicaLog.sequences` for consecutive batches."""
+    flags = batches[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
+    some = batches[(batches[:, PRODUCER] >= 0) & (batches[:, SEQUENCE] >= 0) & (flags == 0)]
+    last = (some[:, SEQUENCE] + some[:, NEXT] - some[:, BASE] - 1) % (1 << 31)
+    return np.column_stack((some[:, [BASE, PRODUCER, PRODUCER_EPOCH, SEQUENCE]], last))
+
+
 def missing(offset: I64, first: int, behind: int) -> list[tuple[int, int]]:
     """The ranges of offsets (first, after the last), between two bounds, without a record."""
     edges = np.concatenate(([first - 1], offset, [behind]))

@@ -38,8 +38,9 @@ class ReplicaFormat:
     defects of the directories as a whole, as sentences; it takes them by the nodes' names in the order of their
     numbers. `survey_earlier`: defects of earlier dumps of the directories, compared with those of the end.
     `mark_interval_s`: how often a service with these settings writes its high watermarks. `may_delete`, `compacts`,
-    `preallocates`: whether a service with these settings may delete the start of a log during a run, may remove records
-    that later ones with the same key replace, and may leave zeros after a log's end. None of these functions raises for
+    `preallocates`, `forgets_producers`: whether a service with these settings may delete the start of a log during a
+    run, may remove records that later ones with the same key replace, may leave zeros after a log's end, and may forget
+    an idempotent producer. None of these functions raises for
     the content of files.
     """
 
@@ -52,7 +53,11 @@ class ReplicaFormat:
     may_delete: Callable[[Mapping[str, str]], bool]
     compacts: Callable[[Mapping[str, str]], bool]
     preallocates: Callable[[Mapping[str, str]], bool]
+    forgets_producers: Callable[[Mapping[str, str]], bool]
 
+
+ANY, FROM_ZERO = SEQUENCES = ("any", "from-zero")
+"""The promises about a new producer's first sequence in a log: any is accepted, or only 0."""
 
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
     "kafka": ReplicaFormat(
@@ -65,5 +70,6 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
         kafka.may_delete,
         kafka.compacts,
         kafka.preallocates,
+        kafka.forgets_producers,
     ),
 }

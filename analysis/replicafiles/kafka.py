@@ -15,9 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+import numpy as np
+
 from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
-from analysis.replicafiles.log import NO_MARK, EndOfLog, LogColumns, ReplicaFileError, ReplicaLog, joined
+from analysis.replicafiles.log import (
+    I64,
+    NO_MARK,
+    EndOfLog,
+    LogColumns,
+    ReplicaFileError,
+    ReplicaLog,
+    joined,
+    no_sequences,
+)
 from analysis.replicafiles.remote_metadata import read_metadata
 from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, cover, objects_in
 from history.regular_files import read_bytes
@@ -52,6 +63,11 @@ def may_delete(settings: Mapping[str, str]) -> bool:
     """Whether a broker with these settings may delete the oldest segments of a log during a run. Local retention
     deletes only files whose content is in remote storage: the log keeps its start."""
     return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
+
+
+def forgets_producers(settings: Mapping[str, str]) -> bool:
+    """Whether a broker with these settings may forget a producer during a run. Its default is a day."""
+    return not settings.keys().isdisjoint(("producer.id.expiration.ms", "transactional.id.expiration.ms"))
 
 
 def mark_interval_s(settings: Mapping[str, str]) -> float:
@@ -151,6 +167,7 @@ def read_replica(
         absent=tuple(content.absent),
         formats=tuple(sorted(content.formats)),
         topic_id=(metadata or {}).get("topic_id", ""),
+        sequences=np.concatenate(content.sequences),
         doubts=tuple(content.doubts),
         own_start=own_start,
     )
@@ -180,6 +197,7 @@ class _Content:
     start: int = 0
     expected: int = 0
     pieces: list[LogColumns] = field(default_factory=list)
+    sequences: list[I64] = field(default_factory=lambda: [no_sequences()])
     opaque: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     absent: list[tuple[int, int]] = field(default_factory=list)
@@ -270,6 +288,7 @@ class _Content:
         if len(table):
             self.formats.add(batches.MAGIC)
         self.pieces.append(records)
+        self.sequences.append(batches.sequences(table))
         self.opaque += opaque
         if self.compacted:
             self.gaps += batches.missing(records.offset, self.expected, end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -57,6 +57,10 @@ def no_records() -> LogColumns:
     )
 
 
+def no_sequences() -> I64:
+    return np.empty((0, 5), np.int64)
+
+
 def joined(pieces: list[LogColumns]) -> LogColumns:
     """The records of all pieces, in their order."""
     pieces = pieces or [no_records()]
@@ -75,8 +79,10 @@ class ReplicaLog:
     `epochs`: entries (epoch, start offset) of its epoch file, None without a readable one. `high_watermark`: as last
     written to disk, -1 without one. Ranges of offsets (first, after the last): `opaque`, in compressed sets that were
     not decompressed; `gaps`, that one batch and the next leave out; `absent`, without a file. `formats`: the message
-    formats that it holds. `topic_id`: from the replica's directory, if it has one. `own_start`: the start of the
-    replica's own files; below it, the records are those of remote segments. -1: the log has no remote segments.
+    formats that it holds. `topic_id`: from the replica's directory, if it has one. `sequences`: a row for each batch of
+    an idempotent producer outside of transactions in the replica's own files: its first offset, the producer's id and
+    epoch, and the sequence numbers of its first and last record. `own_start`: the start of the replica's own files;
+    below it, the records are those of remote segments. -1: the log has no remote segments.
 
     If a log could not be read to its end, one of these says why, and its end proves nothing: `damage`, the bytes there
     are not records; `unread`, they may be. `zeros`: the damage is nothing but zeros up to the end of the last file.
@@ -105,6 +111,7 @@ class ReplicaLog:
     absent: tuple[tuple[int, int], ...] = ()
     formats: tuple[int, ...] = ()
     topic_id: str = ""
+    sequences: I64 = field(default_factory=no_sequences)
     doubts: tuple[str, ...] = ()
     own_start: int = -1
 

@@ -66,7 +66,11 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
             "version": deployed.system.version,
             "roles": dict(zip(campaign.topology.names, deployed.roles, strict=True)),
         },
-        "replicas": {"format": promises.replicas, "records": _records(campaign.workload)},
+        "replicas": {
+            "format": promises.replicas,
+            "records": _records(campaign.workload),
+            "sequences": promises.sequences,
+        },
         "metadata": {"format": promises.metadata, "traced": promises.events},
         "plan": {"clients": list(expected_clients(campaign.workload)), **stake.to_toml()},
         "workload": _workload(campaign, deployed),

@@ -17,7 +17,9 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.search.mutation_score import MutantResult, MutantSchedule, measure, schedules
 
 CASES = [
-    pytest.param("any_first_sequence", "first-sequence", "sequence-gap", marks=pytest.mark.kills("any_first_sequence")),
+    pytest.param(
+        "any_first_sequence", "first-sequence", "sequence-gap-on-replica", marks=pytest.mark.kills("any_first_sequence")
+    ),
     pytest.param("fenced_in_isr", "fenced-follower", "isr-not-granted", marks=pytest.mark.kills("fenced_in_isr")),
     pytest.param(
         "stale_broker_epoch_ok",
