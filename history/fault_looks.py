@@ -20,6 +20,7 @@ class FaultGroup(StrEnum):
     PACKETS = "packets"
     DISK = "disk"
     STORE = "store"
+    OBJECTS = "objects"
 
 
 class FaultMark(StrEnum):

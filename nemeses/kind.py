@@ -16,11 +16,13 @@ from nemeses.mechanism import Mechanism
 from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError
 from nemeses.targeting import Aim, ClusterView, candidates
 
-Need = Literal["power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "store", "mounts"]
+Need = Literal[
+    "power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "store", "mounts", "objects"
+]
 """What a world may offer in addition to hosts with a service: a power switch, a network that can be cut, netem on its
 hosts, a suspender that stalls machines or that freezes them, clocks that may be set, clocks with a variable rate,
 simulated packets that can be manipulated, simulated disks that can fail, a directory that its nodes share, hosts with
-filesystems of their own that may be mounted."""
+filesystems of their own that may be mounted, a simulated object store that can fail."""
 
 ServiceUnder = Literal["runs", "ended", "stopped", "unseen"]
 """What happens to the targets' services during a fault: they run, they end, they are suspended, or they run after a

@@ -237,6 +237,41 @@ class Disks(Protocol):
     def counts(self, name: str) -> DiskCount: ...
 
 
+class Objects(Protocol):
+    """The object store that all hosts share, in worlds that can manipulate it. `work` ends the faults."""
+
+    def slow_down(self, by_s: float) -> None:
+        """Let each operation take `by_s` seconds longer."""
+        ...
+
+    def hang(self) -> None:
+        """Let no operation end."""
+        ...
+
+    def fail(self, operations: Collection[str], reason: str) -> None:
+        """Let these operations (put, get, list, delete) fail with this reason."""
+        ...
+
+    def keep_part(self, reason: str) -> None:
+        """Let puts fail with this reason after their first bytes, which remain."""
+        ...
+
+    def show_old(self, age_s: float) -> None:
+        """Let listings show the objects of `age_s` seconds ago."""
+        ...
+
+    def work(self) -> None: ...
+
+    def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
+        """The result of one operation (put or list), `done` or the reason why it failed, and its duration; (`silent`,
+        None): it takes longer than `seconds`."""
+        ...
+
+    def shows_new(self, seconds: float) -> bool:
+        """Whether a listing has an object that was put just before."""
+        ...
+
+
 class Oscillators(Protocol):
     """The rate of the hosts' clocks."""
 
@@ -278,12 +313,13 @@ def new_mark() -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """The parts of a world that a nemesis uses. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`: None
-    where the world has no such part. `time_scale`: how much slower everything is than on an ordinary machine; deadlines
-    are multiplied by it. `store_dir`: the directory that all hosts share, by its path on them; empty without one.
-    `start_deadline_s`, `stop_deadline_s`: the longest time from the service's start to its open port, and from SIGTERM
-    to its end (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host answers.
-    `first_word_s`: the time until it answered, within a limit. `new_mark`: makes the marks that are written to disks.
+    """The parts of a world that a nemesis uses. `power`, `network`, `suspender`, `wire`, `disks`, `oscillators`,
+    `objects`: None where the world has no such part. `time_scale`: how much slower everything is than on an ordinary
+    machine; deadlines are multiplied by it. `store_dir`: the directory that all hosts share, by its path on them; empty
+    without one. `start_deadline_s`, `stop_deadline_s`: the longest time from the service's start to its open port, and
+    from SIGTERM to its end (seconds on an ordinary machine). `scheduler`: the world's time. `answers`: whether a host
+    answers. `first_word_s`: the time until it answered, within a limit. `new_mark`: makes the marks that are written to
+    disks.
     """
 
     hosts: Mapping[str, Host]
@@ -300,4 +336,5 @@ class Site:
     wire: Wire | None = None
     disks: Disks | None = None
     oscillators: Oscillators | None = None
+    objects: Objects | None = None
     store_dir: str = ""

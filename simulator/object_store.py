@@ -19,13 +19,15 @@ from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreEr
 class StoreFaults:
     """The current faults. `failing`: operations (put, get, list, delete) that fail, with the reason. `slow_s`: an
     additional delay of every operation. `partial`: the share of puts that leave an incomplete object if they do not
-    end. `stale_s`: listings show the objects of this long ago."""
+    end. `stale_s`: listings show the objects of this long ago. `failing_midway`: puts fail
+    with this reason after their first chunk; empty: they do not."""
 
     failing: dict[str, str] = field(default_factory=dict)
     slow_s: float = 0.0
     partial: float = 0.0
     stale_s: float = 0.0
     hung: bool = False
+    failing_midway: str = ""
 
 
 class SimulatedObjectStore:
@@ -52,6 +54,8 @@ class SimulatedObjectStore:
             if partial:
                 self._set(name, b"".join(parts))
             self._fail("put")
+            if self.faults.failing_midway:
+                raise StoreError(self.faults.failing_midway)
         self._set(name, b"".join(parts))
 
     async def get(self, name: str, start: int, length: int) -> bytes:

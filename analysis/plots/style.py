@@ -32,6 +32,7 @@ GROUP_COLORS = {
     FaultGroup.PARTITION: "#0072b2",
     FaultGroup.PACKETS: "#56b4e9",
     FaultGroup.DISK: "#882255",
+    FaultGroup.OBJECTS: "#000078",
     FaultGroup.STORE: "#0000f0",
 }
 MARKERS = {

@@ -104,7 +104,9 @@ def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
     assert inflictable(power) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
     assert needing("network") == {"partition-one", "partition-halves", "partition-leader", "reject"}
     on_machines = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
-    assert set(KINDS) - on_machines == needing("drift") | needing("wire") | needing("disk") | needing("store")
+    assert set(KINDS) - on_machines == needing("drift") | needing("wire") | needing("disk") | needing(
+        "store"
+    ) | needing("objects")
     assert inflictable(get_args(Need)) == set(KINDS)
 
 

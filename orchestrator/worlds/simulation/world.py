@@ -28,6 +28,7 @@ from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
 from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
+from orchestrator.worlds.simulation.objects import SimulatedObjects
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
@@ -55,7 +56,7 @@ class SimulationWorld(ServicesOnHosts):
 
     name = "simulation"
     capabilities: frozenset[str] = inflictable(
-        ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk")
+        ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "objects")
     )
     needs_sandbox = False
     time_scale = 1.0
@@ -114,6 +115,7 @@ class SimulationWorld(ServicesOnHosts):
             wire=SimulatedWire(self._cluster, self._time),
             disks=SimulatedDisks(self._cluster, self._time),
             oscillators=SimulatedOscillators(self._cluster),
+            objects=SimulatedObjects(self._cluster, self._time),
             answers=lambda host: self._is_awake(host.name),
             first_word_s=self._first_word_s,
             new_mark=lambda: f"{self._marks.getrandbits(128):032x}",

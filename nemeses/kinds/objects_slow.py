@@ -1,0 +1,46 @@
+"""Slow object store: each operation takes longer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from history.damage import Damage
+from history.fault_looks import FaultMark
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import RandomDraw
+from nemeses.mechanisms.object_store import ObjectStoreKind, ObjectTroubles, milliseconds
+from nemeses.parameters import Parameter
+from nemeses.ports import Objects
+
+_DELAY = Parameter("delay_ms", "ms", "additional duration of each operation", 1, 60_000, drawn=(20.0, 3_000.0))
+
+
+class ObjectsSlow(ObjectStoreKind):
+    """Evidence: a probe of the store while the fault is in force, and another after the heal."""
+
+    name = "objects-slow"
+    mark = FaultMark.TRIANGLE_UP
+    deed = "each operation of the simulated object store takes longer"
+    proven_by = "a probe takes at least this long; after the heal it ends"
+    destroys = frozenset({Damage.SPEED})
+    seen = (EvidenceRule("probe_ms", least=1),)
+    healed = (EvidenceRule("probe", values=("done",)),)
+    begun_by = "slow-store"
+    parameters = (_DELAY,)
+
+    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+        by_s = float(fault.parameters["delay_ms"]) / 1e3
+
+        def act(objects: Objects) -> dict[str, object]:
+            objects.slow_down(by_s)
+            told, took_s = objects.probe("list", 60.0)
+            return {"probe": told, "probe_ms": milliseconds(took_s)}
+
+        return by.trouble(fault.targets, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
+
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
+        return {"delay_ms": round(_DELAY.draw(lot.rng()), 1)}
+
+    def sentence(self, fault: Fault) -> str:
+        return f"each operation of the object store takes {float(fault.parameters['delay_ms']):g} ms longer"

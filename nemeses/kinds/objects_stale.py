@@ -1,0 +1,43 @@
+"""Stale listings: a listing shows the objects of some time ago."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from history.damage import Damage
+from history.fault_looks import FaultMark
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Evidence, Fault
+from nemeses.kind import RandomDraw
+from nemeses.mechanisms.object_store import HANG_S, ObjectStoreKind, ObjectTroubles
+from nemeses.parameters import Parameter
+from nemeses.ports import Objects
+
+_AGE = Parameter("age_s", "s", "age of what listings show", 1, 600, drawn=(2.0, 30.0))
+
+
+class ObjectsStale(ObjectStoreKind):
+    """Evidence: a probe of the store while the fault is in force, and another after the heal."""
+
+    name = "objects-stale"
+    mark = FaultMark.STAR
+    deed = "listings of the simulated object store show the objects of some time ago"
+    proven_by = "a listing lacks an object that was written just before; after the heal a listing works"
+    destroys = frozenset({Damage.SPEED})
+    seen = (EvidenceRule("shows_new", values=(False,)),)
+    healed = (EvidenceRule("probe", values=("done",)),)
+    begun_by = "show-old-listing"
+    parameters = (_AGE,)
+
+    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+        def act(objects: Objects) -> dict[str, object]:
+            objects.show_old(float(fault.parameters["age_s"]))
+            return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
+
+        return by.trouble(fault.targets, act, lambda facts: facts["shows_new"] is False)
+
+    def draw(self, lot: RandomDraw) -> dict[str, Any]:
+        return {"age_s": round(_AGE.draw(lot.rng()), 1)}
+
+    def sentence(self, fault: Fault) -> str:
+        return f"listings of the object store show the objects of {float(fault.parameters['age_s']):g} s ago"
