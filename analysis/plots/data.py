@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.evidence.run_directory import NodeEvents, fits, moment
-from analysis.plots.view import Band, Floats, Lane, PlotData, PlottedOperations
+from analysis.plots.view import Band, Floats, Lane, PlotData, PlottedOperations, StartsLane
 from history.reader import History
 from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
 
@@ -32,6 +32,7 @@ def view_of(history: History, events: NodeEvents) -> PlotData:
         bands=tuple(_bands(history.faults, origin, end)),
         phases=tuple((row["name"], (row["start"] - origin) / NS) for row in history.phases.to_pylist()),
         lanes=lanes,
+        starts=_starts(events, wall),
         end=end,
         origin=origin,
         wall_ns=round(wall * NS),
@@ -125,6 +126,28 @@ def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane,
         for key, reports in sorted(rows.items()):
             found.setdefault(key, []).append(_lane(node, reports, wall))
     return {key: tuple(lanes) for key, lanes in sorted(found.items())}
+
+
+def _starts(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
+    """The starts of logs that replicas reported, by partition, for partitions with records in remote storage."""
+    found: dict[tuple[str, int], list[StartsLane]] = {}
+    for node, told in events.items():
+        rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+        for event in told:
+            numbers = ("partition", "log_start_offset", "local_start_offset", "last_tiered_offset")
+            is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
+            if event["event"] == "replica_starts" and is_whole:
+                rows.setdefault((event["topic"], event["partition"]), []).append(event)
+        for key, reports in sorted(rows.items()):
+            found.setdefault(key, []).append(_starts_lane(node, reports, wall))
+    tiered = {key for key, lanes in found.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
+    return {key: tuple(lanes) for key, lanes in sorted(found.items()) if key in tiered}
+
+
+def _starts_lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> StartsLane:
+    time = np.array([moment(report) for report in reports], np.float64) / NS - wall
+    names = ("log_start_offset", "local_start_offset", "last_tiered_offset")
+    return StartsLane(node, time, *(np.array([report[name] for report in reports], np.int64) for name in names))
 
 
 def _is_progress(event: Mapping[str, Any]) -> bool:

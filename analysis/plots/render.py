@@ -10,7 +10,7 @@ from typing import Any, Final
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import describe
-from analysis.plots import performance, replicas, spacetime
+from analysis.plots import performance, replicas, spacetime, tiers
 from analysis.plots.divergence_data import logs_around
 from analysis.plots.spacetime_data import spacetime_of
 from analysis.plots.view import PlotData
@@ -41,6 +41,8 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
     shown = [key for key in dict.fromkeys([*troubled, *sorted(view.lanes)]) if key in view.lanes][:MOST_LANES]
     for topic, partition in shown:
         drawings[f"4-replicas-{topic}-{partition}"] = lambda t=topic, p=partition: replicas.lanes(view, t, p)  # type: ignore[misc]
+    for topic, partition in [key for key in shown if key in view.starts]:
+        drawings[f"5-tiers-{topic}-{partition}"] = lambda t=topic, p=partition: tiers.lanes(view, t, p)  # type: ignore[misc]
     for index, anomaly in enumerate(verdict.anomalies[:MOST_ANOMALIES]):
         drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
     written = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -62,8 +62,21 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class StartsLane:
+    """The starts of one replica's log over time, as it reported them: of the whole log, of its own files, and the last
+    offset in remote storage (-1: none)."""
+
+    node: str
+    time: Floats
+    log_start: Ints
+    local_start: Ints
+    last_tiered: Ints
+
+
+@dataclass(frozen=True)
 class PlotData:
-    """All plotted data of one run. `lanes` by (topic, partition); `end` is the length of the run in seconds.
+    """All plotted data of one run. `lanes` and `starts` by (topic, partition), the latter
+    only for logs in remote storage; `end` is the length of the run in seconds.
 
     `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same by the wall clock.
     """
@@ -72,6 +85,7 @@ class PlotData:
     bands: tuple[Band, ...]
     phases: tuple[tuple[str, float], ...]
     lanes: dict[tuple[str, int], tuple[Lane, ...]]
+    starts: dict[tuple[str, int], tuple[StartsLane, ...]] = field(default_factory=dict)
     end: float = 0.0
     origin: int = 0
     wall_ns: int = 0
