@@ -3,8 +3,9 @@
 Theory of operation. The tier `all` runs every collected test. The tier `quick` leaves out
 
 - tests marked `thorough`;
-- of the tests of one function marked `rotating(N)` all but every Nth. The commit's hash decides where the count starts:
-  N commits in a row run all of them, and CI runs all of them on each commit;
+- of the tests of one function marked `rotating(N)` all but every Nth. The commit's hash decides where the count starts,
+  so that each of them runs on one commit in N;
+- of the tests marked `rotating(N, among="name")` all but every Nth in the same way, whatever functions they are of;
 - of the tests of one function that differ only in the parameter `seed` all but one, which rotates in the same way.
 
 The tier `rest` is what `quick` leaves out.
@@ -70,10 +71,12 @@ def _groups(items: Sequence[pytest.Item]) -> list[_Group]:
 
 
 def _key(item: pytest.Item) -> Hashable:
-    """The same for tests of one group; a test that stands for itself is a group of its own."""
+    """The same for tests of one group: the name that their marks give, or their function. A test that stands for itself
+    is a group of its own."""
     function = item.nodeid.partition("[")[0]
     if item.get_closest_marker("rotating") is not None:
-        return function
+        names = (mark.kwargs["among"] for mark in item.iter_markers("rotating") if "among" in mark.kwargs)
+        return next(names, function)
     parameters = _parameters(item)
     if "seed" not in parameters:
         return item.nodeid

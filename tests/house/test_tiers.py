@@ -26,6 +26,12 @@ def test_thorough(): pass
 ])
 def test_each(name): pass
 
+@pytest.mark.rotating(2, among="pair")
+def test_one(): pass
+
+@pytest.mark.rotating(2, among="pair")
+def test_other(): pass
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_seeded(fault, seed): pass
@@ -59,6 +65,11 @@ def test_a_thorough_test_is_never_chosen(items: list[pytest.Item]) -> None:
 def test_one_in_four_is_chosen_and_four_rotations_choose_all(items: list[pytest.Item]) -> None:
     parts = [[name for name in chosen(items, rotation) if "each" in name] for rotation in range(4)]
     assert sorted(chain(*parts)) == sorted(f"test_each[b{number}]" for number in range(10))
+
+
+def test_tests_of_several_functions_take_turns(items: list[pytest.Item]) -> None:
+    pairs = [[name for name in chosen(items, rotation) if name in ("test_one", "test_other")] for rotation in range(2)]
+    assert pairs == [["test_one"], ["test_other"]]
 
 
 def test_one_seed_of_each_scenario_is_chosen(items: list[pytest.Item]) -> None:
@@ -106,5 +117,5 @@ def test_both_tiers_together_are_all_tests(pytester: pytest.Pytester, monkeypatc
         result = pytester.runpytest_subprocess("-p", "tests.conftest", "--tier", tier, "-n", "2")
         passed[tier] = result.parseoutcomes()["passed"]
         if tier != "all":
-            result.stdout.fnmatch_lines([f"tier {tier}: {22 - passed[tier]} tests were left out*"])
-    assert passed["quick"] + passed["rest"] == passed["all"] == 22
+            result.stdout.fnmatch_lines([f"tier {tier}: {24 - passed[tier]} tests were left out*"])
+    assert passed["quick"] + passed["rest"] == passed["all"] == 24

@@ -31,6 +31,7 @@ min_share = 0.05  # however slow the machine is
 """
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("as_it_stands", "garbled", "complaint"),
     [

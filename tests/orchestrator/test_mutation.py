@@ -153,6 +153,7 @@ def test_more_runs_than_anybody_could_make_are_refused(capsys: pytest.CaptureFix
     assert "1 schedules with 100,000,000 seeds are more than 100,000 runs" in capsys.readouterr().err
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_a_measurement_that_is_stopped_leaves_no_process_and_tells_what_it_found(
     sent: signal.Signals, code: int, tmp_path: Path

@@ -20,6 +20,10 @@ from orchestrator.worlds.namespaces import requirements
 from tests.worlds import support
 
 DEADLINE_S = 600.0
+PLAYBOOKS = [
+    path.relative_to(PROJECT_ROOT).as_posix() for path in (PROJECT_ROOT / "playbooks").rglob("*") if path.is_file()
+]
+"""When one of these differs from the main branch, the quick tier has all tests of playbooks."""
 STAND_IN = PROJECT_ROOT / "tests/worlds/stand_in_broker.py"
 # Asked for its help, a broker has imported everything that it needs.
 MAIN = """\
@@ -73,6 +77,7 @@ def played(scenario: str, *arguments: str) -> Any:
     return support.play(scenario, *arguments, module="tests.playbooks.scenarios", deadline_s=DEADLINE_S)
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
 def test_a_second_run_changes_nothing(tmp_path: Path, archives: str) -> None:
     home = sorted(os.listdir(Path.home()))
@@ -92,6 +97,7 @@ def test_a_second_run_changes_nothing(tmp_path: Path, archives: str) -> None:
     assert "ansible" not in seen["left"], "nor left on the hosts"
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
 def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archives: str) -> None:
     seen = played("a_service", str(tmp_path), archives)
@@ -114,6 +120,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
     assert not interrupted["waited_for_it"]
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
 def test_a_system_that_runs_on_java_is_refused_where_there_is_none_that_will_do(tmp_path: Path, archives: str) -> None:
     seen = played("on_java", str(tmp_path), archives)
@@ -130,6 +137,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
 def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
     seen = played("failures", str(tmp_path), archives)
@@ -152,6 +160,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
     assert "host key" in said["another key"].lower()
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
 def test_a_data_disk_is_made_once_and_mounted_always(tmp_path: Path, archives: str) -> None:
     seen = played("a_disk", str(tmp_path), archives)
@@ -173,6 +182,7 @@ def test_a_playbook_that_cannot_be_read_is_quoted(tmp_path: Path) -> None:
         play("no such playbook", [target], tmp_path, on_progress=print)
 
 
+@pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 def test_the_playbooks_are_clean(tmp_path: Path) -> None:
     """By the strictest profile; see playbooks/.ansible-lint."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

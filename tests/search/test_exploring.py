@@ -189,6 +189,7 @@ def word_of(kind: str) -> str:
     return "partition-one" if KINDS[kind].takes == "groups" else "power-loss"
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_written_down(tmp_path: Path) -> None:
     path = drawn_clusters(tmp_path)
     run = simulate(path, tmp_path, seeds=[6])

@@ -213,6 +213,7 @@ def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
             inflictions_of(bounced.path)
 
 
+@pytest.mark.rotating(6, among="long simulations")
 @pytest.mark.kills("bounce_unseen")
 def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

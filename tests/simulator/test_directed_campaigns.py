@@ -125,7 +125,7 @@ def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int = SEED) -> 
 
 @pytest.mark.conforms("H1", "H3", "H5", "H6", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-21", "K595-36")
 @pytest.mark.conforms("K595-40", "K704-1", "K704-4", "K704-5")
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(10)
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
@@ -135,7 +135,7 @@ def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle
     assert oracle in result.trials[0].killed_by
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(10)
 @pytest.mark.parametrize("campaign", UNHARMED)
 def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
@@ -144,6 +144,7 @@ def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> 
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path) -> None:
     """With this seed one is cut off for a while, and asks for a replica that has what its successor committed."""
     loaded = load(find("demo"))
@@ -152,6 +153,7 @@ def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_a_log_that_still_begins_in_front_of_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
     """With this seed a member starts whose segment is older than its snapshot: epochs below that are known no more."""
     (schedule,) = schedules(BENIGN, ["many_snapshots"], [find("chaos-simulated")])

@@ -98,6 +98,7 @@ def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(seed: i
         cluster.run(story())
 
 
+@pytest.mark.rotating(6, among="long simulations")
 @pytest.mark.kills("any_first_sequence")
 def test_a_leader_that_accepts_any_first_sequence_loses_what_was_refused() -> None:
     found = [_written_at_creation(seed, ("any_first_sequence",)) for seed in range(4)]

@@ -7,6 +7,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from orchestrator.campaign.parser import load
 from tests.simulator.reached_lines import (
     DRAWN,
@@ -19,6 +21,7 @@ from tests.simulator.reached_lines import (
 )
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_every_run_has_a_broker_as_it_should_be_and_what_is_left_over_is_drawn() -> None:
     made = list(islice(runs(), 200))
     assert len(set(made)) == len(made)
@@ -45,6 +48,7 @@ def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None
     assert "| `b` |" not in told
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_what_a_run_reaches_is_kept_and_counted_again(tmp_path: Path) -> None:
     for _ in range(2):
         told = subprocess.run(

@@ -54,6 +54,7 @@ def in_two_processes(path: Path, directory: Path, *seeds: int) -> list[tuple[Sim
     return list(zip(first, second, strict=True))
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("name", ["short", "swarm"])
 def test_the_same_seed_is_the_same_run_in_every_process(name: str, campaign: Path, tmp_path: Path) -> None:
     for first, second in in_two_processes(campaign if name == "short" else SWARM, tmp_path, 5):
