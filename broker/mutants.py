@@ -394,6 +394,54 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="committed-prefix-changed, unexpected-exit",
             schedule="logs that share an epoch are treated as different from the start of that epoch",
         ),
+        Mutant(
+            name="epuo_off_by_one",
+            rule="K1023-3",
+            anomaly="lost-acknowledged-write",
+            schedule="a leader's earliest pending upload is one too high; an empty follower that starts there lacks a "
+            "record",
+        ),
+        Mutant(
+            name="epuo_unknown_as_zero",
+            rule="K1023-9",
+            anomaly="no-progress",
+            schedule="an empty follower of a new leader that does not know yet what is tiered starts at 0, again and "
+            "again",
+        ),
+        Mutant(
+            name="epuo_no_clamp",
+            rule="K1023-10",
+            anomaly="no-progress",
+            schedule="remote storage is switched off and on again; an empty follower starts at the last tiered offset "
+            "below the log's start",
+        ),
+        Mutant(
+            name="lso_set_to_epuo",
+            rule="K1023-12",
+            anomaly="lost-acknowledged-write",
+            schedule="a follower that started after the last tiered offset takes it for the log's start, leads, and "
+            "serves nothing below",
+        ),
+        Mutant(
+            name="no_epoch_cache_from_remote",
+            rule="K1023-11",
+            anomaly="replica-divergence, no-progress",
+            schedule="a follower that started after the last tiered offset has no epochs of the records below",
+        ),
+        Mutant(
+            name="no_remote_producer_snapshot",
+            rule="K1023-11",
+            anomaly="duplicate",
+            schedule="a follower that started after the last tiered offset knows no producer, leads, and appends a "
+            "batch again that was acknowledged",
+        ),
+        Mutant(
+            name="jump_if_nonempty",
+            rule="K1023-6",
+            anomaly="local-records-dropped",
+            schedule="a follower with records that was down past the local retention drops them and starts after the "
+            "last tiered offset",
+        ),
     )
 }
 

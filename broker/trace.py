@@ -66,6 +66,17 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "leader_recovered": (*_PARTITION, "leader_epoch", "log_end_offset"),
     "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
     "truncated": (*_PARTITION, "from_offset", "to_offset", "rule", "lossy", "leader_epoch"),
+    # bootstrapped: a follower dropped its log, which ended at `from_offset`, and starts above records in remote
+    # storage. bootstrap_waits: it cannot, for this reason; at a new reason.
+    "bootstrapped": (
+        *_PARTITION,
+        "from_offset",
+        "log_start_offset",
+        "local_start_offset",
+        "latest_epoch",
+        "leader_epoch",
+    ),
+    "bootstrap_waits": (*_PARTITION, "leader_epoch", "reason"),
     "replica_progress": (*_PARTITION, "log_end_offset", "high_watermark", "leader_epoch"),
     "high_watermark_checkpointed": (*_PARTITION, "high_watermark"),
     "fetched_batches_refused": (*_PARTITION, "leader", "reason"),

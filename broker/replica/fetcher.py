@@ -35,9 +35,11 @@ from broker.replica.fetch_size import AnswerSize
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.partition import Partition
+from broker.replica.tiered_start import TieredStart
 
 FETCH_VERSION = 15
 EPOCH_END_VERSION = 4
+BELOW_LOCAL = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
 BACKOFF_MIN = 0.01  # seconds; doubles with every consecutive error
 
 
@@ -53,6 +55,7 @@ class LeaderFetcher:
         broker_epoch: Callable[[], int],
         background: Background,
         move_start: Callable[[Partition, int], Awaitable[None]],
+        tiered_start: TieredStart,
     ) -> None:
         self.leader_id = leader_id
         self._config = config
@@ -60,6 +63,8 @@ class LeaderFetcher:
         self._broker_epoch = broker_epoch
         self._background = background
         self._move_start = move_start
+        self._tiered_start = tiered_start
+        self._starts: dict[asyncio.Task[None], None] = {}
         self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
         self._size = AnswerSize(self._timeout / 2)
@@ -88,7 +93,7 @@ class LeaderFetcher:
     async def stop(self) -> None:
         """End the loop."""
         self._followed.clear()
-        await end(self._task)
+        await asyncio.gather(*map(end, (self._task, *self._starts)))
         self._task = None
 
     async def _run(self) -> None:
@@ -108,7 +113,7 @@ class LeaderFetcher:
 
     def _ready(self) -> list[FollowedPartition]:
         now = asyncio.get_running_loop().time()
-        return [it for it in self._followed.values() if it.current and it.not_before <= now]
+        return [it for it in self._followed.values() if it.sends and it.not_before <= now]
 
     async def _idle(self) -> None:
         """Wait until a partition is added, or the first back-off ends."""
@@ -120,7 +125,7 @@ class LeaderFetcher:
 
     def _rest(self, polled: Collection[FollowedPartition] = ()) -> float | None:
         """Seconds until a partition outside the poll may send a request; None if the poll contains all of them."""
-        others = [it.not_before for it in self._followed.values() if it not in polled and it.current]
+        others = [it.not_before for it in self._followed.values() if it not in polled and it.sends]
         return max(0.0, min(others) - asyncio.get_running_loop().time()) if others else None
 
     def _stand_back(self, some: Iterable[FollowedPartition]) -> None:
@@ -256,7 +261,9 @@ class LeaderFetcher:
         )
 
     async def _take(self, it: FollowedPartition, answer: PartitionData) -> None:
-        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if answer.error_code in BELOW_LOCAL and it.partition.settings.remote_storage:
+            self._start_from_remote(it, ErrorCode(answer.error_code), answer.log_start_offset)
+        elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if not await it.out_of_range(answer.log_start_offset):
                 self._stand_back([it])
         elif answer.error_code != ErrorCode.NONE:
@@ -273,6 +280,28 @@ class LeaderFetcher:
             except ValueError as error:
                 it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
                 self._stand_back([it])
+
+    def _start_from_remote(self, it: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> None:
+        """The leader may have the offset in remote storage only (KIP-405, KIP-1023)."""
+
+        async def start() -> None:
+            try:
+                fetches_at_once = await self._tiered_start.run(it, refusal, leader_log_start)
+            finally:
+                it.starting = False
+            if fetches_at_once:
+                it.failures = 0
+            else:
+                self._stand_back([it])
+            self._changed.set()
+            if self._polling:
+                self._nudge()
+
+        it.starting = True
+        partition = it.partition
+        task = self._background.run(start(), f"start of {partition.topic}-{partition.index} from remote storage")
+        self._starts[task] = None
+        task.add_done_callback(lambda ended: self._starts.pop(ended, None))
 
 
 def _claims_too_much(partition: Partition) -> bool:

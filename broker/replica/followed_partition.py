@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.errors import is_out_of_descriptors
 from broker.log.append_validation import UnpreparedEpochError
+from broker.log.remote_start import StateBelow
 from broker.ports import Buffer
 from broker.protocol.records import iter_batches
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate
@@ -18,18 +19,30 @@ from broker.replica.partition import Partition
 
 @dataclass(eq=False)
 class FollowedPartition:
-    """A partition in the role of a follower. `not_before`: when it may send its next request, in loop time."""
+    """A partition in the role of a follower. `not_before`: when it may send its next request, in loop time.
+
+    `starting`: its start from remote storage is in progress, so it sends no fetch. `unknown_since`: since when its
+    leader has not known what is tiered. `reason`: why it did not start last time.
+    """
 
     partition: Partition
     follower: PartitionFollower
     not_before: float = 0.0
     failures: int = 0
     fetch_offset: int = -1
+    starting: bool = False
+    unknown_since: float | None = None
+    reason: str | None = None
 
     @property
     def current(self) -> bool:
         """Whether the partition still has this role."""
         return self.partition.role is self.follower
+
+    @property
+    def sends(self) -> bool:
+        """Whether the partition may send requests of the fetch loop."""
+        return self.current and not self.starting
 
     async def next_question(self) -> AskEpochEnd | None:
         """Execute the steps of the dialogue that need no response; returns the next question, if there is one."""
@@ -54,6 +67,40 @@ class FollowedPartition:
             return False
         await self._take_step(step)
         return True
+
+    def waits_for(self, reason: str) -> None:
+        """The partition cannot start yet. Traced when the reason changes, not at every try."""
+        if reason != self.reason:
+            self.reason = reason
+            self.partition.trace("bootstrap_waits", leader_epoch=self.follower.leader_epoch, reason=reason)
+
+    async def start_at(self, offset: int) -> None:
+        """Drop the log and start it at the leader's log start."""
+        await self._take_step(Truncate(offset, "leader-start", restart=True))
+
+    async def start_above(self, offset: int, below: StateBelow) -> None:
+        """Drop the log and start it at `offset`, above records that are in remote storage."""
+        async with self.partition.lock:
+            if self.current:
+                await self._start_above(offset, below)
+
+    async def _start_above(self, offset: int, below: StateBelow) -> None:
+        partition, log = self.partition, self.partition.log
+        before = log.log_end_offset
+        try:
+            await log.start_above(offset, below)
+        except OSError as error:
+            partition.fail(error)
+            return
+        self.follower.truncated(Truncate(offset, "remote-start", restart=True), log.log_end_offset)
+        partition.trace(
+            "bootstrapped",
+            from_offset=before,
+            log_start_offset=log.log_start_offset,
+            local_start_offset=log.local_start_offset,
+            latest_epoch=log.epochs.latest_epoch,
+            leader_epoch=self.follower.leader_epoch,
+        )
 
     async def append(self, records: Buffer, high_watermark: int) -> None:
         """Append the records that the leader sent for `fetch_offset`, then adopt its high watermark (H7).

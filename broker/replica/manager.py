@@ -32,6 +32,8 @@ from broker.replica.log_view import UNDEFINED, EpochEnd
 from broker.replica.partition import Partition, PendingAppend
 from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
+from broker.replica.remote_state import RemoteState
+from broker.replica.tiered_start import TieredStart
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
@@ -111,6 +113,11 @@ class ReplicaManager:
         self._partitions: dict[Key, Partition] = {}
         self._high_watermarks = HighWatermarks(disk, self._partitions.values, tracer)
         self._fetchers: dict[int, LeaderFetcher] = {}
+        self.remote_state: RemoteState | None = None
+        """From which followers start; None without tiered storage."""
+        self._tiered_start = TieredStart(
+            config, connector, lambda: self.remote_state, lambda: self._image.defaults, mutants
+        )
         self._image = MetadataImage()
         self._outstanding: set[Key] = set()
         self._applying = asyncio.Lock()
@@ -364,6 +371,7 @@ class ReplicaManager:
                 broker_epoch=lambda: self._broker_epoch,
                 background=self._background,
                 move_start=self.move_start,
+                tiered_start=self._tiered_start,
             )
         return fetcher
 

@@ -81,6 +81,8 @@ class Partition:
         self._on_disk_failure = on_disk_failure
         self._mutants = mutants or Mutants()
         self._serves_while_recovering = self._mutants.active("serve_while_recovering")
+        self.skips_an_upload = int(self._mutants.active("epuo_off_by_one"))
+        self.clamps_pending_upload = not self._mutants.active("epuo_no_clamp")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._now_ms = now_ms or (lambda: NO_TIMESTAMP)
         self._flushing: asyncio.Task[None] | None = None

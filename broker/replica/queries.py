@@ -8,6 +8,7 @@ from broker.errors import ErrorCode
 from broker.replica.log_view import UNDEFINED, EpochEnd
 from broker.replica.partition import Partition
 from broker.replica.reads import epoch_error
+from broker.tiered.manifest import TieredOffset
 
 LATEST = -1
 EARLIEST = -2
@@ -35,7 +36,8 @@ class EpochEndFound(NamedTuple):
 
 def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int, *, by_replica: bool) -> OffsetFound:
     """ListOffsets: a time in milliseconds, or -1 latest (for consumers the high watermark), -2 and -4 earliest, -3 the
-    record with the largest timestamp. -5 and -6 find nothing, because logs are not tiered."""
+    record with the largest timestamp, -5 the last tiered record, -6 the earliest offset that is not tiered. -5 and -6
+    are unknown (-1) without remote storage, and while a new leader does not know what is tiered (K1023-3)."""
     leader = partition.serving
     if leader is None:
         return OffsetFound(partition.error)
@@ -44,15 +46,23 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
         if error is not ErrorCode.NONE:
             return OffsetFound(error)
     log = partition.log
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp == EARLIEST:
         return OffsetFound(offset=log.log_start_offset, leader_epoch=_epoch_at(partition, log.log_start_offset))
+    if timestamp == EARLIEST_LOCAL:
+        local = log.local_start_offset
+        return OffsetFound(offset=local, leader_epoch=log.epochs.epoch_at(local))
+    if by_replica and timestamp == EARLIEST_PENDING_UPLOAD:
+        return _pending_upload(partition)
     if by_replica and timestamp == LATEST:
         return OffsetFound(offset=log.log_end_offset, leader_epoch=leader.leader_epoch)
     # KIP-207: a new leader's high watermark may be lower than what its predecessor showed; wait until it is not.
     if not leader.high_watermark_is_known:
         return OffsetFound(ErrorCode.OFFSET_NOT_AVAILABLE)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return OffsetFound()
+    if timestamp == LATEST_TIERED:
+        tiered = _highest_tiered(partition)
+        return OffsetFound() if tiered is None else OffsetFound(offset=tiered.offset, leader_epoch=tiered.epoch)
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return _pending_upload(partition)
     if timestamp == LATEST:
         return OffsetFound(offset=leader.high_watermark, leader_epoch=leader.leader_epoch)
     if timestamp < 0 and timestamp != MAX_TIMESTAMP:
@@ -62,6 +72,28 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
     except OSError as error:
         partition.fail(error)
         return OffsetFound(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _highest_tiered(partition: Partition) -> TieredOffset | None:
+    """The last tiered record; None if there is none, or if this leader does not know yet."""
+    remote = partition.remote
+    if remote is None or not partition.settings.remote_storage or not remote.ready:
+        return None
+    return remote.highest_tiered()
+
+
+def _pending_upload(partition: Partition) -> OffsetFound:
+    """The offset after the last tiered one, at least the log's start, with its epoch (K1023-3)."""
+    log, tiered = partition.log, _highest_tiered(partition)
+    if tiered is not None:
+        offset = tiered.offset + 1 + partition.skips_an_upload
+        if partition.clamps_pending_upload:
+            offset = max(offset, log.log_start_offset)
+    elif log.local_start_offset == log.log_start_offset and partition.settings.remote_storage:
+        offset = log.log_start_offset
+    else:
+        return OffsetFound()
+    return OffsetFound(offset=offset, leader_epoch=log.epochs.epoch_at(offset))
 
 
 def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:

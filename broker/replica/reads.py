@@ -240,14 +240,14 @@ class PartitionReader:
         if leader is None or error is not ErrorCode.NONE:
             return PartitionRead(position.topic, position.partition, error)
         log, offset = partition.log, position.fetch_offset
-        start = log.log_start_offset
-        if offset < start:
-            diverging = None
-        else:
-            diverging = divergence(log, offset, position.last_fetched_epoch)
-            if diverging is None and offset <= log.log_end_offset:
-                return partition, leader
-        error = ErrorCode.OFFSET_OUT_OF_RANGE if diverging is None else ErrorCode.NONE
+        start, error = log.log_start_offset, ErrorCode.OFFSET_OUT_OF_RANGE
+        diverging = None if offset < start else divergence(log, offset, position.last_fetched_epoch)
+        if diverging is not None:
+            error = ErrorCode.NONE
+        elif start <= offset < log.local_start_offset and limits.is_replica:
+            error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+        elif start <= offset <= log.log_end_offset:
+            return partition, leader
         return PartitionRead(position.topic, position.partition, error, log_start_offset=start, diverging=diverging)
 
     def _refusal(

@@ -39,6 +39,7 @@ from broker.server.metrics_page import MetricsPage
 from broker.server.node_directory import NodeDirectory
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
+from broker.tiered.auxiliary_state import AuxiliaryState
 from broker.tiered.metadata_log import MetadataLog
 from broker.tiered.object_store import ObjectStore
 from broker.tiered.reporting_store import ReportingStore
@@ -156,6 +157,10 @@ class BrokerNode:
             on_defect=self.fail,
         )
         self.tiered = None if object_store is None else self._tiered_storage(object_store, disk, rng)
+        if self.tiered is not None:
+            self.replicas.remote_state = AuxiliaryState(
+                self.tiered.store, self.tiered.metadata, lambda: self.cluster_id
+            )
         self.lifecycle = BrokerLifecycle(
             config=config,
             connector=self.connector,

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.errors import ErrorCode
+from broker.mutants import Mutants
 
 UNKNOWN = -1
+NO_MUTANTS = Mutants()
 EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD = -2, -4, -6
 """The special timestamps of ListOffsets that a bootstrap asks for."""
 
@@ -108,7 +110,7 @@ class StartAbove:
 Step = AskOffset | AskEarlierEpoch | Append | MatchLogs | RetryLater | StartAt | StartAbove
 
 
-def next_step(known: Bootstrap) -> Step:
+def next_step(known: Bootstrap, mutants: Mutants = NO_MUTANTS) -> Step:
     """The next step of a follower. A bootstrap ends with `Append`, `MatchLogs`, `StartAt` or `StartAbove`."""
     if known.refusal is ErrorCode.NONE:
         return Append()  # case 1 (K1023-4)
@@ -118,8 +120,8 @@ def next_step(known: Bootstrap) -> Step:
         return AskOffset(EARLIEST)  # K1023-7
     if known.refusal is ErrorCode.OFFSET_OUT_OF_RANGE and known.log_end > known.log_start:
         return MatchLogs()
-    if known.jumps:
-        return _after_tiered(known, known.log_start)
+    if known.jumps or (known.enabled and known.tiered and mutants.active("jump_if_nonempty")):
+        return _after_tiered(known, known.log_start, mutants)
     if known.refusal is ErrorCode.OFFSET_OUT_OF_RANGE:
         return StartAt(known.log_start)  # case 2.1 (K1023-5)
     if not known.tiered:
@@ -127,13 +129,17 @@ def next_step(known: Bootstrap) -> Step:
     return _at_local_start(known, known.log_start)  # case 2.2 (K1023-5)
 
 
-def _after_tiered(known: Bootstrap, log_start: int) -> Step:
+def _after_tiered(known: Bootstrap, log_start: int, mutants: Mutants) -> Step:
     """Start behind the last tiered offset, if the leader knows it."""
     if known.pending is None:
         return AskOffset(EARLIEST_PENDING_UPLOAD)  # K1023-7
     if known.pending.offset == UNKNOWN:
+        if mutants.active("epuo_unknown_as_zero"):
+            return StartAt(0)
         return _without_pending(known, log_start)
     if known.pending.offset < log_start:
+        if mutants.active("epuo_no_clamp"):
+            return StartAbove(known.pending.offset, log_start, known.pending.epoch)
         return _all_local(known, log_start)
     return _start(known, log_start, known.pending)
 

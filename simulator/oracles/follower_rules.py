@@ -76,7 +76,7 @@ def matched(
         rules.checked(UNMATCHED)
         rules.follow(other.machine, other.copy, other.alive.log)
         last = follower.copy.batches[-1]
-        if last.next > other.alive.log.log_start_offset and not other.copy.holds(last):
+        if last.next > other.alive.log.local_start_offset and not other.copy.holds(last):
             sentence = (
                 f"{follower.name} follows {other.name} in epoch {role.leader_epoch} behind its offset {last.base} of "
                 f"epoch {last.epoch}, which {other.name} has not"
@@ -120,7 +120,7 @@ def proposed(
 def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
     """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
     oracle checks that."""
-    if other.alive is None or end <= other.alive.log.log_start_offset:
+    if other.alive is None or end <= other.alive.log.local_start_offset:
         return None
     rules.follow(other.machine, other.copy, other.alive.log)
     last = _last_below(leader.copy, end)

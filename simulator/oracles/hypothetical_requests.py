@@ -173,7 +173,7 @@ def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedRepli
 
 def _answered(reader: PartitionReader, partition: Partition, role: PartitionLeader, epoch: int) -> list[str]:
     """The kinds of request that a leader would answer though they name this epoch."""
-    position = FetchPosition(partition.topic, partition.index, partition.log.log_start_offset, 0, epoch)
+    position = FetchPosition(partition.topic, partition.index, partition.log.local_start_offset, 0, epoch)
     follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
     asked = {
         "a consumer's Fetch": reader.shown_by(FetchLimits(), position) is not None,
@@ -231,7 +231,7 @@ def _of_another_log(
         return
     rules.follow(other.machine, other.copy, its.log)
     last = other.copy.batches[-1] if other.copy.batches else None
-    if last is None or last.next <= mine.log.log_start_offset or leader.copy.holds(last):
+    if last is None or last.next <= mine.log.local_start_offset or leader.copy.holds(last):
         return
     rules.checked(WOULD_COUNT)
     position = replace(shared, fetch_offset=its.log.log_end_offset, last_fetched_epoch=its.log.epochs.latest_epoch)

@@ -134,7 +134,7 @@ class PartitionRules:
             self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
         rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
-        replica.start = partition.log.log_start_offset
+        replica.start = partition.log.local_start_offset
         # An earlier process may have written the log's new start and ended before it moved the start.
         written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
         rules.committed.start = max(rules.committed.start, min(replica.start, written))
@@ -155,9 +155,9 @@ class PartitionRules:
         replica.flushes = replica.machine.settings.flushes(replica.machine.set_for(partition.topic))
         end = max(replica.copy.end, replica.start)
         rules.follow(replica.machine, replica.copy, log)
-        if log.log_start_offset != replica.start:
+        if log.local_start_offset != replica.start:
             note_begin(replica, log, end)
-            replica.start = log.log_start_offset
+            replica.start = log.local_start_offset
             rules.began_anew(replica.name, end, replica.copy, log)
             rules.start_moved(replica.name, replica.copy, log)
         led = before[0] if before else None
@@ -207,7 +207,7 @@ class PartitionRules:
         if not isinstance(role, PartitionLeader):
             return
         rules.leads(name, replica.machine.life, epoch)
-        start = partition.log.log_start_offset
+        start = partition.log.local_start_offset
         if role.recovering:
             self._most_complete(rules, replica, partition, epoch)
         elif rules.complete(name, replica.copy, start, epoch, "leads"):
@@ -219,7 +219,7 @@ class PartitionRules:
     def _most_complete(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
         """Without an eligible replica, the leader has at least as much of the committed log as any replica asked."""
         state = replica.machine.image.partition(partition.topic, partition.index)
-        missing = rules.missing_in(replica.copy, partition.log.log_start_offset, epoch)
+        missing = rules.missing_in(replica.copy, partition.log.local_start_offset, epoch)
         if state is None or state.leader_epoch != epoch or missing is None:
             return
         for other in self._others(partition, replica):
@@ -399,7 +399,7 @@ class PartitionRules:
                 continue
             rules.checked(NOT_A_MEMBER)
             rules.follow(machine, held.copy, held.alive.log)
-            missing = rules.missing_in(held.copy, held.alive.log.log_start_offset)
+            missing = rules.missing_in(held.copy, held.alive.log.local_start_offset)
             if missing is not None:
                 sentence = (
                     f"{held.name} may be elected (ISR {list(state.isr)}, ELR {list(state.elr)}) without offset "
@@ -460,16 +460,16 @@ def _state_of(partition: Partition) -> tuple[Any, ...]:
     """The replica's state that the rules use; the role comes first, the phase of a follower last."""
     role, log = partition.role, partition.log
     if role is None:
-        return (None, log.log_end_offset, log.log_start_offset, partition.high_watermark)
+        return (None, log.log_end_offset, log.local_start_offset, partition.high_watermark)
     if isinstance(role, PartitionLeader):
         return (
             role,
             log.log_end_offset,
-            log.log_start_offset,
+            log.local_start_offset,
             role.high_watermark,
             role.isr,
             role.pending,
             role.recovering,
             counts(role),
         )
-    return (role, log.log_end_offset, log.log_start_offset, role.high_watermark, role.phase)
+    return (role, log.log_end_offset, log.local_start_offset, role.high_watermark, role.phase)

@@ -25,6 +25,7 @@ from broker.protocol.messages.fetch import (
     PartitionData,
     fetching_replica,
 )
+from broker.protocol.messages.list_offsets import ListOffsetsRequest
 from broker.protocol.messages.metadata_records import (
     BrokerEndpoint,
     ConfigRecord,
@@ -150,6 +151,9 @@ class Peers:
         if isinstance(message, OffsetForLeaderEpochRequest):
             turns = Turns()
             return await turns.finish(OffsetsHandler(target.manager, turns).offset_for_leader_epoch(message, version))
+        if isinstance(message, ListOffsetsRequest):
+            turns = Turns()
+            return await turns.finish(OffsetsHandler(target.manager, turns).list_offsets(message, version))
         assert isinstance(message, FetchRequest), message
         if not cluster.records_flow:
             raise ConnectionError(f"broker {node_id} gives no records")

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from broker.errors import ErrorCode
+from broker.mutants import Mutants
 from broker.protocol.messages import fetch
 from broker.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -21,6 +22,7 @@ from broker.replica.background import Background
 from broker.replica.fetcher import BACKOFF_MIN, LeaderFetcher
 from broker.replica.follower import PartitionFollower
 from broker.replica.partition import Partition
+from broker.replica.tiered_start import TieredStart
 from simulator.loop import new_loop
 from tests.broker.controller.world import configuration
 from tests.broker.replica.story import MemoryEpochs, MemoryLog
@@ -98,13 +100,15 @@ def followed(*values: str) -> tuple[Any, PartitionFollower]:
 
 
 async def follow_for(seconds: float, leader: Any, partition: Any, follower: PartitionFollower) -> None:
+    config = configuration(replica_fetch_backoff_ms=100)
     fetcher = LeaderFetcher(
         2,
-        config=configuration(replica_fetch_backoff_ms=100),
+        config=config,
         peers=leader,
         broker_epoch=lambda: 1,
         background=Background(),
         move_start=never_moves,
+        tiered_start=TieredStart(config, leader, lambda: None, dict, Mutants()),
     )
     fetcher.add(partition, follower)
     await asyncio.sleep(seconds)

@@ -1,0 +1,188 @@
+"""Starts followers whose next offset is not in the leader's local log: asks what `broker.tiered.bootstrap` wants to
+know, and does what it decides.
+
+Each start is a task, so that remote storage delays no other partition of the same leader. The partition sends no fetch
+meanwhile. Nothing of the replica changes before the last step, which is crash-safe (`PartitionLog.start_above`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+from broker.config import BrokerConfig
+from broker.errors import ErrorCode
+from broker.log.remote_start import StateBelow
+from broker.mutants import Mutants
+from broker.peers import Peers
+from broker.producers.producer_state import MAX_ID, ProducerState
+from broker.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from broker.replica.followed_partition import FollowedPartition
+from broker.replica.remote_state import RemoteState, RemoteStateError
+from broker.tiered.bootstrap import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    AskEarlierEpoch,
+    AskOffset,
+    Bootstrap,
+    MatchLogs,
+    Place,
+    RetryLater,
+    StartAbove,
+    StartAt,
+    Step,
+    next_step,
+)
+from broker.topic_settings import FROM_LAST_TIERED, is_on
+
+LIST_OFFSETS_VERSION = 11
+EPOCH_END_VERSION = 4
+
+
+class _RefusedError(Exception):
+    """The leader did not answer a question."""
+
+
+class TieredStart:
+    """The starts of the followers of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        peers: Peers,
+        remote_state: Callable[[], RemoteState | None],
+        defaults: Callable[[], dict[str, str]],
+        mutants: Mutants,
+    ) -> None:
+        """`remote_state`: None without tiered storage. `defaults`: the settings for all brokers."""
+        self._config = config
+        self._peers = peers
+        self._remote_state = remote_state
+        self._defaults = defaults
+        self._mutants = mutants
+        self._timeout = config.replica_socket_timeout_ms / 1000
+
+    def run(self, it: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> Coroutine[Any, Any, bool]:
+        """Start a follower after its leader has refused its fetch; returns whether it may fetch at once."""
+        known = Bootstrap(
+            refusal,
+            log_end=it.partition.log.log_end_offset,
+            enabled=is_on(FROM_LAST_TIERED, self._defaults(), self._config),
+            tiered=it.partition.settings.remote_storage,
+            log_start=leader_log_start,
+            patience_ms=self._config.follower_fetch_last_tiered_offset_timeout_ms,
+        )
+        return self._run(it, known)
+
+    async def _run(self, it: FollowedPartition, known: Bootstrap) -> bool:
+        try:
+            while it.current:
+                step = next_step(known, self._mutants)
+                if not isinstance(step, AskOffset | AskEarlierEpoch):
+                    return await self._finish(it, step)
+                known = await self._answered(it, known, step)
+        except (ConnectionError, TimeoutError, _RefusedError):
+            pass  # the next fetch starts this again
+        return False
+
+    async def _answered(self, it: FollowedPartition, known: Bootstrap, step: AskOffset | AskEarlierEpoch) -> Bootstrap:
+        if isinstance(step, AskEarlierEpoch):
+            return replace(known, earlier=await self._epoch_end(it, step.epoch))
+        place = await self._offset(it, step.timestamp)
+        if step.timestamp == EARLIEST:
+            return replace(known, log_start=place.offset)
+        if step.timestamp == EARLIEST_LOCAL:
+            return replace(known, local_start=place)
+        assert step.timestamp == EARLIEST_PENDING_UPLOAD
+        return replace(known, pending=place, waited_ms=_waited_ms(it, unknown=place.offset < 0))
+
+    async def _offset(self, it: FollowedPartition, timestamp: int) -> Place:
+        partition, role = it.partition, it.follower
+        asked = ListOffsetsPartition(partition.index, role.leader_epoch, timestamp)
+        request = ListOffsetsRequest(
+            replica_id=self._config.node_id, topics=[ListOffsetsTopic(partition.topic, [asked])]
+        )
+        response = cast(
+            ListOffsetsResponse,
+            await self._peers.request(role.leader_id, request, LIST_OFFSETS_VERSION, self._timeout),
+        )
+        for answer in (found for topic in response.topics for found in topic.partitions):
+            if answer.error_code == ErrorCode.NONE:
+                return Place(answer.offset, answer.leader_epoch)
+        raise _RefusedError
+
+    async def _epoch_end(self, it: FollowedPartition, epoch: int) -> Place:
+        partition, role = it.partition, it.follower
+        asked = OffsetForLeaderPartition(partition.index, role.leader_epoch, epoch)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._config.node_id, topics=[OffsetForLeaderTopic(partition.topic, [asked])]
+        )
+        response = cast(
+            OffsetForLeaderEpochResponse,
+            await self._peers.request(role.leader_id, request, EPOCH_END_VERSION, self._timeout),
+        )
+        for answer in (found for topic in response.topics for found in topic.partitions):
+            if answer.error_code == ErrorCode.NONE:
+                return Place(answer.end_offset, answer.leader_epoch)
+        raise _RefusedError
+
+    async def _finish(self, it: FollowedPartition, step: Step) -> bool:
+        match step:
+            case StartAt(offset):
+                await it.start_at(offset)
+                return True
+            case StartAbove():
+                return await self._start_above(it, step)
+            case MatchLogs():
+                it.follower.diverged()
+            case RetryLater(reason):
+                it.waits_for(reason)
+        return False
+
+    async def _start_above(self, it: FollowedPartition, step: StartAbove) -> bool:
+        remote = self._remote_state()
+        if remote is None:
+            it.waits_for("this broker has no remote storage: set remote.log.storage.system.enable=true")
+            return False
+        try:
+            below = await remote.below(it.partition, step.offset, step.epoch, step.log_start)
+        except RemoteStateError as error:
+            it.waits_for(str(error))
+            return False
+        await it.start_above(step.offset, self._mutated(below, step.offset))
+        return True
+
+    def _mutated(self, below: StateBelow, offset: int) -> StateBelow:
+        """The mutants lso_set_to_epuo, no_epoch_cache_from_remote and no_remote_producer_snapshot."""
+        if self._mutants.active("lso_set_to_epuo"):
+            below = below._replace(log_start=offset)
+        if self._mutants.active("no_epoch_cache_from_remote"):
+            below = below._replace(epochs=())
+        if self._mutants.active("no_remote_producer_snapshot"):
+            below = below._replace(producers=ProducerState(MAX_ID))
+        return below
+
+
+def _waited_ms(it: FollowedPartition, *, unknown: bool) -> int:
+    """How long the leader of this epoch has not known what is tiered."""
+    now = asyncio.get_running_loop().time()
+    if not unknown:
+        it.unknown_since = None
+        return 0
+    if it.unknown_since is None:
+        it.unknown_since = now
+    return int((now - it.unknown_since) * 1000)
