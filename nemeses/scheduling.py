@@ -48,7 +48,7 @@ class Scheduler(Protocol):
         exception after all have ended."""
         ...
 
-    def begin(self, deed: Callable[[], None]) -> Pending:
+    def begin(self, function: Callable[[], None]) -> Pending:
         """Start an operation; in a world with a single thread it has ended when this returns."""
         ...
 
@@ -92,8 +92,8 @@ class ThreadScheduler:
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
         return for_each(items, action)
 
-    def begin(self, deed: Callable[[], None]) -> Pending:
-        return _OnThread(deed)
+    def begin(self, function: Callable[[], None]) -> Pending:
+        return _OnThread(function)
 
 
 class _OnThread:

@@ -37,7 +37,7 @@ from orchestrator.search.exploring import (
     found_in,
     require_explorable,
 )
-from orchestrator.search.report import told_of
+from orchestrator.search.report import report_content
 from orchestrator.search.run_maker import Maker, make_to_stay, require_simulation
 from orchestrator.search.scratch import scratch
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
@@ -78,10 +78,10 @@ def main(options: argparse.Namespace) -> int:
     with exploration.held():
         with Progress(quiet=options.quiet) as progress:
             ended, kept = _explore(exploration, arms, store, options, progress)
-        told = told_of(head, arms, kept, ended) | {_STOPPED: _had_stopped(exploration) or ended == _FIRST}
-        report = _write(exploration, told)
-    _tell(told, report, as_json=options.json)
-    return _exit_code(told, cell, ended)
+        content = report_content(head, arms, kept, ended) | {_STOPPED: _had_stopped(exploration) or ended == _FIRST}
+        report = _write(exploration, content)
+    _print(content, report, as_json=options.json)
+    return _exit_code(content, cell, ended)
 
 
 def _exploration(options: argparse.Namespace, store: Store, campaign: Campaign) -> Exploration:
@@ -192,7 +192,7 @@ def _make_all(
 
 def _had_stopped(exploration: Exploration) -> bool:
     """Whether the exploration stopped at a failure before, in this or an earlier process."""
-    return bool(exploration.told().get(_STOPPED))
+    return bool(exploration.stored_report().get(_STOPPED))
 
 
 def _kept_before(exploration: Exploration, arms: list[Arm], store: Store) -> dict[str, str]:
@@ -257,40 +257,40 @@ def _keep(
             )
 
 
-def _write(exploration: Exploration, told: dict[str, Any]) -> Path:
+def _write(exploration: Exploration, content: dict[str, Any]) -> Path:
     from analysis.plots.exploration import coverage
     from analysis.report import render_exploration
 
-    curves = {row["name"]: row["curve"] for row in told["arms"]}
-    plot = coverage(curves, {row["name"]: row["hits"] for row in told["arms"]})
+    curves = {row["name"]: row["curve"] for row in content["arms"]}
+    plot = coverage(curves, {row["name"]: row["hits"] for row in content["arms"]})
     (exploration.path / "coverage.png").write_bytes(plot)
-    exploration.tell(told)
-    return render_exploration(exploration.path, told, plot)
+    exploration.store_report(content)
+    return render_exploration(exploration.path, content, plot)
 
 
-def _tell(told: dict[str, Any], report: Path, *, as_json: bool) -> None:
+def _print(content: dict[str, Any], report: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**told, "report": str(report)}, indent=1))
+        print(json.dumps({**content, "report": str(report)}, indent=1))
         return
-    say(told["summary"])
-    for row in told["found"]:
+    say(content["summary"])
+    for row in content["found"]:
         say(f"  {row['anomaly']}: in {row['runs']} runs, first in run {row['first']}; kept: {row['kept'] or 'nothing'}")
-    for row in told["arms"]:
+    for row in content["arms"]:
         say(f"  {row['name']}: {row['runs']} runs, {row['states']} different states, {row['cpu_s']} s of CPU time")
-    say(told["comparison"])
+    say(content["comparison"])
     say(f"report: {shortest(report)}")
 
 
-def _exit_code(told: dict[str, Any], cell: Cell, ended: str) -> int:
+def _exit_code(content: dict[str, Any], cell: Cell, ended: str) -> int:
     """Pass when exactly the cell's expected result was found."""
     if ended == _INTERRUPTED:
         return EXIT_INTERRUPTED
-    found = {row["anomaly"] for row in told["found"]}
+    found = {row["anomaly"] for row in content["found"]}
     if cell.expect.verdict == "fail":
         met = cell.expect.anomaly in found if cell.expect.anomaly else bool(found)
-        decided = sum(row["runs"] for row in told["arms"]) > told["undecided"]
+        decided = sum(row["runs"] for row in content["arms"]) > content["undecided"]
         return EXIT_OF_VERDICT["pass" if met else "fail" if decided else "unknown"]
-    return EXIT_OF_VERDICT[told["verdict"]]
+    return EXIT_OF_VERDICT[content["verdict"]]
 
 
 def _options(command: argparse.ArgumentParser) -> None:

@@ -176,12 +176,12 @@ def print_result(result: GateResult) -> None:
             [{"verdict": finding.verdict, "what": finding.sentence} for finding in result.findings],
             ("verdict", "what"),
         )
-    for line in told_of(result):
+    for line in basis_of(result):
         say(line)
     verdict_line(result.decision.verdict, result.decision.reason)
 
 
-def told_of(result: GateResult) -> list[str]:
+def basis_of(result: GateResult) -> list[str]:
     """Lines about the basis of the decision: invocations, worlds, limits, versions."""
     lines = []
     if result.run is None:

@@ -27,7 +27,7 @@ GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
 BEGIN = "<!-- what follows is written by `brownout mutants --seeds FIRST-LAST --write` -->\n"
 END = "<!-- until here -->\n"
-_TOLD = 3  # undecided runs that are printed per schedule, with reasons; --json has all
+_MOST_UNDECIDED = 3  # undecided runs that are printed per schedule, with reasons; --json has all
 _COLUMNS = ("mutant", "campaign", "killed", "of decided", "unknown", "by", "simulated", "processor")
 
 
@@ -72,7 +72,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
     except Interrupted:
         return EXIT_INTERRUPTED
     finally:  # also after an interrupt or error: print the results so far
-        _tell([each.to_json() for each in results], without, options)
+        _print([each.to_json() for each in results], without, options)
     if options.write:
         rows = [each.to_json() for each in results]
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rows, options.seeds), encoding="utf-8")
@@ -99,13 +99,13 @@ def exit_code(results: Sequence[MutantResult]) -> int:
     return EXIT_PASS if results and all(each.decided for each in results) else EXIT_UNKNOWN
 
 
-def _tell(results: Sequence[Mapping[str, Any]], without: Mapping[str, str], options: argparse.Namespace) -> None:
+def _print(results: Sequence[Mapping[str, Any]], without: Mapping[str, str], options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(results, indent=1, allow_nan=False))
     else:
         show(f"mutants, seeds {options.seeds}", [_row(result) for result in results], _COLUMNS)
     for result in results:
-        for it in result["undecided"][:_TOLD]:
+        for it in result["undecided"][:_MOST_UNDECIDED]:
             say(
                 f"unknown: {result['mutant']}, {result['campaign']}, seed {it['seed']}: {it['reason']}", file=sys.stderr
             )

@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
             progress.phase("trace")
             trace = narrate(made.directory.path)
     compared = compare(before, made)
-    _tell(made, compared, trace, as_json=options.json)
+    _print(made, compared, trace, as_json=options.json)
     return compared.exit_code
 
 
@@ -106,10 +106,10 @@ def compare(before: RunDirectory | None, made: Made) -> ReplayComparison:
     return ReplayComparison(None, f"{what} It was made by commit {then}, this one by {now}: the code differs")
 
 
-def _tell(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:
+def _print(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool) -> None:
     report = made.directory.path / "report.html"
     if as_json:
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "run": made.directory.id,
             "verdict": made.verdict.verdict,
             "anomalies": list(made.anomalies),
@@ -120,7 +120,7 @@ def _tell(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool)
             "trace": str(trace),
             "report": str(report),
         }
-        print(json.dumps(told, indent=1))
+        print(json.dumps(content, indent=1))
         return
     found = f" ({', '.join(made.anomalies)})" if made.anomalies else ""
     say(f"{made.verdict.verdict}{found} after {made.simulated_s:.1f} simulated seconds")

@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED if result == _INTERRUPTED else EXIT_UNKNOWN
     text = result.document.text(_comment(directory, anomaly, result, output))
     output.write_text(text, encoding="utf-8")
-    _tell(whole, result, anomaly, output, budget, as_json=options.json)
+    _print(whole, result, anomaly, output, budget, as_json=options.json)
     return EXIT_INTERRUPTED if result.ended == _INTERRUPTED else EXIT_PASS
 
 
@@ -206,10 +206,10 @@ def _worlds_of(campaign: Campaign) -> list[str]:
     return [name for name in WORLDS if needs <= lab_named(name).capabilities]
 
 
-def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
+def _print(whole: Document, result: ShrinkResult, anomaly: str, output: Path, budget: Budget, *, as_json: bool) -> None:
     worlds = _worlds_of(result.document.campaign(output))
     if as_json:
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "anomaly": anomaly,
             "campaign": str(output),
             "faults": result.document.faults,
@@ -225,7 +225,7 @@ def _tell(whole: Document, result: ShrinkResult, anomaly: str, output: Path, bud
             "to_the_end": result.to_the_end,
             "worlds": worlds,
         }
-        print(json.dumps(told, indent=1))
+        print(json.dumps(content, indent=1))
         return
     say(f"before: {size_of(whole)}")
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")

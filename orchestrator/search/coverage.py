@@ -237,15 +237,15 @@ def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) 
 
 
 def _abstract(cluster: _Cluster, key: Partition) -> tuple[ClusterAbstraction, Partition, tuple[str, ...]]:
-    told = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
-    highest = max((epoch for _, epoch in told.values()), default=-1)
+    known = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
+    highest = max((epoch for _, epoch in known.values()), default=-1)
     leader_end = max(
-        (cluster.nodes[name].ends.get(key, 0) for name, it in told.items() if it == ("leader", highest)), default=None
+        (cluster.nodes[name].ends.get(key, 0) for name, it in known.items() if it == ("leader", highest)), default=None
     )
     _, in_sync = cluster.isr[key]
     replicas = []
-    for name in {**told, **dict.fromkeys(sorted(in_sync))}:
-        role, epoch = told.get(name, ("-", -1))
+    for name in {**known, **dict.fromkeys(sorted(in_sync))}:
+        role, epoch = known.get(name, ("-", -1))
         end = cluster.nodes[name].ends.get(key, 0)
         against = "?" if leader_end is None else _compare(end, leader_end)
         replica = ReplicaAbstraction(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against)

@@ -105,23 +105,23 @@ class Exploration:
         with (self.path / _RUNS).open("ab") as file:
             file.write(msgspec.json.encode(attempted) + b"\n")
 
-    def tell(self, told: Mapping[str, Any]) -> None:
-        """Store the report's data, as returned by `told_of`. Raises `OSError`."""
-        replace_text(self.path / _SUMMARY, json.dumps(told, indent=1) + "\n")
+    def store_report(self, content: Mapping[str, Any]) -> None:
+        """Store the report's data, as returned by `report_content`. Raises `OSError`."""
+        replace_text(self.path / _SUMMARY, json.dumps(content, indent=1) + "\n")
 
-    def told(self) -> dict[str, Any]:
+    def stored_report(self) -> dict[str, Any]:
         """The report's data of the time when it last ended; empty if it was killed before, or the file has other
         content."""
         try:
-            told = strict_json.decode(read_text(self.path / _SUMMARY))
+            content = strict_json.decode(read_text(self.path / _SUMMARY))
         except (OSError, ValueError, RecursionError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def kept(self) -> tuple[KeptRun, ...]:
         """The runs that it had kept when it last ended; empty if unknown."""
         try:
-            return msgspec.convert(self.told().get("found", ()), tuple[KeptRun, ...])
+            return msgspec.convert(self.stored_report().get("found", ()), tuple[KeptRun, ...])
         except msgspec.ValidationError:
             return ()
 

@@ -196,8 +196,8 @@ def explore(
         todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
         fresh, pending = _begun_when_asked(make, todo), {task.number for task in todo}
         for task in tasks:
-            told = next(fresh) if task.number in pending else _kept(task, kept)
-            attempted = told or _as_of(task, known[task.seed])
+            result = next(fresh) if task.number in pending else _kept(task, kept)
+            attempted = result or _as_of(task, known[task.seed])
             if task.parent < 0:
                 known[task.seed] = attempted
             arm.take(attempted)

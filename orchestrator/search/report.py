@@ -15,7 +15,7 @@ MOST_UNKNOWN = 20
 """The most unknown runs that are listed; the report has their total."""
 
 
-def told_of(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str) -> dict[str, Any]:
+def report_content(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str) -> dict[str, Any]:
     """All of it. `kept`: by anomaly, the run in the store that shows it, as `campaign/run`."""
     made = [attempted for arm in arms for attempted in arm.made]
     unknown = [it for it in made if it.verdict == UNKNOWN]

@@ -103,8 +103,8 @@ def read_made(directory: RunDirectory) -> Made:
 
     verdict = Verdict.read(directory.path / VERDICT_FILE)
     summary = read_summary(directory.path)
-    told = {key: summary[key] for key in ("digest", "steps", "simulated_s", "cpu_s") if key in summary}
-    return Made(directory, verdict, **told)
+    measured = {key: summary[key] for key in ("digest", "steps", "simulated_s", "cpu_s") if key in summary}
+    return Made(directory, verdict, **measured)
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from simulator.messages import Said
 TRACE: Final = "trace.txt"
 _ALWAYS: Final = frozenset({"event", "node", "seq", "wall", "on", "topic", "partition"})
 _NS: Final = 1e9
-_TOLD: Final = ("fault_invoked", "fault_injected", "fault_healed", "phase", "note")
+_SHOWN: Final = ("fault_invoked", "fault_injected", "fault_healed", "phase", "note")
 
 
 class Line(NamedTuple):
@@ -47,7 +47,7 @@ def narrate(run_dir: Path) -> Path:
 def _of_run(run_dir: Path) -> Iterator[Line]:
     text = read_text(run_dir / "history" / JOURNAL)
     for number, entry in enumerate(map(strict_json.decode, text.splitlines())):
-        if entry["event"] in _TOLD:
+        if entry["event"] in _SHOWN:
             yield Line(entry["t"] / _NS, number, f"----  {_deed(entry)}")
 
 
@@ -73,8 +73,8 @@ def _of_nodes(run_dir: Path) -> Iterator[Line]:
 
 def _event(event: Mapping[str, Any]) -> str:
     where = f" {event['topic']}-{event['partition']}" if "partition" in event else ""
-    told = ", ".join(f"{name} {value}" for name, value in event.items() if name not in _ALWAYS)
-    return f"{event['event']}{where}{': ' if told else ''}{told}"
+    details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in _ALWAYS)
+    return f"{event['event']}{where}{': ' if details else ''}{details}"
 
 
 def _of_messages(run_dir: Path) -> Iterator[Line]:

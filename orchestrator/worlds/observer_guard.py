@@ -42,8 +42,8 @@ def observe(system: System, members: Sequence[Member], topic: str, time_scale: f
 class _Call:
     """One call of the observer and its outcome."""
 
-    def __init__(self, deed: Callable[[Any], Any]) -> None:
-        self.deed = deed
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
         self.ended = threading.Event()
         self.value: Any = None
         self.error: BaseException | None = None
@@ -85,10 +85,10 @@ class _OwnObserver:
         finally:
             self._calls.put(None)
 
-    def _ask(self, what: str, deed: Callable[[Any], R], within_s: float) -> R:
+    def _ask(self, what: str, function: Callable[[Any], R], within_s: float) -> R:
         if self._late is not None:
             raise RunError(self._late)
-        call, patience_s = _Call(deed), within_s * self._time_scale
+        call, patience_s = _Call(function), within_s * self._time_scale
         self._calls.put(call)
         if not call.ended.wait(patience_s):
             frame = sys._current_frames().get(self._thread.ident or 0)
@@ -109,7 +109,7 @@ class _OwnObserver:
             try:
                 if self._observer is None:
                     self._observer = self._make()
-                call.value = call.deed(self._observer)
+                call.value = call.function(self._observer)
             except BaseException as error:  # passed to the caller, even `SystemExit`
                 call.error = error
             call.ended.set()

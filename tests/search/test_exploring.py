@@ -38,7 +38,7 @@ from orchestrator.search.exploring import (
     strikeable,
 )
 from orchestrator.search.replay_plan import stored_plan
-from orchestrator.search.report import comparison, told_of
+from orchestrator.search.report import comparison, report_content
 from orchestrator.search.run_maker import WHERE
 from orchestrator.search.steps_of_run import Inflicted, Inflictions
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
@@ -241,7 +241,7 @@ def test_the_report_compares_only_what_was_measured(short: Path) -> None:
     assert "guided had seen 54 different states and random 24" in comparison([guided, plain])
     assert "after 12 runs" in comparison([guided, plain])
     head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
-    told = told_of(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
+    told = report_content(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
     assert told["verdict"] == "fail"
     assert told["found"][0]["link"] == "../../../short/run/report.html"
 

@@ -241,7 +241,7 @@ def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, lis
     """Promised capabilities, each with the reasons why hosts do not have it."""
     ours = _BOOT_ID.read_text(encoding="ascii").strip()
 
-    def told(reasons: Mapping[str, str]) -> list[str]:
+    def stated(reasons: Mapping[str, str]) -> list[str]:
         return [f"{title}: {reason}" for title, reason in reasons.items() if reason]
 
     by_title = {each.host.title: each for each in checked}
@@ -253,16 +253,18 @@ def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, lis
         title: here[title] or ("it has the address that brownout comes from" if _is_own(each.address) else "")
         for title, each in by_title.items()
     }
-    yield "network", told({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
-    yield "netem", told({t: each.facts["netem"] for t, each in by_title.items()})
+    yield "network", stated({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
+    yield "netem", stated({t: each.facts["netem"] for t, each in by_title.items()})
     shared = {
         title: here[title] or ("" if each.facts["own_kernel"] else "it is a container, whose kernel is shared")
         for title, each in by_title.items()
     }
-    yield "power", told({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
+    yield "power", stated({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
     yield (
         "clock",
-        told({t: shared[t] or ("" if each.facts["may_set_clock"] else "not allowed") for t, each in by_title.items()}),
+        stated(
+            {t: shared[t] or ("" if each.facts["may_set_clock"] else "not allowed") for t, each in by_title.items()}
+        ),
     )
 
 

@@ -158,8 +158,8 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
 def _complaint(stderr: str) -> str:
     """The lines with the problem, without Ansible's repetitions."""
     lines = [line.strip() for line in stderr.splitlines()]
-    told = [line for line in lines if line and not line.startswith(("(source", "<<<", "Origin: <", "Pseudo-"))]
-    return "\n  ".join(dict.fromkeys(told[-8:])) or "it gives no reason"
+    reasons = [line for line in lines if line and not line.startswith(("(source", "<<<", "Origin: <", "Pseudo-"))]
+    return "\n  ".join(dict.fromkeys(reasons[-8:])) or "it gives no reason"
 
 
 def _counted(count: int) -> str:

@@ -39,7 +39,7 @@ class SimulatedDisks:
 
     def flip(self, name: str, seed: int, count: int) -> list[str]:
         machine = self._stopped(name)
-        chance, told = Random(f"{self._cluster.seed}/flip/{seed}"), list[str]()
+        chance, flips = Random(f"{self._cluster.seed}/flip/{seed}"), list[str]()
         # A voter's metadata are excluded: the quorum does not promise to survive corruption of a majority of them.
         # Files that the broker has set aside are excluded: it never reads them again.
         logs = sorted(
@@ -50,8 +50,8 @@ class SimulatedDisks:
         for _ in range(count):
             if (flip := machine.disk.flip(chance, logs)) is None:
                 break
-            told.append(str(flip))
-        return told
+            flips.append(str(flip))
+        return flips
 
     def mend(self, name: str) -> int:
         return self._stopped(name).disk.mend()

@@ -131,10 +131,10 @@ class SimulatedHost:
             self._scheduler.sleep(timeout_s)
             raise HostUnreachableError(f"{self.name} does not answer")
 
-    def _finish(self, deed: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    def _finish(self, operation: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """The result of an operation that a command waits for. Raises `HostError` when it takes too long."""
         try:
-            return self._scheduler.run(asyncio.wait_for(deed, timeout_s))
+            return self._scheduler.run(asyncio.wait_for(operation, timeout_s))
         except TimeoutError:
             raise HostError(f"{self.name}: did not end within {timeout_s:g} s") from None
         except OSError as error:

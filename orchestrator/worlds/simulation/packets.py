@@ -15,8 +15,8 @@ _WORDS = re.compile(r"(delay|loss) ([\d.]+)(?:ms|%)(?: ([\d.]+)ms)?")
 
 def asked_of_netem(words: str) -> dict[str, float]:
     """netem's parameters as fields of `Disturbance`; all of them, so that earlier values are reset."""
-    told = {word: (float(first), float(second or 0)) for word, first, second in _WORDS.findall(words)}
-    (delay_ms, jitter_ms), (loss, _) = told.get("delay", (0.0, 0.0)), told.get("loss", (0.0, 0.0))
+    values = {word: (float(first), float(second or 0)) for word, first, second in _WORDS.findall(words)}
+    (delay_ms, jitter_ms), (loss, _) = values.get("delay", (0.0, 0.0)), values.get("loss", (0.0, 0.0))
     return {"delay_s": delay_ms / 1e3, "jitter_s": jitter_ms / 1e3, "loss": loss / 100}
 
 

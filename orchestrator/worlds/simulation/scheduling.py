@@ -78,8 +78,8 @@ class VirtualScheduler:
             raise first
         return results
 
-    def begin(self, deed: Callable[[], None]) -> Pending:
-        return _Done(deed)
+    def begin(self, function: Callable[[], None]) -> Pending:
+        return _Done(function)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -134,10 +134,10 @@ def _signals_after() -> Iterator[None]:
 class _Done:
     """A finished action, which may have failed."""
 
-    def __init__(self, deed: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], None]) -> None:
         self._error: BaseException | None = None
         try:
-            deed()
+            function()
         except Exception as error:  # raised by `result`
             self._error = error
 

@@ -216,8 +216,8 @@ class SimulationWorld(ServicesOnHosts):
         self._write_messages()
         unhandled = self._cluster.unhandled()
         if unhandled or self._guard.refused:
-            told = "; ".join([*self._guard.refused, *map(str, unhandled)])
-            raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {told}")
+            errors = "; ".join([*self._guard.refused, *map(str, unhandled)])
+            raise WorldError(f"seed {self._spec.seed}: exceptions in the simulated world: {errors}")
 
     def _copy_objects(self) -> None:
         """Write the objects of the simulated store where real nodes would have written them."""

@@ -25,7 +25,7 @@ _FURTHER_NODE = 0.3
 _LOOK_S = 0.5
 _SAID = re.compile(r"^(?:==>|   ) (?P<node>[\w.-]+): (?P<text>.*)$")
 # Lines of Vagrant's output that are reported as progress.
-_TOLD = {
+_MESSAGES = {
     "Starting domain.": "{node} is booting",
     "Machine booted and ready!": "{node} answers",
 }
@@ -123,8 +123,8 @@ class VagrantUp:
             self._booting.add(node)
         if text == _READY:
             self._ready.add(node)
-        if text in _TOLD:
-            on_progress(_TOLD[text].format(node=node))
+        if text in _MESSAGES:
+            on_progress(_MESSAGES[text].format(node=node))
 
     def _look(self) -> None:
         """Detect machines that have ended: Vagrant would wait for them for minutes."""
