@@ -53,8 +53,8 @@ class WorldKind:
             (self.place < 1, "its place is not a positive number"),
             (not self.description.endswith("."), "its description is not a sentence"),
             (not self.limits or not all(self.limits), "it states no limits"),
-            (self.extra is not None and self.extra not in extras.MODULES, f"there is no extra {self.extra!r}"),
-            (not (_IMPLEMENTATIONS / self.name / "lab.py").is_file(), f"there is no worlds/{self.name}/lab.py"),
+            (self.extra is not None and self.extra not in extras.MODULES, f"the extra {self.extra!r} is unknown"),
+            (not (_IMPLEMENTATIONS / self.name / "lab.py").is_file(), f"worlds/{self.name}/lab.py is missing"),
         ):
             if wrong:
                 raise WorldKindError(f"world {self.name!r}: {what}")

@@ -38,8 +38,8 @@ class Attempt(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """A fault touches a node from `begin` to `end`. `down_from`: since when it was seen down or suspended, or INF.
-    `healed`: when its heal had ended."""
+    """A fault touches a node from `begin` to `end`. `down_from`: the time at which the node was first seen down or
+    suspended, or INF. `healed`: the time at which its heal had ended."""
 
     node: str
     begin: int
@@ -140,8 +140,8 @@ def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
 
 
 def _goes_on(ordered: Sequence[Attempt], begin: int, end: int, hole: int) -> bool:
-    """Whether attempts follow each other from `begin` to `end` without a longer pause. An append of unknown outcome
-    counts at its invocation, because the history lacks how long the client waited for it."""
+    """Whether attempts follow each other from `begin` to `end` with pauses of at most `hole`. An append of unknown
+    outcome counts at its invocation, because the history lacks how long the client waited for it."""
     covered = begin
     for each in ordered:
         if each.inv > end:

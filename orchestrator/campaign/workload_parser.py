@@ -98,9 +98,9 @@ def _why_not_run(program: str) -> str | None:
     if shutil.which(program):
         return None
     if "/" not in program:
-        return f"there is no program {program} in PATH; one beside this file is named ./{program}"
+        return f"the program {program} is not in PATH; one beside this file is named ./{program}"
     if not Path(program).is_file():
-        return f"there is no file {program}"
+        return f"the file {program} does not exist"
     return f"{program} is not executable; chmod +x {program}"
 
 
@@ -144,7 +144,7 @@ def _beside(table: Table, client_class: str, directory: Path) -> str:
         return client_class
     file = (directory / where).resolve()
     if not file.is_file():
-        table.refuse(f"client_class: there is no file {file}", "client_class")
+        table.refuse(f"client_class: the file {file} does not exist", "client_class")
     return f"{file}:{name}"
 
 

@@ -46,7 +46,7 @@ class MutantSchedule:
 @dataclass(frozen=True)
 class MutantTrial:
     """One run of a mutant. `killed_by`: the expected anomalies in the verdict; for a benign mutant all anomalies.
-    `reason`: why it is unknown. Times are None when the run ended before they were measured."""
+    `reason`: why it is unknown. A time is None when the run ended too early to measure it."""
 
     seed: int
     verdict: str

@@ -112,7 +112,7 @@ WRONG = {
         'c.toml:5: [client] client_class: \'Client\' is not of the form "parser.py:Class" or "module:Class"'
     ),
     OWN + '[client]\nclient_class = "/no/where.py:Client"': (
-        "c.toml:5: [client] client_class: there is no file /no/where.py"
+        "c.toml:5: [client] client_class: the file /no/where.py does not exist"
     ),
     OWN + '[client]\nclient_command = "x"': (
         'c.toml:5: [client] client_command: write a list of texts such as ["./client", "--verbose"]'

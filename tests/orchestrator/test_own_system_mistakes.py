@@ -124,7 +124,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a client that is no program": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
-        "system.toml:8: [client] command: there is no file ",
+        "system.toml:8: [client] command: the file ",
     ),
     "a client class that is not there": (
         replaced("system.toml", "client.py:MyClient", "no_client.py:MyClient"),
@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a client that is not in the PATH": (
         replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
-        "client_command: there is no program no-such-program in PATH; one beside this file is named ./no-such-program",
+        "client_command: the program no-such-program is not in PATH; one beside this file is named ./no-such-program",
     ),
     "a fault on a leader that nobody sees": (
         replaced("chaos.toml", '"pause", ', '"partition-leader", '),

@@ -57,11 +57,11 @@ def test_a_campaign_is_read_without_loading_a_world() -> None:
     [
         ({"name": "Process"}, "its name must consist of small letters"),
         ({"name": "auto"}, "this name stands for the choice of a world"),
-        ({"name": "moon"}, "there is no worlds/moon/lab.py"),
+        ({"name": "moon"}, "worlds/moon/lab.py is missing"),
         ({"place": 0}, "its place is not a positive number"),
         ({"description": "processes"}, "its description is not a sentence"),
         ({"limits": ()}, "it states no limits"),
-        ({"extra": "rockets"}, "there is no extra 'rockets'"),
+        ({"extra": "rockets"}, "the extra 'rockets' is unknown"),
     ],
 )
 def test_an_incomplete_world_is_refused(changed: dict[str, Any], complaint: str) -> None:
