@@ -83,7 +83,7 @@ def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(pr
     assert nodeimage.find(project) == image
     assert image.record["key"] == image.key
     image.kernel.unlink()
-    with pytest.raises(nodeimage.ImageMissingError, match=r"not whole \(vmlinuz missing\); build it"):
+    with pytest.raises(nodeimage.ImageMissingError, match=r"incomplete \(vmlinuz missing\); build it"):
         nodeimage.find(project)
     append(project / "nodeimage/recipe.py", "\n")
     with pytest.raises(nodeimage.ImageStaleError, match=r"older recipe than this project's; build it"):

@@ -71,7 +71,10 @@ def test_a_process_in_the_middle_of_an_exec_is_seen(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_builds_that_were_killed_are_removed_unless_one_is_under_way(tmp_path: Path) -> None:
+def test_builds_that_were_killed_are_removed_unless_one_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the images of a user are in the home directory
     images = images_directory(tmp_path / "project")
     unfinished, whole = images / f"{UNFINISHED}1", images / "2"
     for path in (unfinished, whole):

@@ -118,7 +118,7 @@ def machines(directory: str, nodes: int, **options: Any) -> Iterator[Lent]:
 
 def remote(lent: Lent, run_dir: Path, **options: Any) -> RemoteWorld:
     spec = specification(run_dir, len(lent.hosts), **options)
-    world = RemoteWorld(spec, "remote", lent, frozenset(), ["a limit"], 1.0)
+    world = RemoteWorld(spec, "inventory", lent, frozenset(), ["a limit"], 1.0)
     world.up()
     return world
 
@@ -163,7 +163,7 @@ def another_system(directory: str) -> Any:
     """What a machine is told of a service that is not ours, and by which port it is known."""
     with machines(directory, 2) as lent:
         spec = replace(specification(Path(directory, "run"), 2), deployment=OtherSystem())
-        world = RemoteWorld(spec, "remote", lent, frozenset(), [], 1.0)
+        world = RemoteWorld(spec, "inventory", lent, frozenset(), [], 1.0)
         world.up()
         world.prepare_services()
         world.start_services()

@@ -76,7 +76,7 @@ def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path
     in_use, no_way_in = done["in_use"], done["no_way_in"]
     assert in_use.startswith("WorldError: 3 of 3 hosts of ")
     assert "n1 (alpha): nothing listens at 10.77.0.11 port 23" in in_use
-    assert "n2 (beta): /data (brownout_data_dir) has files that are not Brownout's: precious" in in_use
+    assert "n2 (beta): /data (brownout_data_dir) contains files that are not Brownout's: precious" in in_use
     assert "n3 (gamma): process " in in_use
     assert "listens on port 9092 already" in in_use
     assert "n1 (alpha): 10.77.0.99 is not an address of this host" in no_way_in

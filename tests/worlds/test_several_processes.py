@@ -106,7 +106,7 @@ def test_a_stop_ends_what_the_service_leaves_behind_and_says_so(world: ProcessWo
     evidence = nemesis.inject(fault)
     assert evidence.status == "confirmed", evidence
     assert evidence.detail["n1"]["left"].split() == [str(both[1])]
-    assert "processes that it left behind were ended, too: 1" in KINDS["stop"].proof(evidence.detail, {})
+    assert "child processes that outlived it were ended: 1" in KINDS["stop"].proof(evidence.detail, {})
     assert not any(map(alive, both))
     assert nemesis.heal(fault).status == "confirmed"
 

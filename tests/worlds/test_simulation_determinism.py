@@ -113,7 +113,7 @@ def test_a_process_that_asks_for_what_no_seed_decides_is_stopped_there(ask: Call
 
 
 ORDERLY = (
-    "from simulator import ordering; ordering.install(); "
+    "from simulator.set_order import install; install(); "
     "import sys; from pathlib import Path; from tests.worlds.simulated import simulate; "
     "run = simulate(Path(sys.argv[1]), Path(sys.argv[2]), seeds=[int(sys.argv[3])]); print(run.path)"
 )
