@@ -21,6 +21,7 @@ VMS: Final = "vms"
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     SPARK: ("pyspark", "pandas"),
     VMS: ("ansible", "ansible_runner", "ansible_mitogen", "pip"),
+    "s3": ("obstore",),
     "test": ("pytest", "xdist", "hypothesis", "hatchling"),
     "dev": ("mypy", "ruff"),
 }

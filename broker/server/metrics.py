@@ -11,9 +11,11 @@ from broker.groups.memory_quota import MemoryKind
 from broker.quorum.roles import Role
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
+from broker.tiered.tiered_storage import TieredStorage
 
 STATES = ("unattached", "voted", "prospective", "candidate", "follower", "resigned", "leader")
 NOBODY = -1
+OPERATIONS = ("put", "get", "list", "delete")  # of the object store
 
 
 class Metric(NamedTuple):
@@ -32,6 +34,7 @@ class MetricSources(Protocol):
     replicas: ReplicaManager
 
     groups: GroupCoordinator
+    tiered: TieredStorage | None
 
     @property
     def quorum(self) -> QuorumRunner: ...
@@ -97,6 +100,18 @@ def quorum_metrics(quorum: QuorumRunner, now: float) -> Iterator[Metric]:
     )
 
 
+def remote_storage_metrics(tiered: TieredStorage) -> Iterator[Metric]:
+    """Metrics of the object store as this broker experiences it."""
+    for operation in OPERATIONS:
+        count, labels = tiered.store.failures[operation], {"operation": operation}
+        yield Metric("broker_remote_storage_failures_total", "Times that an operation started to fail.", count, labels)
+    for operation in OPERATIONS:
+        failing, labels = operation in tiered.store.failing, {"operation": operation}
+        yield Metric("broker_remote_storage_failing", "1 while an operation of the store fails.", failing, labels)
+    yield Metric("broker_remote_read_failures_total", "Parts of remote segments not read.", tiered.reads.failures)
+    yield Metric("broker_remote_read_cache_bytes", "Bytes of remote segments in memory.", tiered.reads.size)
+
+
 def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     """Metrics of this broker's replicas, and of the cluster according to its copy of the metadata."""
     image, count = node.image, node.replicas.counts()
@@ -114,6 +129,8 @@ def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     for kind in MemoryKind:
         held = node.groups.account.held(kind)
         yield Metric("broker_group_bytes", "Bytes held by all groups.", held, {"kind": kind.name.lower()})
+    if node.tiered is not None:
+        yield from remote_storage_metrics(node.tiered)
     yield Metric("broker_metadata_offset", "Offset of the last applied metadata record.", image.offset)
     leaderless = sum(partition.leader == NOBODY for _, _, partition in image.partitions())
     yield Metric("cluster_topics", "Topics in the metadata.", len(image.topics))

@@ -24,7 +24,7 @@ from broker.replica.remote_state import RemoteStateError
 from broker.tiered.manifest import Manifest
 from broker.tiered.metadata_log import PublishError
 from broker.tiered.object_store import ObjectStore, StoreError
-from broker.tiered.segments import EPOCHS, LOG, SNAPSHOT, RemoteSegment
+from broker.tiered.segments import EPOCHS, LOG, SNAPSHOT, TieredSegment
 
 READ_BYTES: Final = 1 << 20
 LARGEST_OBJECT: Final = 64 << 20
@@ -67,13 +67,13 @@ class AuxiliaryState:
             raise RemoteStateError(f"{segment.id}{EPOCHS}: the epoch of offset {log_start} is unknown")
         return StateBelow(log_start, epochs, producers)
 
-    async def _object(self, segment: RemoteSegment, suffix: str) -> bytes:
+    async def _object(self, segment: TieredSegment, suffix: str) -> bytes:
         cluster_id = self._cluster_id()
         if cluster_id is None:
             raise RemoteStateError("the cluster id is not known yet")
         return await self._store.get(segment.object_name(cluster_id, suffix), 0, LARGEST_OBJECT)
 
-    async def _epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
+    async def _epochs(self, segment: TieredSegment) -> list[EpochEntry]:
         name = f"{segment.id}{EPOCHS}"
         text = (await self._object(segment, EPOCHS)).decode("utf-8", "replace")
         try:
@@ -82,7 +82,7 @@ class AuxiliaryState:
             raise RemoteStateError(f"{name}: {error}") from error
 
     async def _producers(
-        self, manifest: Manifest, entries: list[EpochEntry], segment: RemoteSegment, offset: int
+        self, manifest: Manifest, entries: list[EpochEntry], segment: TieredSegment, offset: int
     ) -> ProducerState:
         now = asyncio.get_running_loop().time()
         if segment.next_offset == offset:
@@ -96,7 +96,7 @@ class AuxiliaryState:
         return state
 
     async def _before(
-        self, manifest: Manifest, entries: list[EpochEntry], segment: RemoteSegment, now: float
+        self, manifest: Manifest, entries: list[EpochEntry], segment: TieredSegment, now: float
     ) -> ProducerState:
         """The producers before a segment's first record. Any may be forgotten if no segment ends there."""
         base = segment.base_offset
@@ -108,7 +108,7 @@ class AuxiliaryState:
             return ProducerState(MAX_ID)
         return decode_snapshot(await self._object(before, SNAPSHOT), now)
 
-    async def _batches(self, segment: RemoteSegment) -> AsyncIterator[Batch]:
+    async def _batches(self, segment: TieredSegment) -> AsyncIterator[Batch]:
         """The batches of a segment's `.log` object. Raises `CorruptBatch`."""
         cluster_id = self._cluster_id()
         assert cluster_id is not None, "the segment's epochs were read"

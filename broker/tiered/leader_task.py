@@ -12,9 +12,9 @@ from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage
 from broker.tiered.object_store import ObjectStore, StoreError
-from broker.tiered.remote_log import RemoteLog
-from broker.tiered.remote_metadata import RemoteMetadata
-from broker.tiered.segments import RemoteSegment, SegmentEvent, SegmentState, segment_id_of
+from broker.tiered.segments import SegmentEvent, SegmentState, TieredSegment, segment_id_of
+from broker.tiered.tiered_log import TieredLog
+from broker.tiered.tiered_metadata import TieredMetadata
 from broker.tiered.uploads import SourceGoneError, Upload, next_stretch
 
 SWEEP_EVERY = 20
@@ -26,23 +26,23 @@ DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 class SegmentWorker:
     """Changes remote segments: their objects in the store, and their states in the metadata."""
 
-    def __init__(self, store: ObjectStore, metadata: RemoteMetadata, cluster_id: str) -> None:
+    def __init__(self, store: ObjectStore, metadata: TieredMetadata, cluster_id: str) -> None:
         self.store = store
         self.metadata = metadata
         self.cluster_id = cluster_id
 
-    async def start_deletion(self, segment: RemoteSegment, *, expected: SegmentState) -> bool:
+    async def start_deletion(self, segment: TieredSegment, *, expected: SegmentState) -> bool:
         """Commit DELETE_STARTED; false if the segment is not in the expected state any more."""
         event = SegmentEvent.to(DELETING, segment, expected=expected)
         return await self.metadata.publish(event)
 
-    async def finish_deletion(self, segment: RemoteSegment) -> None:
+    async def finish_deletion(self, segment: TieredSegment) -> None:
         """Remove the objects of a segment in DELETE_STARTED, then commit DELETE_FINISHED."""
         for name in reversed(segment.object_names(self.cluster_id)):
             await self.store.delete(name)
         await self.metadata.publish(SegmentEvent.to(DELETED, segment))
 
-    async def delete(self, segments: Iterable[RemoteSegment]) -> None:
+    async def delete(self, segments: Iterable[TieredSegment]) -> None:
         """Delete segments, whatever their state is. Raises `StoreError`, `PublishError`."""
         for segment in segments:
             if segment.state is DELETING or await self.start_deletion(segment, expected=segment.state):
@@ -54,7 +54,7 @@ class LeaderTask:
 
     def __init__(
         self,
-        remote: RemoteLog,
+        remote: TieredLog,
         role: PartitionLeader,
         worker: SegmentWorker,
         rng: random.Random,
@@ -102,17 +102,17 @@ class LeaderTask:
             if segment.state is STARTED and segment.leader_epoch <= self._role.leader_epoch and self.leads:
                 await self._give_up(segment)
 
-    async def _give_up(self, segment: RemoteSegment) -> None:
+    async def _give_up(self, segment: TieredSegment) -> None:
         if await self._worker.start_deletion(segment, expected=STARTED):
             self._trace(segment, DELETING)
             await self._worker.finish_deletion(segment)
 
-    def _expired(self) -> list[RemoteSegment]:
+    def _expired(self) -> list[TieredSegment]:
         """The segments below the log's start, of any history, and those whose deletion was interrupted."""
         start = self._partition.log.log_start_offset
         return [each for each in self._remote.manifest if each.state is DELETING or each.end_offset < start]
 
-    async def _delete(self, segments: Iterable[RemoteSegment]) -> None:
+    async def _delete(self, segments: Iterable[TieredSegment]) -> None:
         for segment in segments:
             if not self.leads:
                 return
@@ -184,7 +184,7 @@ class LeaderTask:
             self._trace(segment, FINISHED)
         return finished
 
-    def _trace(self, segment: RemoteSegment, state: SegmentState) -> None:
+    def _trace(self, segment: TieredSegment, state: SegmentState) -> None:
         self._partition.trace(
             "remote_segment",
             id=segment.id,

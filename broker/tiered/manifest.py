@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from broker.log.epochs import EpochEntry
-from broker.tiered.segments import EDGES, RemoteSegment, SegmentEvent, SegmentState
+from broker.tiered.segments import EDGES, SegmentEvent, SegmentState, TieredSegment
 
 
 class TieredOffset(NamedTuple):
@@ -58,21 +58,21 @@ class _Stretch(NamedTuple):
 class Manifest:
     """The segments of one partition by id, in the order of their COPY_STARTED."""
 
-    def __init__(self, segments: Iterable[RemoteSegment] = ()) -> None:
-        self._segments: dict[str, RemoteSegment] = {}
+    def __init__(self, segments: Iterable[TieredSegment] = ()) -> None:
+        self._segments: dict[str, TieredSegment] = {}
         self._by_epoch: dict[int, list[_Stretch]] = {}
         self._ends: dict[int, int] = {}
         for segment in segments:
             self._put(segment)
 
-    def __iter__(self) -> Iterator[RemoteSegment]:
+    def __iter__(self) -> Iterator[TieredSegment]:
         """All segments, in any state."""
         return iter(tuple(self._segments.values()))
 
     def __len__(self) -> int:
         return len(self._segments)
 
-    def get(self, segment_id: str) -> RemoteSegment | None:
+    def get(self, segment_id: str) -> TieredSegment | None:
         return self._segments.get(segment_id)
 
     # -- events -------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Manifest:
             self._put(changed)
         return True
 
-    def _put(self, segment: RemoteSegment) -> None:
+    def _put(self, segment: TieredSegment) -> None:
         self._segments[segment.id] = segment
         if segment.is_readable:
             for epoch, _ in segment.epochs:
@@ -113,7 +113,7 @@ class Manifest:
 
     # -- questions ----------------------------------------------------------------------------------------------
 
-    def find(self, epoch: int, offset: int) -> RemoteSegment | None:
+    def find(self, epoch: int, offset: int) -> TieredSegment | None:
         """The readable segment that holds the record of `epoch` at `offset`."""
         if offset >= self._ends.get(epoch, 0):
             return None
@@ -123,7 +123,7 @@ class Manifest:
                 return self._segments[stretch.id]
         return None
 
-    def find_in(self, lineage: Lineage, offset: int) -> RemoteSegment | None:
+    def find_in(self, lineage: Lineage, offset: int) -> TieredSegment | None:
         """The readable segment that holds the log's record at `offset`."""
         epoch = lineage.epoch_at(offset)
         return None if epoch is None else self.find(epoch, offset)
@@ -152,10 +152,10 @@ class Manifest:
         """The store has all records of the log from `offset` to before the result, without a gap."""
         return max((reached for _, reached in self._steps(lineage, offset)), default=offset)
 
-    def path(self, lineage: Lineage, start: int, end: int) -> list[RemoteSegment]:
+    def path(self, lineage: Lineage, start: int, end: int) -> list[TieredSegment]:
         """The readable segments that hold the log's records from `start` to before `end`, oldest first, up to the first
         gap."""
-        found: list[RemoteSegment] = []
+        found: list[TieredSegment] = []
         for segment, reached in self._steps(lineage, start) if start < end else ():
             if not found or found[-1] is not segment:
                 found.append(segment)
@@ -163,7 +163,7 @@ class Manifest:
                 break
         return found
 
-    def _steps(self, lineage: Lineage, offset: int) -> Iterator[tuple[RemoteSegment, int]]:
+    def _steps(self, lineage: Lineage, offset: int) -> Iterator[tuple[TieredSegment, int]]:
         """Follow the log's records through the store, from `offset` to the first gap: a segment, and the offset up to
         which it holds the records of one epoch."""
         while (epoch := lineage.epoch_at(offset)) is not None and (segment := self.find(epoch, offset)) is not None:

@@ -24,7 +24,7 @@ from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_store import ObjectStore, StoreError
 from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
-from broker.tiered.segments import INDEX, LOG, RemoteSegment
+from broker.tiered.segments import INDEX, LOG, TieredSegment
 
 RETRY_S = 1.0
 LOADS_AT_ONCE = 8
@@ -118,7 +118,7 @@ class RemoteReads:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
-    def _read(self, source: _Source, segment: RemoteSegment, offset: int, max_bytes: int, min_one: bool) -> bytes:
+    def _read(self, source: _Source, segment: TieredSegment, offset: int, max_bytes: int, min_one: bool) -> bytes:
         position = self._index(source, segment).position_before(offset)
         found, start, size = bytearray(), -1, 0
         for at, header, batch in self._batches(source, segment, position, max_bytes):
@@ -135,7 +135,7 @@ class RemoteReads:
         self._read_ahead(source, segment, position + size)
         return bytes(found)
 
-    def _first_of(self, source: _Source, segment: RemoteSegment, start: int, timestamp: int) -> TimedOffset | None:
+    def _first_of(self, source: _Source, segment: TieredSegment, start: int, timestamp: int) -> TimedOffset | None:
         position = self._index(source, segment).position_before_timestamp(timestamp)
         for _, header, batch in self._batches(source, segment, position, segment.size):
             if header.max_timestamp < timestamp or header.next_offset <= start:
@@ -150,7 +150,7 @@ class RemoteReads:
     # -- batches ------------------------------------------------------------------------------------------------
 
     def _batches(
-        self, source: _Source, segment: RemoteSegment, position: int, wanted: int
+        self, source: _Source, segment: TieredSegment, position: int, wanted: int
     ) -> Iterator[tuple[int, BatchHeader, bytes]]:
         """Position, header and bytes of the checked batches from a position on, as far as they are in the cache; at
         least one. Raises `_Pending`, `_FailedError`."""
@@ -176,10 +176,10 @@ class RemoteReads:
             if position >= end:
                 return
 
-    def _fits(self, segment: RemoteSegment, header: BatchHeader) -> bool:
+    def _fits(self, segment: TieredSegment, header: BatchHeader) -> bool:
         return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
 
-    def _bytes(self, source: _Source, segment: RemoteSegment, position: int, length: int) -> bytes:
+    def _bytes(self, source: _Source, segment: TieredSegment, position: int, length: int) -> bytes:
         """Bytes of a segment, which may span chunks."""
         number, within = divmod(position, self._chunk_bytes)
         data = self._chunk(source, segment, number)
@@ -191,7 +191,7 @@ class RemoteReads:
             raise CorruptBatch(f"the object ends before byte {position + length}")
         return whole[within : within + length]
 
-    def _damaged(self, source: _Source, segment: RemoteSegment, position: int, reason: str) -> _FailedError:
+    def _damaged(self, source: _Source, segment: TieredSegment, position: int, reason: str) -> _FailedError:
         """Forget the chunk: the next load may bring other bytes."""
         place = (segment.id, position // self._chunk_bytes)
         self._forget(place)
@@ -200,7 +200,7 @@ class RemoteReads:
 
     # -- the cache ----------------------------------------------------------------------------------------------
 
-    def _index(self, source: _Source, segment: RemoteSegment) -> RemoteIndex:
+    def _index(self, source: _Source, segment: TieredSegment) -> RemoteIndex:
         data = self._cached(source, segment, _INDEX_CHUNK)
         index = self._indexes.get(segment.id)
         if index is None:
@@ -213,10 +213,10 @@ class RemoteReads:
             self._indexes[segment.id] = index
         return index
 
-    def _chunk(self, source: _Source, segment: RemoteSegment, number: int) -> bytes:
+    def _chunk(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
         return self._cached(source, segment, number)
 
-    def _cached(self, source: _Source, segment: RemoteSegment, number: int) -> bytes:
+    def _cached(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
         place = (segment.id, number)
         data = self._chunks.get(place)
         if data is not None:
@@ -227,10 +227,10 @@ class RemoteReads:
         self._load(source.partition, segment, number)
         raise _Pending
 
-    def _read_ahead(self, source: _Source, segment: RemoteSegment, position: int) -> None:
+    def _read_ahead(self, source: _Source, segment: TieredSegment, position: int) -> None:
         """Load the chunk after the one at `position`."""
         number = min(position, segment.size - 1) // self._chunk_bytes + 1
-        following: RemoteSegment | None = segment
+        following: TieredSegment | None = segment
         if number * self._chunk_bytes >= segment.size:
             number, following = 0, source.manifest.find_in(source.lineage, segment.next_offset)
             if following is not None and following.base_offset < source.partition.log.local_start_offset:
@@ -240,7 +240,7 @@ class RemoteReads:
         if following is not None:
             self._load(source.partition, following, number)
 
-    def _load(self, partition: Partition, segment: RemoteSegment, number: int) -> None:
+    def _load(self, partition: Partition, segment: TieredSegment, number: int) -> None:
         """Start to load a chunk, unless it is here, or failed a short time ago."""
         place = (segment.id, number)
         if place in self._chunks or self._failed.get(place, float("-inf")) > _now() - RETRY_S:
@@ -252,7 +252,7 @@ class RemoteReads:
         elif partition not in waiting:
             waiting.append(partition)
 
-    async def _fetch(self, segment: RemoteSegment, number: int, place: _Place) -> None:
+    async def _fetch(self, segment: TieredSegment, number: int, place: _Place) -> None:
         partitions = self._loading[place]
         try:
             async with self._turn:
@@ -266,7 +266,7 @@ class RemoteReads:
         for partition in partitions:
             partition.consumer_fetches.wake()
 
-    async def _get(self, segment: RemoteSegment, number: int) -> bytes:
+    async def _get(self, segment: TieredSegment, number: int) -> bytes:
         cluster_id = self._cluster_id()
         if cluster_id is None:
             raise StoreError("the cluster's id is unknown")

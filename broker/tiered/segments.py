@@ -82,7 +82,7 @@ class RemotePartition:
 
 
 @dataclass(frozen=True)
-class RemoteSegment:
+class TieredSegment:
     """The metadata of a remote segment.
 
     `end_offset` is the last offset. `epochs`: each leader epoch of the segment's records and its first offset here; the
@@ -158,17 +158,17 @@ class SegmentEvent:
     partition: RemotePartition
     id: str
     state: SegmentState
-    segment: RemoteSegment | None = None
+    segment: TieredSegment | None = None
     expected: SegmentState | None = None
 
     @classmethod
-    def started(cls, segment: RemoteSegment) -> SegmentEvent:
+    def started(cls, segment: TieredSegment) -> SegmentEvent:
         """COPY_STARTED, the first event of a segment."""
         segment = replace(segment, state=SegmentState.COPY_STARTED)
         return cls(segment.partition, segment.id, SegmentState.COPY_STARTED, segment)
 
     @classmethod
-    def to(cls, state: SegmentState, segment: RemoteSegment, *, expected: SegmentState | None = None) -> SegmentEvent:
+    def to(cls, state: SegmentState, segment: TieredSegment, *, expected: SegmentState | None = None) -> SegmentEvent:
         """A later event of a segment."""
         return cls(segment.partition, segment.id, state, expected=expected)
 
@@ -217,7 +217,7 @@ class SegmentEvent:
         partition = RemotePartition(fields["topic"], parse_id(fields["topic_id"]), int(fields["partition"]))
         segment = None
         if state is SegmentState.COPY_STARTED:
-            segment = RemoteSegment(
+            segment = TieredSegment(
                 id=fields["id"],
                 partition=partition,
                 base_offset=int(fields["base_offset"]),

@@ -23,10 +23,10 @@ from broker.replica.partition import Partition
 from broker.tiered.leader_task import LeaderTask, SegmentWorker
 from broker.tiered.metadata_log import MetadataLog, PublishError
 from broker.tiered.object_store import StoreError
-from broker.tiered.remote_log import RemoteLog
-from broker.tiered.remote_metadata import RemoteMetadata
 from broker.tiered.remote_reads import RemoteReads
 from broker.tiered.reporting_store import ReportingStore
+from broker.tiered.tiered_log import TieredLog
+from broker.tiered.tiered_metadata import TieredMetadata
 from broker.trace import Tracer
 
 TRACE_INTERVAL_S = 0.25
@@ -62,10 +62,10 @@ class TieredStorage:
         self._background = Background(on_defect)
         self._interval_s = config.remote_log_manager_task_interval_ms / 1000
         self._image = MetadataImage()
-        self._remotes: dict[Partition, RemoteLog] = {}
+        self._remotes: dict[Partition, TieredLog] = {}
         self._tasks: dict[Partition, tuple[PartitionLeader, asyncio.Task[None]]] = {}
         self._main: list[asyncio.Task[None]] = []
-        self.metadata = RemoteMetadata(
+        self.metadata = TieredMetadata(
             config=config, disk=disk, log=log, wall_ms=lambda: max(0, self._now_ms()), tracer=tracer
         )
 
@@ -131,7 +131,7 @@ class TieredStorage:
     def _attach(self, partition: Partition) -> None:
         settings = partition.settings
         if settings.remote_storage or settings.remote_deleted_on_disable or partition in self._remotes:
-            remote = self._remotes.setdefault(partition, RemoteLog(partition, self.metadata, self.reads))
+            remote = self._remotes.setdefault(partition, TieredLog(partition, self.metadata, self.reads))
             partition.remote = remote
 
     def _in_order(self) -> list[Partition]:
@@ -147,7 +147,7 @@ class TieredStorage:
             name = f"remote segments of {partition.topic}-{partition.index}"
             self._tasks[partition] = (role, self._run(self._lead(self._remotes[partition], role), name))
 
-    async def _lead(self, remote: RemoteLog, role: PartitionLeader) -> None:
+    async def _lead(self, remote: TieredLog, role: PartitionLeader) -> None:
         """The task of a leader, as long as it has its role."""
         task: LeaderTask | None = None
         while remote.partition.role is role:

@@ -25,7 +25,7 @@ from broker.producers.snapshot_format import encode_snapshot
 from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_store import ObjectStore, chunks_of
 from broker.tiered.remote_index import IndexEntry, RemoteIndex
-from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, RemotePartition, RemoteSegment
+from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, RemotePartition, TieredSegment
 
 CHUNK_BYTES = 1 << 20
 
@@ -74,9 +74,9 @@ class Upload:
         self.end = stretch.segment.next_offset
         self.size = stretch.segment.size - self._position
 
-    def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> RemoteSegment:
+    def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> TieredSegment:
         """The metadata. Raises `ValueError` if the log does not know the epochs of its records."""
-        return RemoteSegment(
+        return TieredSegment(
             id=identifier,
             partition=partition,
             base_offset=self.base_offset,
@@ -88,7 +88,7 @@ class Upload:
             leader_epoch=epoch,
         )
 
-    async def put(self, store: ObjectStore, cluster_id: str, segment: RemoteSegment) -> None:
+    async def put(self, store: ObjectStore, cluster_id: str, segment: TieredSegment) -> None:
         """Store all objects. Raises `StoreError`, `SourceGoneError`, and `OSError` of the disk."""
         await store.put(segment.object_name(cluster_id, LOG), self._chunks())
         for suffix, data in (

@@ -12,9 +12,9 @@ from broker.tiered.segments import (
     EDGES,
     MetadataFormatError,
     RemotePartition,
-    RemoteSegment,
     SegmentEvent,
     SegmentState,
+    TieredSegment,
     segment_id_of,
 )
 
@@ -23,9 +23,9 @@ STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
 DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 
 
-def segment(name: str, base: int, end: int, *epochs: tuple[int, int], state: SegmentState = FINISHED) -> RemoteSegment:
+def segment(name: str, base: int, end: int, *epochs: tuple[int, int], state: SegmentState = FINISHED) -> TieredSegment:
     entries = tuple(EpochEntry(*each) for each in epochs) or (EpochEntry(0, base),)
-    return RemoteSegment(name * 32, PARTITION, base, end, entries, 1_000 + end, 100, 1, entries[-1].epoch, state)
+    return TieredSegment(name * 32, PARTITION, base, end, entries, 1_000 + end, 100, 1, entries[-1].epoch, state)
 
 
 def lineage(end: int, *epochs: tuple[int, int]) -> Lineage:

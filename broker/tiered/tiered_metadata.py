@@ -49,7 +49,7 @@ class _Reading:
     snapshot_at: int = 0
 
 
-class RemoteMetadata:
+class TieredMetadata:
     """Call `apply` when the metadata have changed, and `need` with the logs that this broker has replicas of."""
 
     def __init__(

@@ -9,9 +9,9 @@ from broker.errors import ErrorCode
 from broker.log.timestamps import TimedOffset
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
-from broker.tiered.remote_metadata import RemoteMetadata
 from broker.tiered.remote_reads import RemoteReads
-from broker.tiered.segments import RemotePartition, RemoteSegment
+from broker.tiered.segments import RemotePartition, TieredSegment
+from broker.tiered.tiered_metadata import TieredMetadata
 from broker.tiered.uploads import lineage_of
 
 
@@ -23,10 +23,10 @@ class RetainedRemotely(NamedTuple):
     max_timestamp: int
 
 
-class RemoteLog:
+class TieredLog:
     """Joins a replica's leader epochs with the manifest of its partition. `ready_in`: the role for which `ready`."""
 
-    def __init__(self, partition: Partition, metadata: RemoteMetadata, reads: RemoteReads) -> None:
+    def __init__(self, partition: Partition, metadata: TieredMetadata, reads: RemoteReads) -> None:
         self.partition = partition
         self.id = RemotePartition(partition.topic, partition.topic_id, partition.index)
         self._metadata = metadata
@@ -51,7 +51,7 @@ class RemoteLog:
         """The committed history of the log."""
         return lineage_of(self.partition.log, self.partition.high_watermark)
 
-    def find(self, offset: int) -> RemoteSegment | None:
+    def find(self, offset: int) -> TieredSegment | None:
         """The readable segment with the log's record at `offset`."""
         return self.manifest.find_in(self.lineage, offset)
 

@@ -1,0 +1,116 @@
+"""The object store in S3, against a real S3 API that moto's server provides on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore", reason="the extra [s3] is not installed")
+
+from broker.config import BrokerConfig
+from broker.errors import StartupError
+from broker.tiered.object_store import StoreError
+from broker.tiered.s3_store import S3Store
+from broker.tiered.store_url import store_of
+from tests.broker.controller.world import configuration
+from tests.broker.tiered.stores import keeps_the_contract, leaves_no_object_of_a_failed_put
+
+KEY_ID, SECRET = "AKIAIOSFODNN7EXAMPLE", "a-secret/that+stays=here"
+NOWHERE = "http://127.0.0.1:1"
+MOTO = shutil.which("moto_server", path=str(Path(sys.executable).parent)) or shutil.which("moto_server")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The address of a service with an empty bucket."""
+    if MOTO is None:
+        pytest.skip("moto_server is not installed: pip install 'moto[server,s3]'")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as server:
+        try:
+            _wait_for(port)
+            address = f"http://127.0.0.1:{port}"
+            urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=30).close()
+            yield address
+        finally:
+            server.terminate()
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            assert time.monotonic() < end, "moto_server does not listen"
+            time.sleep(0.05)
+
+
+def store(endpoint: str, prefix: str, bucket: str = "bucket") -> S3Store:
+    return S3Store(bucket, prefix, endpoint=endpoint, region="us-east-1", credentials=(KEY_ID, SECRET))
+
+
+def test_it_keeps_the_contract_of_stores(endpoint: str) -> None:
+    asyncio.run(keeps_the_contract(store(endpoint, "some/prefix")))
+
+
+def test_a_failed_put_leaves_no_object(endpoint: str) -> None:
+    asyncio.run(leaves_no_object_of_a_failed_put(store(endpoint, "other")))
+
+
+def test_a_missing_bucket_is_an_error(endpoint: str) -> None:
+    with pytest.raises(StoreError, match="NoSuchBucket"):
+        asyncio.run(store(endpoint, "p", bucket="missing").list("x/"))
+
+
+def test_an_unreachable_service_is_an_error_without_credentials() -> None:
+    with pytest.raises(StoreError) as raised:
+        asyncio.run(store(NOWHERE, SECRET).get(f"{KEY_ID}/y", 0, 1))
+    assert SECRET not in str(raised.value)
+    assert KEY_ID not in str(raised.value)
+
+
+def config(url: str, credentials: Path | None = None) -> BrokerConfig:
+    return replace(
+        configuration(remote_log_storage_system_enable=True, rsm_config_url=url),
+        rsm_config_credentials_file=None if credentials is None else str(credentials),
+    )
+
+
+@pytest.mark.parametrize("url", ["", "s3://", "s3:///prefix", "file://relative", "ftp://host/x", "/directory"])
+def test_an_unusable_url_is_refused_at_the_start(url: str) -> None:
+    with pytest.raises(StartupError, match=r"rsm\.config\.url"):
+        store_of(config(url))
+
+
+@pytest.mark.parametrize("content", ["", "access.key.id=AKID", f"secret.access.key={SECRET}", SECRET, f"x={SECRET}"])
+def test_a_wrong_credentials_file_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "credentials"
+    path.write_text(content)
+    with pytest.raises(StartupError, match=r"rsm\.config\.credentials\.file") as raised:
+        store_of(config("s3://bucket/prefix", path))
+    assert SECRET not in str(raised.value)
+
+
+def test_a_missing_credentials_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="No such file"):
+        store_of(config("s3://bucket", tmp_path / "missing"))
+
+
+def test_a_credentials_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text(f"# of the bucket\naccess.key.id={KEY_ID}\nsecret.access.key={SECRET}\n")
+    assert isinstance(store_of(config("s3://bucket/a/prefix", path)), S3Store)
