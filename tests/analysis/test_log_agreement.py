@@ -24,6 +24,7 @@ from tests.analysis.log_histories import Op, ok, random_history, read, table
 HISTORIES = 7_000
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str) -> None:
     rng = random.Random(f"agreement {upper_bound}")

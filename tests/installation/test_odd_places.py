@@ -14,6 +14,7 @@ from tests.installation.test_standard_streams import environment
 from tests.installation.test_wheel import MINE
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("world", "engine"),
     [

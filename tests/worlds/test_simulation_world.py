@@ -104,6 +104,7 @@ def test_random_faults_are_inflicted_and_proven_as_on_nodes(short: Path, tmp_pat
         assert any(untrue in limit for limit in run.verdict.limits), "what is less than elsewhere is told"
 
 
+@pytest.mark.rotating(6, among="long simulations")
 def test_a_minute_takes_seconds(tmp_path: Path) -> None:
     run = simulate(campaign("demo"), tmp_path)
     assert run.verdict.met, run.verdict.reasons
