@@ -393,6 +393,7 @@ class ActiveController:
         """Renew a session at once. A change of the broker's state waits for its turn among the operations."""
         broker = registered(self._image, request.broker_id, request.broker_epoch)
         self.broker_acts(broker.id, broker.epoch, request.current_metadata_offset)
+        self._rules.tiered_starts.reported(broker.id, broker.epoch, request.tiered_starts)
         leaves = request.want_fence or request.want_shut_down
         if leaves:
             term.sessions.close(broker.id)

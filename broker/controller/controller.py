@@ -98,6 +98,7 @@ class Controller:
         self._rng = rng
         self._elections = Elections(config, mutants)
         self.handovers = self._elections.handovers
+        self.tiered_starts = self._elections.tiered_starts
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen")
 

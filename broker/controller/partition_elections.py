@@ -1,7 +1,8 @@
 """Elects partition leaders when brokers come and go, or on request. Pure: takes an image, returns records.
 
 Invariants: a leader is available and in the ISR; only available brokers are in the ISR. Elections are tried in this
-order; each takes the first available replica in the order of the assignment:
+order; each takes the first available replica in the order of the assignment (with `tiered.replicas.lead.last.enable`,
+1 takes replicas that started after the last tiered offset last):
 
 1. of the ISR, or if it is empty, of the eligible leader replicas (KIP-966): clean, nothing committed is lost;
 2. if both are empty and every member of the last known ELR has reported the end of its log: the most complete of them;
@@ -28,6 +29,7 @@ from broker.controller.eligibility import (
 )
 from broker.controller.handovers import Handovers
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
+from broker.controller.tiered_starts import TieredStartsOfBrokers
 from broker.mutants import Mutants
 from broker.protocol.messages.metadata_records import (
     NO_LEADER,
@@ -35,6 +37,7 @@ from broker.protocol.messages.metadata_records import (
     NO_RECOVERY_CHANGE,
     PartitionChangeRecord,
 )
+from broker.topic_settings import LEAD_LAST, is_on
 
 
 class LogEnd(NamedTuple):
@@ -58,6 +61,7 @@ class Elections:
     def __init__(self, config: BrokerConfig, mutants: Mutants) -> None:
         self._config = config
         self.handovers = Handovers()
+        self.tiered_starts = TieredStartsOfBrokers()
         self._moves_under_lease = mutants.active("moves_under_lease")
         self._clean_recovery_state = RECOVERED if mutants.active("recovery_flag_lost") else NO_RECOVERY_CHANGE
         self.isr_grows_while_recovering = mutants.active("isr_grows_while_recovering")
@@ -194,7 +198,7 @@ class Elections:
         *,
         unclean_allowed: bool | None = None,
     ) -> Elected:
-        leader = first_of(partition.replicas, members.isr, available)
+        leader = first_of(self._in_order(topic, partition, members.isr), members.isr, available)
         if leader != NO_LEADER:
             return Elected(leader, members, self._clean_recovery_state)
         leader = first_of(partition.replicas, members.elr, available)
@@ -214,6 +218,13 @@ class Elections:
                 kept = tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
                 return Elected(leader, IsrMembership((leader,), kept), RECOVERING)
         return Elected(NO_LEADER, members)
+
+    def _in_order(self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...]) -> Iterable[int]:
+        """The replicas in the order in which they are elected from the ISR."""
+        if len(isr) < 2 or not is_on(LEAD_LAST, topic.defaults, self._config):
+            return partition.replicas
+        index = next((index for index, it in topic.partitions.items() if it is partition), -1)
+        return self.tiered_starts.last((topic.id, index), partition.replicas)
 
     def _settled(self, topic: TopicImage, partition: PartitionImage, members: IsrMembership) -> IsrMembership:
         """No replica outside a large enough ISR is eligible, because more may be committed without it."""

@@ -92,6 +92,8 @@ class Partition:
         log.deleted.added = self._unlink_later
         self._traced: tuple[int, int, int] | None = None
         self._traced_starts: tuple[int, int, int] | None = None
+        self.jumped_to: int | None = None
+        """Where the log started locally after the last tiered offset (KIP-1023), in this process."""
         self.remote: RemoteView | None = None
         """What remote storage has of the log; None without tiered storage."""
 
@@ -149,6 +151,11 @@ class Partition:
     def settings(self) -> TopicSettings:
         """The topic's settings, as last applied."""
         return self._settings
+
+    @property
+    def has_few_local_records(self) -> bool:
+        """Whether the replica started after the last tiered offset, and has not reached its local retention since."""
+        return self.jumped_to is not None and self.log.log_start_offset < self.log.local_start_offset <= self.jumped_to
 
     @property
     def flush_before_commit(self) -> bool:

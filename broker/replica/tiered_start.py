@@ -8,7 +8,7 @@ meanwhile. Nothing of the replica changes before the last step, which is crash-s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from broker.log.remote_start import StateBelow
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.producers.producer_state import MAX_ID, ProducerState
+from broker.protocol.messages.broker_heartbeat import TieredStarts
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -31,6 +32,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.replica.followed_partition import FollowedPartition
+from broker.replica.partition import Partition
 from broker.replica.remote_state import RemoteState, RemoteStateError
 from broker.tiered.bootstrap import (
     EARLIEST,
@@ -93,7 +95,10 @@ class TieredStart:
             while it.current:
                 step = next_step(known, self._mutants)
                 if not isinstance(step, AskOffset | AskEarlierEpoch):
-                    return await self._finish(it, step)
+                    done = await self._finish(it, step)
+                    if done and it.current:
+                        it.partition.jumped_to = it.partition.log.local_start_offset if known.jumps else None
+                    return done
                 known = await self._answered(it, known, step)
         except (ConnectionError, TimeoutError, _RefusedError):
             pass  # the next fetch starts this again
@@ -175,6 +180,12 @@ class TieredStart:
         if self._mutants.active("no_remote_producer_snapshot"):
             below = below._replace(producers=ProducerState(MAX_ID))
         return below
+
+
+def few_local_records(partitions: Iterable[Partition]) -> list[TieredStarts]:
+    """The replicas that started after the last tiered offset, for the controller."""
+    found = sorted((it for it in partitions if it.has_few_local_records), key=lambda it: it.key)
+    return [TieredStarts(it.topic_id, [it.index]) for it in found]
 
 
 def _waited_ms(it: FollowedPartition, *, unknown: bool) -> int:

@@ -26,6 +26,7 @@ from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
+from broker.replica.tiered_start import few_local_records
 from broker.server.client import Address, PeerConnector
 from broker.server.config_overrides import Overruled, overruled
 from broker.server.failure_detector import DeathWatch
@@ -171,6 +172,7 @@ class BrokerNode:
             previous_broker_epoch=self._vouched_epoch,
             controller_id=self._controller_id,
             metadata_offset=lambda: self._published,
+            tiered_starts=lambda: few_local_records(self.replicas.partitions.values()),
             mutants=mutants,
             cluster_id=lambda: self.cluster_id,
         )

@@ -18,7 +18,7 @@ from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
 from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse, TieredStarts
 from broker.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -40,6 +40,7 @@ class BrokerLifecycle:
     """Run `run` as a task while the broker lives. It renews `lease` and gives it up.
 
     `controller_id`: the quorum's leader, if known. `metadata_offset`: how far this broker has applied the metadata log.
+    `tiered_starts`: the replicas that started after the last tiered offset.
     `cluster_id`: the cluster's id, once known. `previous_broker_epoch`: that of the process that closed this directory
     cleanly, -1 without one (KIP-966)."""
 
@@ -55,6 +56,7 @@ class BrokerLifecycle:
         previous_broker_epoch: Callable[[], int],
         controller_id: Callable[[], int | None],
         metadata_offset: Callable[[], int],
+        tiered_starts: Callable[[], list[TieredStarts]] = list,
         mutants: Mutants,
         cluster_id: Callable[[], str | None],
     ) -> None:
@@ -69,6 +71,7 @@ class BrokerLifecycle:
         self._previous_broker_epoch = previous_broker_epoch
         self._controller_id = controller_id
         self._metadata_offset = metadata_offset
+        self._tiered_starts = tiered_starts
         self._cluster_id = cluster_id
         self._lease = lease
         self._leave_under_lease = mutants.active("leave_under_lease")
@@ -180,6 +183,7 @@ class BrokerLifecycle:
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata_offset(),
             want_shut_down=want_shut_down,
+            tiered_starts=self._tiered_starts(),
         )
 
     def _show_fenced(self, fenced: bool) -> None:

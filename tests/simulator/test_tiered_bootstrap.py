@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from tests.simulator.tiered_bootstrap import Joining, run
+from tests.simulator.test_tiered import TOPIC, replicas
+from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
 
 @pytest.mark.conforms("K1023-3", "K1023-6", "K1023-11", "K1023-12", "K1023-13")
@@ -28,3 +31,61 @@ def test_an_empty_follower_starts_at_the_local_start_or_after_the_last_tiered_of
         assert len(with_records) > 1
 
     run(1, story, feature=feature)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_replica_that_jumped_leads_last_if_that_is_on(last: bool) -> None:
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        former = joining.leader
+        assert (await joining.join()).has_few_local_records
+        await joining.lead()
+        assert (joining.leader == joining.spare) == (not last)
+        assert joining.leader != former
+
+    run(1, story, tiered_replicas_lead_last_enable=str(last).lower())
+
+
+@pytest.mark.conforms("K1023-15")
+def test_a_follower_that_jumped_serves_all_records_once_it_leads() -> None:
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        assert (await joining.join()).log.local_start_offset > RECORDS // 2
+        await joining.lead()
+        assert joining.leader == joining.spare
+        assert joining.led.log.log_start_offset == 0
+        records = await joining.client.read_all(TOPIC, 0, 60.0)
+        assert [record.offset for record in records] == list(range(RECORDS))
+
+    run(1, story)
+
+
+@pytest.mark.conforms("K1023-14")
+@pytest.mark.parametrize("feature", [False, True])
+def test_the_borders_of_every_log_are_in_order_at_all_times(feature: bool) -> None:
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        watching = asyncio.create_task(watch(joining))
+        await joining.fill()
+        await joining.join()
+        await joining.lead()
+        await asyncio.sleep(5)
+        assert not watching.done(), watching
+        watching.cancel()
+
+    run(2, story, feature=feature)
+
+
+async def watch(joining: Joining) -> None:
+    """Log start <= local start <= log end, log start <= last tiered + 1 <= high watermark, and no gap between."""
+    while True:
+        for name, partition in replicas(joining.cluster).items():
+            log, remote = partition.log, partition.remote
+            tiered = None if remote is None else remote.highest_tiered()
+            behind = log.log_start_offset if tiered is None else tiered.offset + 1
+            assert log.log_start_offset <= log.local_start_offset <= log.log_end_offset, name
+            assert behind <= log.log_end_offset, name
+            assert partition.role is None or tiered is None or log.local_start_offset <= behind, name
+        await asyncio.sleep(0.02)

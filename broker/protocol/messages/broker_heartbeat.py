@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.protocol.schema import Bool, Int16, Int32, Int64, Message, ServedApi, Tag, Uuid, v
+from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, ServedApi, Tag, Uuid, v
 
 LEASE_TAG = 10_000
 """Far above the tags that Apache Kafka assigns."""
+TIERED_STARTS_TAG = 10_001
+
+
+class TieredStarts(Message):
+    """The partitions of a topic whose replicas started after the last tiered offset (KIP-1023)."""
+
+    topic_id: Uuid = NO_ID
+    partitions: list[Int32] = []
 
 
 class BrokerHeartbeatRequest(Message):
@@ -21,6 +29,8 @@ class BrokerHeartbeatRequest(Message):
     want_fence: Bool = False
     want_shut_down: Bool = False
     offline_log_dirs: Annotated[list[Uuid], v("1+"), Tag(0)] = []
+    tiered_starts: Annotated[list[TieredStarts], Tag(TIERED_STARTS_TAG)] = []
+    """The broker's replicas with few local records. Apache Kafka has no such field."""
 
 
 class BrokerHeartbeatResponse(Message):

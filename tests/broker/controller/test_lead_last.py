@@ -1,0 +1,54 @@
+"""Replicas that started after the last tiered offset are the last choice as leaders, if that is on (KIP-1023)."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.protocol.messages.broker_heartbeat import TieredStarts
+from broker.protocol.messages.metadata_records import ConfigRecord
+from broker.topic_settings import LEAD_LAST
+from tests.broker.controller.world import World
+
+BROKER = 4
+
+
+def led_by_1(*, is_on: bool) -> World:
+    """Broker 1 leads `t` and `u`; 2 and 3 are in sync; 2 comes first, and has few local records of `t`."""
+    world = World(min_insync_replicas=1)
+    world.start(1, 2, 3)
+    world.image.apply(ConfigRecord(BROKER, "", LEAD_LAST, str(is_on).lower()), world.offset)
+    world.offset += 1
+    world.create("t", [1, 2, 3])
+    world.create("u", [1, 2, 3])
+    report(world, 2, "t")
+    return world
+
+
+def report(world: World, broker: int, *topics: str) -> None:
+    starts = [TieredStarts(world.image.topics[name].id, [0]) for name in topics]
+    world.rules.tiered_starts.reported(broker, world.image.brokers[broker].epoch, starts)
+
+
+def leaders(world: World) -> dict[str, int]:
+    return {topic.name: partition.leader for topic, _, partition in world.image.partitions()}
+
+
+@pytest.mark.parametrize(("is_on", "leader"), [(True, 3), (False, 2)])
+def test_another_replica_in_sync_leads_before_it(is_on: bool, leader: int) -> None:
+    world = led_by_1(is_on=is_on)
+    world.fence(1)
+    assert leaders(world) == {"t": leader, "u": 2}
+
+
+def test_it_leads_if_no_other_is_in_sync() -> None:
+    world = led_by_1(is_on=True)
+    world.fence(3)
+    world.fence(1)
+    assert leaders(world)["t"] == 2
+
+
+def test_it_is_as_good_as_the_others_once_it_does_not_report_it_any_more() -> None:
+    world = led_by_1(is_on=True)
+    report(world, 2)
+    world.fence(1)
+    assert leaders(world) == {"t": 2, "u": 2}
