@@ -41,8 +41,8 @@ from broker.tiered.bootstrap import (
     AskEarlierEpoch,
     AskOffset,
     Bootstrap,
+    LogPlace,
     MatchLogs,
-    Place,
     RetryLater,
     StartAbove,
     StartAt,
@@ -115,7 +115,7 @@ class TieredStart:
         assert step.timestamp == EARLIEST_PENDING_UPLOAD
         return replace(known, pending=place, waited_ms=_waited_ms(it, unknown=place.offset < 0))
 
-    async def _offset(self, it: FollowedPartition, timestamp: int) -> Place:
+    async def _offset(self, it: FollowedPartition, timestamp: int) -> LogPlace:
         partition, role = it.partition, it.follower
         asked = ListOffsetsPartition(partition.index, role.leader_epoch, timestamp)
         request = ListOffsetsRequest(
@@ -127,10 +127,10 @@ class TieredStart:
         )
         for answer in (found for topic in response.topics for found in topic.partitions):
             if answer.error_code == ErrorCode.NONE:
-                return Place(answer.offset, answer.leader_epoch)
+                return LogPlace(answer.offset, answer.leader_epoch)
         raise _RefusedError
 
-    async def _epoch_end(self, it: FollowedPartition, epoch: int) -> Place:
+    async def _epoch_end(self, it: FollowedPartition, epoch: int) -> LogPlace:
         partition, role = it.partition, it.follower
         asked = OffsetForLeaderPartition(partition.index, role.leader_epoch, epoch)
         request = OffsetForLeaderEpochRequest(
@@ -142,7 +142,7 @@ class TieredStart:
         )
         for answer in (found for topic in response.topics for found in topic.partitions):
             if answer.error_code == ErrorCode.NONE:
-                return Place(answer.end_offset, answer.leader_epoch)
+                return LogPlace(answer.end_offset, answer.leader_epoch)
         raise _RefusedError
 
     async def _finish(self, it: FollowedPartition, step: Step) -> bool:

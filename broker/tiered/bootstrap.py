@@ -23,7 +23,7 @@ EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD = -2, -4, -6
 """The special timestamps of ListOffsets that a bootstrap asks for."""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """An offset of the leader's log and the epoch there; both -1 if the leader does not know them."""
 
     offset: int
@@ -45,9 +45,9 @@ class Bootstrap:
     enabled: bool = False
     tiered: bool = True
     log_start: int | None = None
-    local_start: Place | None = None
-    pending: Place | None = None
-    earlier: Place | None = None
+    local_start: LogPlace | None = None
+    pending: LogPlace | None = None
+    earlier: LogPlace | None = None
     waited_ms: int = 0
     patience_ms: int = 0
 
@@ -72,7 +72,7 @@ class AskEarlierEpoch:
 
 
 @dataclass(frozen=True)
-class Append:
+class KeepFetching:
     """The leader has the offset: append what it sent."""
 
 
@@ -107,13 +107,13 @@ class StartAbove:
     epoch: int
 
 
-Step = AskOffset | AskEarlierEpoch | Append | MatchLogs | RetryLater | StartAt | StartAbove
+Step = AskOffset | AskEarlierEpoch | KeepFetching | MatchLogs | RetryLater | StartAt | StartAbove
 
 
 def next_step(known: Bootstrap, mutants: Mutants = NO_MUTANTS) -> Step:
-    """The next step of a follower. A bootstrap ends with `Append`, `MatchLogs`, `StartAt` or `StartAbove`."""
+    """The next step of a follower. A bootstrap ends with `KeepFetching`, `MatchLogs`, `StartAt` or `StartAbove`."""
     if known.refusal is ErrorCode.NONE:
-        return Append()  # case 1 (K1023-4)
+        return KeepFetching()  # case 1 (K1023-4)
     if known.refusal not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
         return RetryLater(known.refusal.name)
     if known.log_start is None or known.log_start == UNKNOWN:
@@ -169,7 +169,7 @@ def _at_local_start(known: Bootstrap, log_start: int) -> Step:
     return _start(known, log_start, known.local_start)
 
 
-def _start(known: Bootstrap, log_start: int, place: Place) -> Step:
+def _start(known: Bootstrap, log_start: int, place: LogPlace) -> Step:
     """Start at a place of the leader's log; above its start this needs the epoch of the record below."""
     if place.offset <= log_start:
         return StartAt(log_start)

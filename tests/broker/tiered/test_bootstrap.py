@@ -11,12 +11,12 @@ from broker.tiered.bootstrap import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
-    Append,
     AskEarlierEpoch,
     AskOffset,
     Bootstrap,
+    KeepFetching,
+    LogPlace,
     MatchLogs,
-    Place,
     RetryLater,
     StartAbove,
     StartAt,
@@ -25,7 +25,7 @@ from broker.tiered.bootstrap import (
 
 OUT_OF_RANGE, MOVED = ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
 BOTH = pytest.mark.parametrize("refusal", [OUT_OF_RANGE, MOVED])
-NOWHERE = Place(-1, -1)
+NOWHERE = LogPlace(-1, -1)
 
 
 def empty(refusal: ErrorCode = MOVED, **known: object) -> Bootstrap:
@@ -36,7 +36,7 @@ def empty(refusal: ErrorCode = MOVED, **known: object) -> Bootstrap:
 
 @pytest.mark.conforms("K1023-4")
 def test_a_follower_whose_offset_the_leader_has_appends_and_does_not_jump() -> None:
-    assert next_step(empty(ErrorCode.NONE, pending=Place(200, 1))) == Append()
+    assert next_step(empty(ErrorCode.NONE, pending=LogPlace(200, 1))) == KeepFetching()
 
 
 @pytest.mark.conforms("K1023-5")
@@ -48,12 +48,12 @@ def test_out_of_range_starts_at_the_leaders_log_start() -> None:
 def test_moved_to_tiered_storage_starts_at_the_leaders_local_start_with_the_state_below() -> None:
     moved = Bootstrap(MOVED, log_end=50, log_start=10)
     assert next_step(moved) == AskOffset(EARLIEST_LOCAL)
-    assert next_step(replace(moved, local_start=Place(100, 0))) == StartAbove(100, 10, 0)
+    assert next_step(replace(moved, local_start=LogPlace(100, 0))) == StartAbove(100, 10, 0)
 
 
 def test_an_offset_past_the_leaders_end_is_a_case_for_the_truncation_dialogue() -> None:
     assert next_step(Bootstrap(OUT_OF_RANGE, log_end=50, log_start=10)) == MatchLogs()
-    assert next_step(empty(OUT_OF_RANGE, log_end=50, pending=Place(200, 0))) == MatchLogs()
+    assert next_step(empty(OUT_OF_RANGE, log_end=50, pending=LogPlace(200, 0))) == MatchLogs()
 
 
 def test_another_error_changes_nothing() -> None:
@@ -63,25 +63,25 @@ def test_another_error_changes_nothing() -> None:
 @BOTH
 @pytest.mark.conforms("K1023-6")
 def test_an_empty_follower_with_the_feature_jumps_on_either_error(refusal: ErrorCode) -> None:
-    assert next_step(empty(refusal, pending=Place(200, 0))) == StartAbove(200, 10, 0)
+    assert next_step(empty(refusal, pending=LogPlace(200, 0))) == StartAbove(200, 10, 0)
 
 
 @pytest.mark.conforms("K1023-6")
 def test_a_follower_with_records_never_jumps() -> None:
-    lagging = empty(log_end=50, pending=Place(200, 0), local_start=Place(100, 0))
+    lagging = empty(log_end=50, pending=LogPlace(200, 0), local_start=LogPlace(100, 0))
     assert next_step(lagging) == StartAbove(100, 10, 0)
 
 
 @pytest.mark.conforms("K1023-6")
 def test_without_the_feature_an_empty_follower_does_not_jump() -> None:
-    plain = empty(enabled=False, pending=Place(200, 0), local_start=Place(100, 0))
+    plain = empty(enabled=False, pending=LogPlace(200, 0), local_start=LogPlace(100, 0))
     assert next_step(plain) == StartAbove(100, 10, 0)
     assert next_step(replace(plain, refusal=OUT_OF_RANGE)) == StartAt(10)
 
 
 @pytest.mark.conforms("K1023-6")
 def test_without_remote_storage_or_on_a_compacted_topic_nothing_is_skipped() -> None:
-    local = empty(tiered=False, pending=Place(200, 0), local_start=Place(100, 0))
+    local = empty(tiered=False, pending=LogPlace(200, 0), local_start=LogPlace(100, 0))
     assert isinstance(next_step(local), RetryLater)
     assert next_step(replace(local, refusal=OUT_OF_RANGE)) == StartAt(10)
 
@@ -100,47 +100,49 @@ def test_the_log_start_is_asked_for_if_the_error_did_not_carry_it_and_then_the_p
 def test_an_unknown_pending_upload_of_a_log_that_is_all_local_means_the_local_start() -> None:
     unknown = empty(pending=NOWHERE)
     assert next_step(unknown) == AskOffset(EARLIEST_LOCAL)
-    assert next_step(replace(unknown, local_start=Place(10, 0))) == StartAt(10)
+    assert next_step(replace(unknown, local_start=LogPlace(10, 0))) == StartAt(10)
 
 
 @pytest.mark.conforms("K1023-9")
 def test_an_unknown_pending_upload_of_a_tiered_log_is_asked_for_again_later() -> None:
-    assert isinstance(next_step(empty(pending=NOWHERE, local_start=Place(100, 0))), RetryLater)
+    assert isinstance(next_step(empty(pending=NOWHERE, local_start=LogPlace(100, 0))), RetryLater)
 
 
 @pytest.mark.conforms("H29")
 def test_a_pending_upload_that_stays_unknown_does_not_hold_the_replica_up_for_ever() -> None:
-    waiting = empty(pending=NOWHERE, local_start=Place(100, 0), waited_ms=29_999)
+    waiting = empty(pending=NOWHERE, local_start=LogPlace(100, 0), waited_ms=29_999)
     assert isinstance(next_step(waiting), RetryLater)
     assert next_step(replace(waiting, waited_ms=30_000)) == StartAbove(100, 10, 0)
 
 
 @pytest.mark.conforms("K1023-10")
 def test_a_pending_upload_below_the_log_start_means_that_everything_is_local() -> None:
-    again = empty(pending=Place(7, 0))
+    again = empty(pending=LogPlace(7, 0))
     assert next_step(again) == AskOffset(EARLIEST_LOCAL)
-    assert next_step(replace(again, local_start=Place(10, 0))) == StartAt(10)
+    assert next_step(replace(again, local_start=LogPlace(10, 0))) == StartAt(10)
 
 
 @pytest.mark.conforms("K1023-10")
 def test_a_pending_upload_at_the_log_start_leaves_nothing_below() -> None:
-    assert next_step(empty(pending=Place(10, 3))) == StartAt(10)
+    assert next_step(empty(pending=LogPlace(10, 3))) == StartAt(10)
 
 
 def test_records_that_are_nowhere_are_not_skipped() -> None:
-    assert isinstance(next_step(empty(pending=Place(7, 0), local_start=Place(100, 0))), RetryLater)
+    assert isinstance(next_step(empty(pending=LogPlace(7, 0), local_start=LogPlace(100, 0))), RetryLater)
 
 
 @pytest.mark.parametrize(
     ("earlier", "below"),
-    [(Place(200, 2), 2), (Place(199, 2), 4), (Place(-1, -1), 4), (Place(200, 3), 3)],
+    [(LogPlace(200, 2), 2), (LogPlace(199, 2), 4), (LogPlace(-1, -1), 4), (LogPlace(200, 3), 3)],
 )
-def test_the_segment_below_the_start_is_looked_for_in_the_epoch_of_its_last_record(earlier: Place, below: int) -> None:
+def test_the_segment_below_the_start_is_looked_for_in_the_epoch_of_its_last_record(
+    earlier: LogPlace, below: int
+) -> None:
     """The record below the start may be of an earlier epoch, which is not always the one before."""
-    jump = empty(pending=Place(200, 4))
+    jump = empty(pending=LogPlace(200, 4))
     assert next_step(jump) == AskEarlierEpoch(3)
     assert next_step(replace(jump, earlier=earlier)) == StartAbove(200, 10, below)
 
 
 def test_a_start_whose_epoch_the_leader_does_not_know_is_not_guessed() -> None:
-    assert isinstance(next_step(empty(pending=Place(200, -1))), RetryLater)
+    assert isinstance(next_step(empty(pending=LogPlace(200, -1))), RetryLater)
