@@ -395,6 +395,18 @@ MUTANTS: dict[str, Mutant] = {
             schedule="logs that share an epoch are treated as different from the start of that epoch",
         ),
         Mutant(
+            name="tier_above_hw",
+            rule="K1023-14",
+            anomaly="replica-divergence",
+            schedule="a leader uploads a closed segment that is not committed; another replica is elected without it",
+        ),
+        Mutant(
+            name="remote_ignores_lineage",
+            rule="H28",
+            anomaly="replica-divergence",
+            schedule="after an unclean election, the new leader takes segments of the lost history for its own",
+        ),
+        Mutant(
             name="epuo_off_by_one",
             rule="K1023-3",
             anomaly="lost-acknowledged-write",

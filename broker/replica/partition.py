@@ -82,6 +82,8 @@ class Partition:
         self._mutants = mutants or Mutants()
         self._serves_while_recovering = self._mutants.active("serve_while_recovering")
         self.skips_an_upload = int(self._mutants.active("epuo_off_by_one"))
+        self.tiers_above_high_watermark = self._mutants.active("tier_above_hw")
+        self.tiers_ignore_lineage = self._mutants.active("remote_ignores_lineage")
         self.clamps_pending_upload = not self._mutants.active("epuo_no_clamp")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._now_ms = now_ms or (lambda: NO_TIMESTAMP)

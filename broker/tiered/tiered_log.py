@@ -49,13 +49,18 @@ class TieredLog:
     @property
     def lineage(self) -> Lineage:
         """The committed history of the log."""
-        return lineage_of(self.partition.log, self.partition.high_watermark)
+        log = self.partition.log
+        end = log.log_end_offset if self.partition.tiers_above_high_watermark else self.partition.high_watermark
+        return lineage_of(log, end)
 
     def find(self, offset: int) -> TieredSegment | None:
         """The readable segment with the log's record at `offset`."""
         return self.manifest.find_in(self.lineage, offset)
 
     def highest_tiered(self) -> TieredOffset | None:
+        if self.partition.tiers_ignore_lineage:
+            ends = [(it.end_offset, it.epochs[-1].epoch) for it in self.manifest if it.is_readable]
+            return TieredOffset(*max(ends)) if ends else None
         return self.manifest.highest_tiered(self.lineage)
 
     def covered_to(self, offset: int) -> int:
