@@ -29,6 +29,7 @@ class Joining:
         self.cluster.start()
         await self.cluster.ready()
         await self.client.create_topic(TOPIC, 1, 2, configs=settings)
+        await self.cluster.until(lambda: len(replicas(self.cluster)) == 2)
         [self.spare] = [name for name in self.cluster.machines if name not in replicas(self.cluster)]
 
     async def fill(self) -> None:
@@ -91,8 +92,11 @@ class Joining:
         others = [name for name in replicas(self.cluster) if name != self.spare]
         brokers = [self.cluster.machines[name].node_id for name in (self.spare, *others)]
         await assign(self.cluster, {0: brokers})
-        self.cluster.kill(self.leader)
         await self.cluster.until(lambda: self._leads() is not None)
+        former = self.leader
+        if former != self.spare:
+            self.cluster.kill(former)
+            await self.cluster.until(lambda: self._leads() not in (None, former))
 
 
 def run(
