@@ -18,6 +18,10 @@ VALUE_FIRST: Final = "value-first"
 RECORD_FORMS: Final = (DERIVED, VALUE_FIRST)
 """The form of a run's records: derived completely from their value (`record_bytes`), or its value in 8 bytes followed
 by bytes that only the client knows."""
+ANY_SEQUENCE: Final = "any"
+FROM_ZERO: Final = "from-zero"
+FIRST_SEQUENCES: Final = (ANY_SEQUENCE, FROM_ZERO)
+"""What a system promises about a new producer's first sequence in a log: any is accepted, or only 0."""
 NOT_A_VALUE: Final = -2
 """The recorded value of a record without one: too short, or with other bytes than its value yields."""
 SESSION_SHIFT: Final = 48

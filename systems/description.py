@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from history.upper_bounds import UPPER_BOUNDS
+from history.values import FIRST_SEQUENCES
 from installation.files import PROJECT_ROOT
 from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "system.toml"
 REPLICA_FORMATS = ("kafka", "none")
-SEQUENCES = ("any", "from-zero")
 METADATA_FORMATS = ("kraft", "none")
 PLACEMENTS = ("all", "first", "last", "rest", "named")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -40,8 +40,8 @@ _RESERVED = frozenset(
 class Promises:
     """What the checkers may expect of the system. `upper_bound`: the strictest bound of its queries; `replicas`: the
     format of its replicas' files; `metadata`: the format of its metadata quorum's files; `events`: whether its nodes
-    write trace events, for which scripts can wait; `sequences`: one of `SEQUENCES`, the first sequences that a leader
-    accepts of an idempotent producer that is new to its log."""
+    write trace events, for which scripts can wait; `sequences`: one of `FIRST_SEQUENCES`, the first sequences that a
+    leader accepts of an idempotent producer that is new to its log."""
 
     upper_bound: str = "strict"
     replicas: str = "none"
@@ -216,7 +216,7 @@ def _promises(table: Table) -> Promises:
         replicas=table.text("replicas", default.replicas, choices=REPLICA_FORMATS),
         metadata=table.text("metadata", default.metadata, choices=METADATA_FORMATS),
         events=table.boolean("events", default.events),
-        sequences=table.text("sequences", default.sequences, choices=SEQUENCES),
+        sequences=table.text("sequences", default.sequences, choices=FIRST_SEQUENCES),
     )
     table.done()
     return promises

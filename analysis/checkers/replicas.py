@@ -10,6 +10,7 @@ from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.values import FROM_ZERO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +141,6 @@ def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
 
 def _circumstances(run: CheckedRun, *, deletes: bool, compacts: bool, forgets_producers: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
-    from analysis.replicafiles.formats import FROM_ZERO
 
     reached = set(run.history.phases["name"].to_pylist())
     stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.evidence.run_toml import Described
-from analysis.replicafiles.formats import ANY
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from history import strict_json
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
 from history.upper_bounds import UPPER_BOUNDS
-from history.values import RECORD_FORMS
+from history.values import ANY_SEQUENCE, RECORD_FORMS
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
@@ -55,7 +54,7 @@ class RunDescription:
     `run`: the name of the run's directory; `id`: its name when the run was made. `kind`: the workload's, empty if
     unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
     others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
-    `replicafiles.formats` or `none`; `sequences`: one of its `SEQUENCES`. `records`: the form of records, one of
+    `replicafiles.formats` or `none`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
     `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
     settings, a table for each role, one for each node with settings of its own, and one for the topic;
     `topic_settings`: the last of these; `node_settings`: those of each node. `configuration`: for each node with
@@ -152,7 +151,7 @@ def describe(run_dir: Path) -> RunDescription:
         kind=said.text("workload", "kind") if said.has("workload", "kind") else "",
         judge=said.text("workload", "judge"),
         replica_format=replica_format,
-        sequences=said.text("replicas", "sequences") if said.has("replicas", "sequences") else ANY,
+        sequences=said.text("replicas", "sequences") if said.has("replicas", "sequences") else ANY_SEQUENCE,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
         settings=(*said.layers("settings"), *filter(None, (topic_settings,))),

@@ -56,9 +56,6 @@ class ReplicaFormat:
     forgets_producers: Callable[[Mapping[str, str]], bool]
 
 
-ANY, FROM_ZERO = SEQUENCES = ("any", "from-zero")
-"""The promises about a new producer's first sequence in a log: any is accepted, or only 0."""
-
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
     "kafka": ReplicaFormat(
         kafka.partitions,
