@@ -125,6 +125,7 @@ class ActiveController:
         self._session_timeout_ms = config.broker_session_timeout_ms
         self._lease_ms = config.broker_lease_ms
         self._refused_is_dead = mutants.active("refused_is_dead")
+        self._bounce_unseen = mutants.active("bounce_unseen")
         self._proof_lifetime = (config.broker_session_timeout_ms - config.broker_lease_ms) / 1000
         self._term: _Term | None = None
 
@@ -210,7 +211,7 @@ class ActiveController:
         term, broker = self._term, self._image.brokers.get(broker_id)
         if term is None or term.operations.closed or broker is None or broker.epoch != broker_epoch:
             return
-        if term.sessions.is_open(broker_id):
+        if term.sessions.is_open(broker_id) and not self._bounce_unseen:
             self._fence(term, broker_id)
 
     def broker_acts(self, broker_id: int, broker_epoch: int, metadata_offset: int) -> None:
