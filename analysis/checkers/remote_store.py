@@ -86,7 +86,7 @@ def _places(run: CheckedRun) -> Mapping[str, Path]:
 
 
 CHECKER: Final = Checker(
-    "remote-store",
+    "remote store",
     "Does remote storage have what its metadata declare, and what replicas have removed?",
     24,
     ANOMALIES,

@@ -31,6 +31,8 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "load",
         "consumer groups",
         "replicas",
+        "bootstrap",
+        "remote store",
         "faults",
         "metadata quorum",
         "oracles",

@@ -131,7 +131,7 @@ def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: 
     process.send_signal(signal.SIGINT)
     _, words = process.communicate(timeout=180)
 
-    assert process.returncode == 130
+    assert process.returncode == 130, words
     assert f"./brownout run {campaign_file} --resume" in words
     run = only_run(store)
     assert wait_until_gone(run) == []

@@ -44,7 +44,7 @@ def test_a_system_is_listed_shown_and_fetched(capsys: pytest.CaptureFixture[str]
     assert cli.main(["system", "show", "some-log", "1.0"]) == EXIT_PASS
     assert "not fetched; run: brownout system fetch some-log 1.0" in capsys.readouterr().out
     assert cli.main(["system", "fetch", "some-log", "1.0"]) == EXIT_PASS
-    assert "some-log 1.0 is there: " in capsys.readouterr().out
+    assert "some-log 1.0 is fetched: " in capsys.readouterr().out
     assert cli.main(["system", "fetch", "some-log", "1.0", "--json"]) == EXIT_PASS
     fetched = json.loads(capsys.readouterr().out)
     assert fetched == {

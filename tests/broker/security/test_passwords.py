@@ -81,7 +81,7 @@ def test_no_key_has_a_password_for_its_value_and_one_that_is_written_all_the_sam
     """Values of keys are in plans, in reports, in answers to DescribeConfigs, and in `repr`."""
     keys = {each.metadata["key"] for each in fields(BrokerConfig) if "key" in each.metadata}
     suspects = {key for key in keys if "password" in key or "secret" in key or "credential" in key or "jaas" in key}
-    assert suspects == {"sasl.inter.broker.credentials.file"}
+    assert suspects == {"sasl.inter.broker.credentials.file", "rsm.config.credentials.file"}  # names of files
     given = {"node.id": "1", "listeners": "n:1", "quorum.voters": "1@n:1", "log.dir": "l"}
     for key in ("ssl.key.password", "sasl.jaas.config", "ssl.keystore.password"):
         with pytest.raises(StartupError, match=f"unknown key '{key}'") as refused:
