@@ -42,22 +42,15 @@ async def ask(port: int, request: Message, key: ApiKey, version: int) -> Message
     return decode(APIS[key].response, version, frame, position)[0]
 
 
-async def controller_port(port: int) -> int:
-    """The port of the controller, from the metadata of any broker."""
-    metadata = await ask(port, MetadataRequest(topics=[]), ApiKey.METADATA, 9)
-    assert isinstance(metadata, MetadataResponse)
-    return {broker.node_id: broker.port for broker in metadata.brokers}[metadata.controller_id]
-
-
 async def create_topic(port: int, topic: str, replicas: int, partitions: int = 1) -> None:
     """Find the controller and create a topic there."""
-    await create(port, CreatableTopic(name=topic, num_partitions=partitions, replication_factor=replicas))
-
-
-async def create(port: int, topic: CreatableTopic) -> None:
-    """Find the controller and create a topic there, with settings and assignment as given."""
-    request = CreateTopicsRequest(topics=[topic])
-    response = await ask(await controller_port(port), request, ApiKey.CREATE_TOPICS, 5)
+    metadata = await ask(port, MetadataRequest(topics=[]), ApiKey.METADATA, 9)
+    assert isinstance(metadata, MetadataResponse)
+    ports = {broker.node_id: broker.port for broker in metadata.brokers}
+    creatable = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=replicas)
+    response = await ask(
+        ports[metadata.controller_id], CreateTopicsRequest(topics=[creatable]), ApiKey.CREATE_TOPICS, 5
+    )
     assert isinstance(response, CreateTopicsResponse)
     assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
 

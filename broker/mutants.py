@@ -430,15 +430,16 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="lso_set_to_epuo",
             rule="K1023-12",
-            anomaly="lost-acknowledged-write",
+            anomaly="removed-before-upload, lost-acknowledged-write",
             schedule="a follower that started after the last tiered offset takes it for the log's start, leads, and "
-            "serves nothing below",
+            "serves nothing below; campaigns/tiered-join.toml",
         ),
         Mutant(
             name="no_epoch_cache_from_remote",
             rule="K1023-11",
-            anomaly="replica-divergence, no-progress",
-            schedule="a follower that started after the last tiered offset has no epochs of the records below",
+            anomaly="bootstrap-epochs-differ, replica-divergence, no-progress",
+            schedule="a follower that started after the last tiered offset has no epochs of the records below; "
+            "campaigns/tiered-join.toml",
         ),
         Mutant(
             name="no_remote_producer_snapshot",

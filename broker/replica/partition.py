@@ -545,8 +545,12 @@ class Partition:
         self.trace("replica_progress", log_end_offset=end, high_watermark=high_watermark, leader_epoch=epoch)
 
     def trace_starts(self) -> None:
-        """Emit where this replica's log starts, remotely and locally, and what is tiered, if that has changed."""
+        """Emit where this replica's log starts, remotely and locally, and what is tiered, if that has changed and is
+        known: after a restart the metadata are not read yet, and the high watermark is below the local start until the
+        leader sends it."""
         if self.remote is None or self.role is None:
+            return
+        if not self.remote.is_read or self.high_watermark < self.log.local_start_offset:
             return
         tiered = self.remote.highest_tiered()
         starts = (self.log.log_start_offset, self.log.local_start_offset, -1 if tiered is None else tiered.offset)

@@ -19,6 +19,11 @@ class RemoteView(Protocol):
         """Whether all events were read that were committed before the replica took its current role."""
         ...
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the events of the log were read to their end since this process started."""
+        ...
+
     def highest_tiered(self) -> TieredOffset | None:
         """The last record of the log in remote storage; None without one."""
         ...

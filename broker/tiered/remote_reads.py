@@ -120,8 +120,7 @@ class RemoteReads:
 
     def _read(self, source: _Source, segment: TieredSegment, offset: int, max_bytes: int, min_one: bool) -> bytes:
         position = self._index(source, segment).position_before(offset)
-        found: list[memoryview] = []
-        start, size = -1, 0
+        found, start, size = bytearray(), -1, 0
         for at, header, batch in self._batches(source, segment, position, max_bytes):
             if header.next_offset <= offset:
                 continue
@@ -132,9 +131,9 @@ class RemoteReads:
             if size + header.size > max_bytes and (size or not min_one):
                 break
             start, size = (at if start < 0 else start), size + header.size
-            found.append(batch)
+            found += batch
         self._read_ahead(source, segment, position + size)
-        return b"".join(found)
+        return bytes(found)
 
     def _first_of(self, source: _Source, segment: TieredSegment, start: int, timestamp: int) -> TimedOffset | None:
         position = self._index(source, segment).position_before_timestamp(timestamp)
@@ -143,7 +142,7 @@ class RemoteReads:
                 continue
             if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
                 return None
-            for each in times_of(header, bytes(batch)):
+            for each in times_of(header, batch):
                 if each.timestamp >= timestamp and each.offset >= start:
                     return each
         return None
@@ -152,7 +151,7 @@ class RemoteReads:
 
     def _batches(
         self, source: _Source, segment: TieredSegment, position: int, wanted: int
-    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    ) -> Iterator[tuple[int, BatchHeader, bytes]]:
         """Position, header and bytes of the checked batches from a position on, as far as they are in the cache; at
         least one. Raises `_Pending`, `_FailedError`."""
         first, due, end = True, -1, min(segment.size, position + max(wanted, BATCH_HEADER_SIZE) + self._chunk_bytes)
@@ -180,18 +179,17 @@ class RemoteReads:
     def _fits(self, segment: TieredSegment, header: BatchHeader) -> bool:
         return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
 
-    def _bytes(self, source: _Source, segment: TieredSegment, position: int, length: int) -> memoryview:
-        """Bytes of a segment. They are copied only if they span chunks."""
-        first, last = position // self._chunk_bytes, (position + length - 1) // self._chunk_bytes
-        chunks = [self._chunk(source, segment, number) for number in range(first, last + 1)]
-        pieces, within, missing = [], position - first * self._chunk_bytes, length
-        for chunk in chunks:
-            piece = memoryview(chunk)[within : within + missing]
-            pieces.append(piece)
-            within, missing = 0, missing - len(piece)
-        if missing:
+    def _bytes(self, source: _Source, segment: TieredSegment, position: int, length: int) -> bytes:
+        """Bytes of a segment, which may span chunks."""
+        number, within = divmod(position, self._chunk_bytes)
+        data = self._chunk(source, segment, number)
+        if within + length <= len(data):
+            return data[within : within + length]
+        last = (position + length - 1) // self._chunk_bytes
+        whole = b"".join(self._chunk(source, segment, each) for each in range(number, last + 1))
+        if len(whole) < within + length:
             raise CorruptBatch(f"the object ends before byte {position + length}")
-        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        return whole[within : within + length]
 
     def _damaged(self, source: _Source, segment: TieredSegment, position: int, reason: str) -> _FailedError:
         """Forget the chunk: the next load may bring other bytes."""

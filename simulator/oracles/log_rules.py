@@ -141,7 +141,7 @@ class LogRules:
 
     def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         name = machine.name
-        if not machine.excused(PREFIX_CHANGED, copy.path):
+        if not machine.excused(PREFIX_CHANGED, copy.path) and not self._starts_above(machine, log):
             self._cut_committed(name, log, removed)
         self.checked(EPOCHS_DIFFER)
         end = log.log_end_offset
@@ -150,6 +150,17 @@ class LogRules:
                 sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {first} on"
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
                 return
+
+    def _starts_above(self, machine: MachineView, log: PartitionLog) -> bool:
+        """Whether this follower has dropped its log to start it again above records in remote storage (KIP-1023), which
+        it may only outside the ISR: its log is empty in between."""
+        if machine.node is None or log.log_end_offset:
+            return False
+        partition = machine.node.replicas.partition(self.topic, self.index)
+        state = machine.image.partition(self.topic, self.index)
+        if partition is None or state is None or not partition.settings.remote_storage:
+            return False
+        return machine.node_id not in state.isr
 
     def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         """Committed records stay in every log that has them."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from analysis.core.remote_rules import out_of_bounds
 from broker.errors import ErrorCode
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.protocol.messages.incremental_alter_configs import (
@@ -21,6 +22,7 @@ from broker.protocol.schema import Message
 from broker.replica.partition import Partition
 from broker.server.client import PeerConnector
 from broker.tiered.segments import LOG, SegmentState
+from broker.trace import Value
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 
@@ -198,6 +200,25 @@ def test_all_brokers_lose_power_and_the_log_is_whole() -> None:
             await write(client, 20, 40)
             await cluster.until(lambda: only_remote(cluster, 50), 60)
             assert await all_numbers(client) == list(range(60))
+
+        cluster.run(story())
+
+
+def test_the_first_traced_bounds_after_a_restart_are_those_of_the_known_log() -> None:
+    with SimulatedCluster(5, properties={**TIERED, "log.flush.interval.messages": "1"}) as cluster:
+
+        async def story() -> None:
+            await only_remote_topic(cluster)
+            events: dict[str, list[dict[str, Value]]] = {name: [] for name in cluster.machines}
+            for name, machine in cluster.machines.items():
+                machine.trace = events[name].append
+            cluster.power_loss()
+            cluster.start()
+            await cluster.ready()
+            await asyncio.sleep(10)
+            for name, traced in events.items():
+                assert any(each["event"] == "replica_starts" for each in traced)
+                assert list(out_of_bounds(name, traced)) == []
 
         cluster.run(story())
 

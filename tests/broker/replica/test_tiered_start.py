@@ -35,6 +35,7 @@ class Remote:
 
     def __init__(self, log_of: Node, pending: int) -> None:
         self.ready = True
+        self.is_read = True
         self.pending = pending
         self._node = log_of
 
