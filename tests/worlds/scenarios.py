@@ -170,6 +170,8 @@ def several_processes(run_dir: str) -> Any:
             healed = nemesis.heal(Fault(kind, ("n1",)))
             seen[kind] = [inflicted.status, int(there), healed.status, int(_ask(made, "n1", count))]
         host.run(f"kill -9 {host.service_pid()}")
+        while host.service_pid() is not None:  # a killed process may still be ending when kill returns
+            time.sleep(0.01)
         made.start_service(made.nodes[0])
         return {**seen, "left": int(_ask(made, "n1", count))}
     finally:
