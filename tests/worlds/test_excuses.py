@@ -13,6 +13,8 @@ from broker.replica.leader import PartitionLeader
 from history.damage import Damage
 from nemeses import KINDS, Fault
 from nemeses.kind import RandomDraw
+from nemeses.mechanisms.object_store import ObjectStoreKind
+from nemeses.mechanisms.store import StoreKind
 from orchestrator.worlds.simulation.disks import SimulatedDisks
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
@@ -25,6 +27,8 @@ from tests.worlds.simulated_site import running, site_of
 TARGET, OTHERS = "n1", ("n2", "n3")
 OF_DISKS = frozenset({Damage.UNSYNCED, Damage.SYNCED, Damage.DISK, Damage.NEWER_STATE, Damage.ELAPSED_TIME})
 """The damage that a simulated machine notes."""
+OF_REMOTE_STORAGE = {name for name, kind in KINDS.items() if isinstance(kind, StoreKind | ObjectStoreKind)}
+"""The kinds that need a cluster with remote storage."""
 FLUSHED = {**QUICK, "log.flush.interval.messages": "1", "min.insync.replicas": "2"}
 
 
@@ -34,7 +38,13 @@ def test_every_oracle_says_what_excuses_it_and_every_excuse_is_declared_by_a_kin
     assert frozenset().union(*EXCUSED_BY.values()) <= declared & OF_DISKS
 
 
-@pytest.mark.parametrize("name", KINDS)
+def test_a_fault_of_remote_storage_excuses_no_oracle() -> None:
+    assert {
+        oracle for kind in OF_REMOTE_STORAGE for oracle in ORACLES if EXCUSED_BY[oracle] & KINDS[kind].destroys
+    } == set()
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in OF_REMOTE_STORAGE])
 def test_an_oracle_is_excused_by_what_the_kind_declares_on_its_target_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
