@@ -160,11 +160,10 @@ class SimulatedClient:
                 found = None
             if found is not None:
                 for state in found.partitions:
-                    if state.partition_index != partition or state.leader_id == -1:
-                        continue
-                    if state.leader_id != unlike and self._learn(topic, state):
-                        return state.leader_id
-                    self._turn += 1  # this broker has old metadata, perhaps forever: it may be cut off from the others
+                    if state.partition_index == partition and state.leader_id not in (-1, unlike):
+                        if self._learn(topic, state):
+                            return state.leader_id
+                        self._turn += 1  # this broker has old metadata
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def find_leader(self, topic: str, partition: int, timeout: float) -> int:

@@ -3,8 +3,8 @@
 Theory of operation. The tier `all` runs every collected test. The tier `quick` leaves out
 
 - tests marked `thorough`;
-- of the tests of one function marked `rotating(N)` all but every Nth. The commit's hash decides where the count starts,
-  so that each of them runs on one commit in N;
+- of the tests of one function marked `rotating(N)` all but every Nth. The number of commits decides where the count
+  starts, so that each of them runs on one commit in N;
 - of the tests marked `rotating(N, among="name")` all but every Nth in the same way, whatever functions they are of;
 - of the tests of one function that differ only in the parameter `seed` all but one, which rotates in the same way.
 
@@ -109,7 +109,8 @@ def selection_of(root: Path) -> Selection:
         return Selection(0, frozenset())
     base = _merge_base(root, head[0])
     changed = _git(root, "diff", "--name-only", base) + _git(root, "ls-files", "--others", "--exclude-standard")
-    return Selection(int(head[0][:8], 16), frozenset(changed))
+    count = _git(root, "rev-list", "--count", "HEAD")
+    return Selection(int(count[0]), frozenset(changed))
 
 
 def _merge_base(root: Path, head: str) -> str:

@@ -35,17 +35,17 @@ NOT_SHOWN: Final = Reason("bootstrap-not-shown", "The record of a new replica do
 def check(run: CheckedRun) -> Outcome:
     """Compare each replica that joined with what its leader stated."""
     joined = [line for line in run.history.journal if line.get("event") == JOINED]
-    begun = [line for line in run.history.journal if line.get("event") == REASSIGNED]
+    reassignments = [line for line in run.history.journal if line.get("event") == REASSIGNED]
     anomalies = [each for line in joined for each in (*_wrong_start(run, line), *_other_epochs(run, line))]
     doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in _unknown(run, line)))
-    if len(begun) > len(joined):
-        doubts += tuple(NOT_SHOWN.say([f"{len(begun) - len(joined)} new replicas were not seen in sync"]))
-    told = "; ".join(map(sentence_of, joined))
+    if len(reassignments) > len(joined):
+        doubts += tuple(NOT_SHOWN.say([f"{len(reassignments) - len(joined)} new replicas were not seen in sync"]))
+    summary = "; ".join(map(sentence_of, joined))
     if anomalies:
-        return Outcome(FAIL, told, tuple(anomalies), doubts)
+        return Outcome(FAIL, summary, tuple(anomalies), doubts)
     if doubts:
-        return Outcome(UNKNOWN, told or "no new replica was seen in sync", doubts=doubts)
-    return Outcome(PASS, told) if joined else Outcome(NOT_APPLICABLE, "no replica was added")
+        return Outcome(UNKNOWN, summary or "no new replica was seen in sync", doubts=doubts)
+    return Outcome(PASS, summary) if joined else Outcome(NOT_APPLICABLE, "no replica was added")
 
 
 def sentence_of(line: Line) -> str:

@@ -78,7 +78,7 @@ def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Path]) -> Iterato
         segment = metadata.segments.get(identity)
         if segment is not None and segment.state != DELETE_FINISHED:
             continue
-        why = "no metadata know it" if segment is None else "its deletion has finished"
+        why = "the metadata have no such segment" if segment is None else "its deletion is finished"
         topic, partition = ("", -1) if segment is None else (segment.topic, segment.partition)
         sentence = f"the store has the object {path.name}, but {why}"
         yield Anomaly(

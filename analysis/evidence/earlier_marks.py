@@ -28,8 +28,8 @@ def lowered(
 ) -> Iterator[str]:
     """Sentences: high watermarks in dumps that are below the reported ones. `places`: the directories of the dumps;
     `keys`: the partitions to compare. If a fault changed a clock, the order of reports and dump is not known."""
-    begun = next((line["wall"] for line in journal if _is_heal(line)), None)
-    if begun is None or any(str(line.get("kind", "")).startswith("clock-") for line in journal):
+    heal_start = next((line["wall"] for line in journal if _is_heal(line)), None)
+    if heal_start is None or any(str(line.get("kind", "")).startswith("clock-") for line in journal):
         return
     for node in dumps.nodes:
         if node not in places or node in dumps.lost:
@@ -38,7 +38,7 @@ def lowered(
             marks = read_high_watermarks(places[node] / HIGH_WATERMARKS) or {}
         except ReplicaFileError:
             continue  # each replica of the node reports it
-        for key, least in sorted(_written(events.get(node, ()), begun * 1e9).items()):
+        for key, least in sorted(_written(events.get(node, ()), heal_start * 1e9).items()):
             if key in keys and marks.get(key, 0) < least:
                 yield (
                     f"the earlier dump of {node} has the high watermark {marks.get(key, 0)} of {key[0]}-{key[1]}, "
@@ -50,15 +50,15 @@ def _is_heal(line: Event) -> bool:
     return line.get("event") == "phase" and line.get("name") == "heal"
 
 
-def _written(events: Sequence[Event], begun: float) -> dict[Key, int]:
-    """By partition, the least high watermark that the disk may have had since `begun`, wall clock in ns."""
+def _written(events: Sequence[Event], heal_start: float) -> dict[Key, int]:
+    """By partition, the least high watermark that the disk may have had since `heal_start`, wall clock in ns."""
     found: dict[Key, int] = {}
     for event in events:
         topic, partition, mark = (event.get(name) for name in ("topic", "partition", "high_watermark"))
         if event.get("event") != WRITTEN or type(partition) is not int or type(mark) is not int:
             continue
         key = str(topic), partition
-        if moment(event) < begun:
+        if moment(event) < heal_start:
             found[key] = mark
         elif key in found:
             found[key] = min(found[key], mark)

@@ -10,7 +10,7 @@ import pytest
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.client import UncertainError
+from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.test_idempotent_producers import FLUSHED, TOPIC, Producer
 from tests.simulator.test_oracles import planted
@@ -68,7 +68,9 @@ def test_who_knows_what_it_has_cut_off_is_seen_at_once(mutants: Sequence[str]) -
             cluster.partition([name], [each for each in cluster.machines if each != name])
             with pytest.raises(UncertainError):
                 await producer.send_once(3)
-            await producer.client.leader_of(TOPIC, 0, unlike=deposed)
+            # The deposed leader would answer a client that asks it with old metadata as long as it is cut off.
+            others = {node: address for node, address in cluster.addresses.items() if node != deposed}
+            await SimulatedClient(others).leader_of(TOPIC, 0, unlike=deposed)
             cluster.heal()
             await cluster.until(lambda: replica(cluster, name).log.truncations > 0)
             await asyncio.sleep(1.0)
