@@ -16,13 +16,13 @@ from nemeses.ports import (
     Site,
     Suspender,
 )
-from nemeses.registry import BEGINS, ENDS, KINDS, inflictable, needing
+from nemeses.registry import HEALED_BY, INJECTED_BY, KINDS, injectable, needing
 from nemeses.schedule import FaultPlan, Schedule, ScheduleError, plan_schedule
 from nemeses.targeting import ClusterView
 
 __all__ = [
-    "BEGINS",
-    "ENDS",
+    "HEALED_BY",
+    "INJECTED_BY",
     "KINDS",
     "Choice",
     "ClusterView",
@@ -49,7 +49,7 @@ __all__ = [
     "Site",
     "Status",
     "Suspender",
-    "inflictable",
+    "injectable",
     "needing",
     "plan_schedule",
 ]

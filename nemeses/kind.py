@@ -53,7 +53,7 @@ class Kind(ABC, Generic[M]):
 
     name: ClassVar[str]
     """The name in campaigns and journals; the file has the same name, with underscores."""
-    deed: ClassVar[str]
+    action: ClassVar[str]
     """What the fault does, for the table of all kinds."""
     proven_by: ClassVar[str]
     """What proves it, for the same table."""
@@ -84,21 +84,21 @@ class Kind(ABC, Generic[M]):
     destroys: ClassVar[frozenset[Damage]]
     """What it may destroy on its targets, from its start to the end of its heal. Oracles and checkers accept the loss
     that this damage explains on these nodes, and no other loss; the journal stores it with the fault."""
-    begun_by: ClassVar[str] = ""
+    injected_by: ClassVar[str] = ""
     """The word with which scripts inject it; empty: scripts cannot."""
-    ended_by: ClassVar[str] = ""
+    healed_by: ClassVar[str] = ""
     """The word with which scripts heal it; several kinds may have the same."""
     takes: ClassVar[Literal["node", "groups"]] = "node"
     """What a script names: one node, or two groups of nodes between which the fault acts (as `pairs`)."""
 
     @abstractmethod
-    def inflict(self, by: M, fault: Fault) -> Evidence:
+    def inject(self, by: M, fault: Fault) -> Evidence:
         """Inject the fault and check that it took effect. Hosts that do not answer give inconclusive evidence, never an
         exception. The parameters have been checked."""
 
     @abstractmethod
     def heal(self, by: M, fault: Fault) -> Evidence:
-        """Heal it and check that. May be called twice, and without an `inflict`: then the hosts must be healthy."""
+        """Heal it and check that. May be called twice, and without an `inject`: then the hosts must be healthy."""
 
     @abstractmethod
     def sentence(self, fault: Fault) -> str:
@@ -108,7 +108,7 @@ class Kind(ABC, Generic[M]):
     def proof(self, seen: Facts, after: Facts) -> str:
         """The main evidence of its effect, `seen`, and of its heal, `after` (empty before the heal), in one phrase."""
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         """Draw the parameters of this kind for a random schedule."""
         return {}
 

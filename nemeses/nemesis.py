@@ -53,7 +53,7 @@ class Nemesis:
         kind = _kind(fault)
         kind.check(fault.parameters)
         already = self._look(kind.reaches(fault, self.nodes))
-        evidence = kind.inflict(self._mechanisms[kind.mechanism], fault)
+        evidence = kind.inject(self._mechanisms[kind.mechanism], fault)
         if kind.service != "runs":
             self._disturbed |= set(fault.targets)
         return _with(evidence, already, confirmable=not kind.needs_service)

@@ -13,7 +13,7 @@ import nemeses.kinds
 from nemeses.kind import Kind, Need
 
 AnyKind = Kind[Any]
-_NEEDED = ("name", "deed", "proven_by", "mechanism", "destroys", "group", "mark")
+_NEEDED = ("name", "action", "proven_by", "mechanism", "destroys", "group", "mark")
 
 
 class RegistrationError(Exception):
@@ -30,7 +30,7 @@ def discover(package: ModuleType) -> dict[str, AnyKind]:
         if kind.name.replace("-", "_") != info.name:
             raise RegistrationError(f"{info.name}.py defines the kind {kind.name!r}; give both the same name")
         found[kind.name] = kind
-    _verbs(found)
+    _script_words(found)
     return found
 
 
@@ -47,35 +47,37 @@ def _kind_in(module: ModuleType) -> AnyKind:
     lacks = sorted(getattr(found, "__abstractmethods__", ())) + [each for each in _NEEDED if not hasattr(found, each)]
     if lacks:
         raise RegistrationError(f"{module.__name__}: {found.__name__} lacks {', '.join(lacks)}")
-    if bool(found.begun_by) and not found.ended_by:
-        raise RegistrationError(f"{module.__name__}: scripts start it with {found.begun_by!r} and cannot end it")
+    if bool(found.injected_by) and not found.healed_by:
+        raise RegistrationError(f"{module.__name__}: scripts inject it with {found.injected_by!r} and cannot heal it")
     kind: AnyKind = found()
     return kind
 
 
-def _verbs(kinds: Mapping[str, AnyKind]) -> tuple[dict[str, AnyKind], dict[str, frozenset[str]]]:
-    """The words of scripts: the kind that each starts, and the kinds that each ends. Raises `RegistrationError`."""
-    begins: dict[str, AnyKind] = {}
-    ends: dict[str, set[str]] = {}
+def _script_words(kinds: Mapping[str, AnyKind]) -> tuple[dict[str, AnyKind], dict[str, frozenset[str]]]:
+    """The words of scripts: the kind that each injects, and the kinds that each heals. Raises `RegistrationError`."""
+    injecting: dict[str, AnyKind] = {}
+    healing: dict[str, set[str]] = {}
     for kind in kinds.values():
-        if kind.begun_by in begins:
-            raise RegistrationError(f"{kind.name} and {begins[kind.begun_by].name} both start with {kind.begun_by!r}")
-        if kind.begun_by:
-            begins[kind.begun_by] = kind
-        if kind.ended_by:
-            ends.setdefault(kind.ended_by, set()).add(kind.name)
-    both = sorted(begins.keys() & ends.keys())
+        if kind.injected_by in injecting:
+            raise RegistrationError(
+                f"{kind.name} and {injecting[kind.injected_by].name} are both injected by {kind.injected_by!r}"
+            )
+        if kind.injected_by:
+            injecting[kind.injected_by] = kind
+        if kind.healed_by:
+            healing.setdefault(kind.healed_by, set()).add(kind.name)
+    both = sorted(injecting.keys() & healing.keys())
     if both:
-        raise RegistrationError(f"{both[0]!r} would both start a fault and end one")
-    return begins, {word: frozenset(names) for word, names in ends.items()}
+        raise RegistrationError(f"{both[0]!r} would both inject a fault and heal one")
+    return injecting, {word: frozenset(names) for word, names in healing.items()}
 
 
 KINDS: Mapping[str, AnyKind] = discover(nemeses.kinds)
-BEGINS, ENDS = _verbs(KINDS)
-"""The words of scripts: the kind that each starts, and the names of the kinds that each ends."""
+INJECTED_BY, HEALED_BY = _script_words(KINDS)
+"""The words of scripts: the kind that each injects, and the names of the kinds that each heals."""
 
 
-def inflictable(offers: Collection[Need]) -> frozenset[str]:
+def injectable(offers: Collection[Need]) -> frozenset[str]:
     """The names of the kinds of fault that a world with these parts can inject."""
     return frozenset(kind.name for kind in KINDS.values() if kind.needs <= set(offers))
 

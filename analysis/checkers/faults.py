@@ -63,7 +63,7 @@ def check(run: CheckedRun) -> Outcome:
     doubts: list[str] = list(
         NOT_CONFIRMED.say(f"fault {kind} was required and never confirmed" for kind in never_confirmed(run))
     )
-    doubts += NOT_CONFIRMED.say(_not_inflicted(run, faults))
+    doubts += NOT_CONFIRMED.say(_not_injected(run, faults))
     for each in faults:
         doubts += _doubts(each, finished)
     if finished:
@@ -97,7 +97,7 @@ def _confirmed(faults: Iterable[_Fault]) -> set[str]:
     return {each.kind for each in faults if each.status == CONFIRMED}
 
 
-def _not_inflicted(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
+def _not_injected(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
     """Every kind of a random schedule must occur at least once."""
     if "main" not in run.history.phases["name"].to_pylist():
         return

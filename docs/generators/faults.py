@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nemeses import ENDS, KINDS, Choice, Files, Parameter
+from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter
 from orchestrator.campaign.steps import HEAL
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.world import ProcessWorld
@@ -54,7 +54,7 @@ def page() -> str:
 
 def _proofs() -> list[str]:
     rows = [
-        f"| `{kind.name}` | {kind.deed} | {kind.proven_by} | {'at the heal' if kind.proven_late else 'at once'} "
+        f"| `{kind.name}` | {kind.action} | {kind.proven_by} | {'at the heal' if kind.proven_late else 'at once'} "
         f"| {', '.join(sorted(kind.destroys))} |"
         for kind in KINDS.values()
     ]
@@ -75,7 +75,7 @@ def _parameters() -> list[str]:
                     default = "needed" if each.default is None else f"{each.default:g}"
                     drawn = "derived" if each.drawn is None else "{:g} to {:g}".format(*each.drawn)
                 case Choice():
-                    scripted = each.scripted and kind.begun_by
+                    scripted = each.scripted and kind.injected_by
                     values, default = ("true or false", "false") if scripted else ("–", "–")
                     drawn = "yes" if each.drawn else "no"
                 case Files():
@@ -96,11 +96,13 @@ def _parameters() -> list[str]:
 def _words() -> list[str]:
     keys = {"node": "node", "groups": "between"}
     rows = [
-        f"| `{kind.begun_by}` | `{kind.name}` | `{keys[kind.takes]}` | `{kind.ended_by}` |"
+        f"| `{kind.injected_by}` | `{kind.name}` | `{keys[kind.takes]}` | `{kind.healed_by}` |"
         for kind in KINDS.values()
-        if kind.begun_by
+        if kind.injected_by
     ]
-    shared = "; ".join(f"`{word}`: {', '.join(sorted(ENDS[word]))}" for word in sorted(ENDS) if len(ENDS[word]) > 1)
+    shared = "; ".join(
+        f"`{word}`: {', '.join(sorted(HEALED_BY[word]))}" for word in sorted(HEALED_BY) if len(HEALED_BY[word]) > 1
+    )
     return [
         "## In scripts",
         "| `do` | fault | target key | ended by |",

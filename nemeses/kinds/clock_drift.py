@@ -28,7 +28,7 @@ class ClockDrift(Kind[Drift]):
 
     name = "clock-drift"
     group, mark = FaultGroup.CLOCK, FaultMark.CIRCLE
-    deed = "all clocks and timers of the simulated machine run faster or slower"
+    action = "all clocks and timers of the simulated machine run faster or slower"
     proven_by = "at the heal, the time since boot deviates by the rate times the elapsed time; afterwards it is correct"
     destroys = frozenset({Damage.CLOCK_PACE})
     seen = (EvidenceRule("gain"),)
@@ -37,17 +37,17 @@ class ClockDrift(Kind[Drift]):
     needs = frozenset[Need]({"drift"})
     parameters = (_PERCENT,)
     proven_late = True
-    begun_by = "drift"
-    ended_by = "steady"
+    injected_by = "drift"
+    healed_by = "steady"
 
-    def inflict(self, by: Drift, fault: Fault) -> Evidence:
+    def inject(self, by: Drift, fault: Fault) -> Evidence:
         return by.begin(fault.targets, float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: Drift, fault: Fault) -> Evidence:
         return by.end(fault.targets)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        rng = lot.rng()
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        rng = drawn.rng()
         return {"percent": round(rng.choice((-1, 1)) * _PERCENT.draw(rng), 2)}
 
     def sentence(self, fault: Fault) -> str:

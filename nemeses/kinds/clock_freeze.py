@@ -14,16 +14,16 @@ class ClockFreeze(SuspensionKind):
 
     name = "clock-freeze"
     mark = FaultMark.SQUARE
-    deed = "the machine is suspended together with its clocks"
+    action = "the machine is suspended together with its clocks"
     proven_by = (
         "as for `stall`; afterwards its time since boot lags by the duration of the suspension. Then its real-time "
         "clock is corrected"
     )
     destroys = frozenset({Damage.PROGRESS, Damage.ELAPSED_TIME})
     needs = frozenset[Need]({"freeze"})
-    begun_by = "freeze"
+    injected_by = "freeze"
 
-    def inflict(self, by: Suspension, fault: Fault) -> Evidence:
+    def inject(self, by: Suspension, fault: Fault) -> Evidence:
         return by.stop(fault.targets, "frozen")
 
     def heal(self, by: Suspension, fault: Fault) -> Evidence:

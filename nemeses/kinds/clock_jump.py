@@ -77,7 +77,7 @@ class ClockJump(Kind[Clocks]):
 
     name = "clock-jump"
     group, mark = FaultGroup.CLOCK, FaultMark.SQUARE
-    deed = "`date -s` on the node"
+    action = "`date -s` on the node"
     proven_by = (
         "the real-time clock deviates by the jump, the time since boot does not; at the heal it still deviates, and "
         "then agrees with the orchestrator's"
@@ -89,18 +89,18 @@ class ClockJump(Kind[Clocks]):
     needs = frozenset[Need]({"clock"})
     parameters = (_JUMP,)
     proven_late = True
-    begun_by = "set-clock"
-    ended_by = "reset-clock"
+    injected_by = "set-clock"
+    healed_by = "reset-clock"
 
-    def inflict(self, by: Clocks, fault: Fault) -> Evidence:
+    def inject(self, by: Clocks, fault: Fault) -> Evidence:
         jump_s = float(fault.parameters["jump_s"])
         return combine(on_each(by.site, fault.targets, lambda host: by.jump(host, jump_s)))
 
     def heal(self, by: Clocks, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, by.back))
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        rng = lot.rng()
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        rng = drawn.rng()
         return {"jump_s": round(rng.choice((-1, 1)) * _JUMP.draw(rng), 3)}
 
     def sentence(self, fault: Fault) -> str:

@@ -19,20 +19,20 @@ class ConnectionReset(WireKind):
 
     name = "connection-reset"
     mark = FaultMark.CROSS
-    deed = "the simulated network resets all connections of the node at both ends, repeatedly"
+    action = "the simulated network resets all connections of the node at both ends, repeatedly"
     proven_by = "the number of reset connections; after the heal, no connection is reset for longer than the interval"
     seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
-    begun_by = "reset"
+    injected_by = "reset"
 
-    def inflict(self, by: WireEffects, fault: Fault) -> Evidence:
+    def inject(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.reset(fault.targets, float(fault.parameters["every_ms"]) / 1e3)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.leave_alone(fault.targets)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"every_ms": round(_EVERY.draw(lot.rng()))}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"every_ms": round(_EVERY.draw(drawn.rng()))}
 
     def sentence(self, fault: Fault) -> str:
         every_ms = float(fault.parameters["every_ms"])

@@ -15,7 +15,7 @@ class DiskError(FailingDiskKind):
 
     name = "disk-error"
     mark = FaultMark.CROSS
-    deed = "every sync of the node's simulated disk fails with EIO, and the data to sync is lost"
+    action = "every sync of the node's simulated disk fails with EIO, and the data to sync is lost"
     proven_by = (
         "a probe gets EIO; at the heal, a service that got EIO has exited with a code other than 0 and 1 (1: an "
         "uncaught exception); then the machine is rebooted, because its page cache has data that its disk does not "
@@ -24,9 +24,9 @@ class DiskError(FailingDiskKind):
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
     seen = (EvidenceRule("probe", values=("EIO",)),)
     healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
-    begun_by = "break-disk"
+    injected_by = "break-disk"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.fail(fault.targets, full=False)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

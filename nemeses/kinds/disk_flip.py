@@ -22,7 +22,7 @@ class DiskFlip(DiskKind):
 
     name = "disk-flip"
     mark = FaultMark.STAR
-    deed = "SIGKILL to the service, bits of its logs are flipped on the simulated disk, and the service is started"
+    action = "SIGKILL to the service, bits of its logs are flipped on the simulated disk, and the service is started"
     proven_by = (
         "the flipped bits; at the heal, a service that refused the files has exited with a code other than 0 and 1 (1: "
         "an uncaught exception); then the remaining flipped bits are restored, and a new process answers"
@@ -37,9 +37,9 @@ class DiskFlip(DiskKind):
     parameters = (_BITS,)
     aim = "leader"
     proven_late = True
-    begun_by = "flip-bits"
+    injected_by = "flip-bits"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         # Which bits: by what the step or the schedule says, so that the same fault flips the same bits.
         seed = round(1e6 * (fault.at + float(fault.parameters.get("duration_s", 0))))
         return by.rot(fault.targets, int(fault.parameters.get("bits", _BITS.default)), seed)
@@ -47,8 +47,8 @@ class DiskFlip(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.restore(fault.targets)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"bits": lot.rng().randint(1, _MOST_DRAWN)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"bits": drawn.rng().randint(1, _MOST_DRAWN)}
 
     def sentence(self, fault: Fault) -> str:
         bits = int(fault.parameters.get("bits", _BITS.default))

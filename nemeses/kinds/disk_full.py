@@ -15,7 +15,7 @@ class DiskFull(FailingDiskKind):
 
     name = "disk-full"
     mark = FaultMark.SQUARE
-    deed = "every write of new data to the node's simulated disk fails with ENOSPC"
+    action = "every write of new data to the node's simulated disk fails with ENOSPC"
     proven_by = (
         "a probe gets ENOSPC; at the heal, a service that got ENOSPC has exited with a code other than 0 and 1 (1: an "
         "uncaught exception), and a new process answers"
@@ -23,9 +23,9 @@ class DiskFull(FailingDiskKind):
     destroys = frozenset({Damage.SPEED, Damage.MEMORY})
     seen = (EvidenceRule("probe", values=("ENOSPC",)),)
     healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
-    begun_by = "fill-disk"
+    injected_by = "fill-disk"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.fail(fault.targets, full=True)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

@@ -15,14 +15,14 @@ class DiskHang(DiskKind):
 
     name = "disk-hang"
     mark = FaultMark.TRIANGLE_DOWN
-    deed = "every sync of the node's simulated disk blocks until the heal"
+    action = "every sync of the node's simulated disk blocks until the heal"
     proven_by = "a probe's sync does not return within a second; after the heal, it returns"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("silent_s", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)
-    begun_by = "hang-disk"
+    injected_by = "hang-disk"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.hang(fault.targets)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

@@ -20,22 +20,22 @@ class DiskSlow(DiskKind):
 
     name = "disk-slow"
     mark = FaultMark.TRIANGLE_UP
-    deed = "each sync of the node's simulated disk takes longer"
+    action = "each sync of the node's simulated disk takes longer"
     proven_by = "a probe's sync takes at least this long; after the heal, one of several takes less"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("sync_ms", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)
     parameters = (_SYNC,)
-    begun_by = "slow-disk"
+    injected_by = "slow-disk"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.delay(fault.targets, float(fault.parameters["sync_ms"]) / 1e3)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"sync_ms": round(_SYNC.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"sync_ms": round(_SYNC.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         sync_ms = float(fault.parameters["sync_ms"])

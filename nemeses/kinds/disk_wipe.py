@@ -16,17 +16,17 @@ class DiskWipe(DiskKind):
 
     name = "disk-wipe"
     mark = FaultMark.CIRCLE
-    deed = "SIGKILL to the service, and its disk is replaced by an empty one"
+    action = "SIGKILL to the service, and its disk is replaced by an empty one"
     proven_by = "the number of removed files; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
     service = "ended"
     seen = (EvidenceRule("files_before", least=1),)
     healed = (EvidenceRule("service.port", values=("open",)),)
     proven_late = True
-    begun_by = "wipe-disk"
-    ended_by = "start-anew"
+    injected_by = "wipe-disk"
+    healed_by = "start-anew"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.wipe(fault.targets)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

@@ -19,7 +19,7 @@ class Kill(Kind[Services]):
 
     name = "kill"
     group, mark = FaultGroup.PROCESS, FaultMark.CROSS
-    deed = "SIGKILL to all processes of the service"
+    action = "SIGKILL to all processes of the service"
     proven_by = "they are gone and its port is closed; afterwards a new process answers"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY})
     service = "ended"
@@ -30,10 +30,10 @@ class Kill(Kind[Services]):
     )
     healed = (EvidenceRule("port", values=("open",)),)
     mechanism = Services
-    begun_by = "kill"
-    ended_by = "start"
+    injected_by = "kill"
+    healed_by = "start"
 
-    def inflict(self, by: Services, fault: Fault) -> Evidence:
+    def inject(self, by: Services, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, _kill))
 
     def heal(self, by: Services, fault: Fault) -> Evidence:

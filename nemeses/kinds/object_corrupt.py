@@ -15,12 +15,12 @@ class ObjectCorrupt(ObjectKind):
 
     name = "object-corrupt"
     mark = FaultMark.STAR
-    deed = "16 bytes of an object with the records of a remote segment are overwritten; the heal puts it back"
+    action = "16 bytes of an object with the records of a remote segment are overwritten; the heal puts it back"
     proven_by = "its digest has changed; after the heal it is that from before"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("size", least=1), EvidenceRule("after", unlike=("missing",), differs_from="before"))
     healed = (EvidenceRule("restored", unlike=("nothing",)),)
-    begun_by = "corrupt-object"
+    injected_by = "corrupt-object"
     change = "corrupt"
 
     def sentence(self, fault: Fault) -> str:

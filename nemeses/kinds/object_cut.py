@@ -15,12 +15,12 @@ class ObjectCut(ObjectKind):
 
     name = "object-cut"
     mark = FaultMark.TRIANGLE_DOWN
-    deed = "an object with the records of a remote segment is cut in its middle; the heal puts it back"
+    action = "an object with the records of a remote segment is cut in its middle; the heal puts it back"
     proven_by = "its digest has changed; after the heal it is that from before"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("size", least=1), EvidenceRule("after", unlike=("missing",), differs_from="before"))
     healed = (EvidenceRule("restored", unlike=("nothing",)),)
-    begun_by = "cut-object"
+    injected_by = "cut-object"
     change = "cut"
 
     def sentence(self, fault: Fault) -> str:

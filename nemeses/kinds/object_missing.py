@@ -15,12 +15,12 @@ class ObjectMissing(ObjectKind):
 
     name = "object-missing"
     mark = FaultMark.TRIANGLE_UP
-    deed = "an object with the records of a remote segment is removed from the store; the heal puts it back"
+    action = "an object with the records of a remote segment is removed from the store; the heal puts it back"
     proven_by = "the object is gone; after the heal its digest is that from before"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("size", least=1), EvidenceRule("after", values=("missing",)))
     healed = (EvidenceRule("restored", unlike=("nothing",)),)
-    begun_by = "remove-object"
+    injected_by = "remove-object"
     change = "missing"
 
     def sentence(self, fault: Fault) -> str:

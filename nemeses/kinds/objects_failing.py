@@ -15,14 +15,14 @@ class ObjectsFailing(ObjectStoreKind):
 
     name = "objects-failing"
     mark = FaultMark.CIRCLE
-    deed = "each operation of the simulated object store ends with an error"
+    action = "each operation of the simulated object store ends with an error"
     proven_by = "a probe gets the error; after the heal it does not"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe", values=(REASON,)),)
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "fail-store"
+    injected_by = "fail-store"
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         def act(objects: Objects) -> dict[str, object]:
             objects.fail(("put", "get", "list", "delete"), REASON)
             return {"probe": objects.probe("list", HANG_S)[0]}

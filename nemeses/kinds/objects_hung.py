@@ -15,14 +15,14 @@ class ObjectsHung(ObjectStoreKind):
 
     name = "objects-hung"
     mark = FaultMark.SQUARE
-    deed = "no operation of the simulated object store ends"
+    action = "no operation of the simulated object store ends"
     proven_by = "a probe does not end within 2 s; after the heal it does"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe", values=("silent",)),)
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "hang-store"
+    injected_by = "hang-store"
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         def act(objects: Objects) -> dict[str, object]:
             objects.hang()
             return {"probe": objects.probe("list", HANG_S)[0]}

@@ -15,14 +15,14 @@ class ObjectsPartial(ObjectStoreKind):
 
     name = "objects-partial"
     mark = FaultMark.TRIANGLE_DOWN
-    deed = "each upload to the simulated object store fails in its middle, and leaves a part of the object"
+    action = "each upload to the simulated object store fails in its middle, and leaves a part of the object"
     proven_by = "a write of a probe fails and leaves an object; after the heal it ends"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe", values=(REASON,)),)
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "break-uploads"
+    injected_by = "break-uploads"
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         def act(objects: Objects) -> dict[str, object]:
             objects.keep_part(REASON)
             return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}

@@ -15,14 +15,14 @@ class ObjectsRefused(ObjectStoreKind):
 
     name = "objects-refused"
     mark = FaultMark.DIAMOND
-    deed = "the simulated object store refuses new objects and deletions"
+    action = "the simulated object store refuses new objects and deletions"
     proven_by = "a write of a probe is refused and a listing works; after the heal both work"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe", values=(REASON,)), EvidenceRule("listing", values=(DONE,)))
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "refuse-objects"
+    injected_by = "refuse-objects"
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         def act(objects: Objects) -> dict[str, object]:
             objects.fail(("put", "delete"), REASON)
             return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}

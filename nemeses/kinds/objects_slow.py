@@ -21,15 +21,15 @@ class ObjectsSlow(ObjectStoreKind):
 
     name = "objects-slow"
     mark = FaultMark.TRIANGLE_UP
-    deed = "each operation of the simulated object store takes longer"
+    action = "each operation of the simulated object store takes longer"
     proven_by = "a probe takes at least this long; after the heal it ends"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe_ms", least=1),)
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "slow-store"
+    injected_by = "slow-store"
     parameters = (_DELAY,)
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         by_s = float(fault.parameters["delay_ms"]) / 1e3
 
         def act(objects: Objects) -> dict[str, object]:
@@ -39,8 +39,8 @@ class ObjectsSlow(ObjectStoreKind):
 
         return by.trouble(fault.targets, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"delay_ms": round(_DELAY.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"delay_ms": round(_DELAY.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         return f"each operation of the object store takes {float(fault.parameters['delay_ms']):g} ms longer"

@@ -21,23 +21,23 @@ class ObjectsStale(ObjectStoreKind):
 
     name = "objects-stale"
     mark = FaultMark.STAR
-    deed = "listings of the simulated object store show the objects of some time ago"
+    action = "listings of the simulated object store show the objects of some time ago"
     proven_by = "a listing lacks an object that was written just before; after the heal a listing works"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("shows_new", values=(False,)),)
     healed = (EvidenceRule("probe", values=("done",)),)
-    begun_by = "show-old-listing"
+    injected_by = "show-old-listing"
     parameters = (_AGE,)
 
-    def inflict(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         def act(objects: Objects) -> dict[str, object]:
             objects.show_old(float(fault.parameters["age_s"]))
             return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
 
         return by.trouble(fault.targets, act, lambda facts: facts["shows_new"] is False)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"age_s": round(_AGE.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"age_s": round(_AGE.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         return f"listings of the object store show the objects of {float(fault.parameters['age_s']):g} s ago"

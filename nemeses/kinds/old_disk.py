@@ -16,17 +16,17 @@ class OldDisk(DiskKind):
 
     name = "old-disk"
     mark = FaultMark.DIAMOND
-    deed = "the node's durable data is copied; at the heal SIGKILL to the service, and the copy replaces its disk"
+    action = "the node's durable data is copied; at the heal SIGKILL to the service, and the copy replaces its disk"
     proven_by = "the number of copied files; after the heal a new process answers on the copy"
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
     seen = (EvidenceRule("files_copied", least=1),)
     healed = (EvidenceRule("files_before", least=1), EvidenceRule("service.port", values=("open",)))
     proven_late = True
-    begun_by = "copy-disk"
-    ended_by = "roll-back"
+    injected_by = "copy-disk"
+    healed_by = "roll-back"
 
-    def inflict(self, by: DiskTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.copy(fault.targets)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

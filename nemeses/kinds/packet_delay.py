@@ -31,26 +31,26 @@ class PacketDelay(NetemKind):
 
     name = "packet-delay"
     mark = FaultMark.CIRCLE
-    deed = "netem delays packets from the node to the other nodes"
+    action = "netem delays packets from the node to the other nodes"
     proven_by = (
         "the netem rule is read back; connects to another node take longer, and after the heal as long as before"
     )
     seen = (EvidenceRule("queue"), EvidenceRule("connect_ms", least=0))
     parameters = (_DELAY, _JITTER)
-    begun_by = "delay"
+    injected_by = "delay"
 
     def check(self, parameters: Mapping[str, Any]) -> None:
         super().check(parameters)
         if parameters.get("jitter_ms", 0) >= parameters["delay_ms"]:
             raise ParameterError("jitter_ms", "the jitter must be smaller than delay_ms")
 
-    def inflict(self, by: Netem, fault: Fault) -> Evidence:
+    def inject(self, by: Netem, fault: Fault) -> Evidence:
         delay_ms, jitter_ms = _delay(fault)
         rule = Rule(self.name, f"delay {delay_ms:g}ms {jitter_ms:g}ms", least_s=(delay_ms - jitter_ms) / 1e3)
         return by.disturb(fault.targets, rule)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        rng = lot.rng()
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        rng = drawn.rng()
         delay_ms = round(_DELAY.draw(rng), 1)
         return {"delay_ms": delay_ms, "jitter_ms": round(delay_ms * rng.uniform(0, 0.5), 1)}
 

@@ -21,22 +21,22 @@ class PacketDuplicate(WireKind):
 
     name = "packet-duplicate"
     mark = FaultMark.SQUARE
-    deed = "the simulated network duplicates some packets from the node to the others"
+    action = "the simulated network duplicates some packets from the node to the others"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows duplicates, and at most the requested share"
     )
     seen = (EvidenceRule("twice", least=1),)
     parameters = (_PERCENT,)
-    begun_by = "duplicate"
+    injected_by = "duplicate"
 
-    def inflict(self, by: WireEffects, fault: Fault) -> Evidence:
+    def inject(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.disturb(fault.targets, "twice", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.calm(fault.targets, "twice")
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])

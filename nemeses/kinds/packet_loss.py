@@ -27,21 +27,21 @@ class PacketLoss(NetemKind):
 
     name = "packet-loss"
     mark = FaultMark.TRIANGLE_DOWN
-    deed = "netem drops some packets from the node to the other nodes"
+    action = "netem drops some packets from the node to the other nodes"
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows counted drops, and at most the requested "
         "share"
     )
     seen = (EvidenceRule("dropped", least=1),)
     parameters = (_PERCENT,)
-    begun_by = "lose"
+    injected_by = "lose"
 
-    def inflict(self, by: Netem, fault: Fault) -> Evidence:
+    def inject(self, by: Netem, fault: Fault) -> Evidence:
         percent = float(fault.parameters["percent"])
         return by.disturb(fault.targets, Rule(self.name, f"loss {percent:g}%", share=percent / 100))
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])

@@ -26,23 +26,25 @@ class PacketReorder(WireKind):
 
     name = "packet-reorder"
     mark = FaultMark.DIAMOND
-    deed = "the simulated network holds back some packets from the node to the others, so that later ones overtake them"
+    action = (
+        "the simulated network holds back some packets from the node to the others, so that later ones overtake them"
+    )
     proven_by = (
         "a burst of probe datagrams (false-negative probability 1e-9) shows overtaken ones, and at most the requested "
         "share"
     )
     seen = (EvidenceRule("overtaken", least=1),)
     parameters = (_PERCENT,)
-    begun_by = "reorder"
+    injected_by = "reorder"
 
-    def inflict(self, by: WireEffects, fault: Fault) -> Evidence:
+    def inject(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.disturb(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.calm(fault.targets, "overtaken")
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(_PERCENT.draw(lot.rng()), 1)}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])

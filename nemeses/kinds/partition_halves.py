@@ -14,7 +14,7 @@ class PartitionHalves(PartitionKind):
 
     name = "partition-halves"
     mark = FaultMark.SQUARE
-    deed = "packets between two halves of the cluster are dropped, in one direction or both"
+    action = "packets between two halves of the cluster are dropped, in one direction or both"
     aim = "any"
 
     def targets(self, aim: Aim, view: ClusterView, chooser: Random) -> tuple[str, ...]:

@@ -11,5 +11,5 @@ class PartitionTheLeader(PartitionKind):
 
     name = "partition-leader"
     mark = FaultMark.STAR
-    deed = "packets between a leader and the others are dropped, in one direction or both"
+    action = "packets between a leader and the others are dropped, in one direction or both"
     aim = "leader"

@@ -11,5 +11,5 @@ class PartitionOne(PartitionKind):
 
     name = "partition-one"
     mark = FaultMark.CIRCLE
-    deed = "packets between one node and the others are dropped, in one direction or both"
-    begun_by = "cut"
+    action = "packets between one node and the others are dropped, in one direction or both"
+    injected_by = "cut"

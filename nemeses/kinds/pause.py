@@ -54,7 +54,7 @@ class Pause(Kind[Signals]):
 
     name = "pause"
     group, mark = FaultGroup.PROCESS, FaultMark.CIRCLE
-    deed = "SIGSTOP to all processes of the service, later SIGCONT"
+    action = "SIGSTOP to all processes of the service, later SIGCONT"
     proven_by = "the state of all their threads, read after each signal"
     destroys = frozenset({Damage.PROGRESS})
     service = "stopped"
@@ -65,10 +65,10 @@ class Pause(Kind[Signals]):
     )
     healed = (EvidenceRule("signalled", values=("yes",)), EvidenceRule("after", unlike=("", "T")))
     mechanism = Signals
-    begun_by = "pause"
-    ended_by = "resume"
+    injected_by = "pause"
+    healed_by = "resume"
 
-    def inflict(self, by: Signals, fault: Fault) -> Evidence:
+    def inject(self, by: Signals, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, by.stop))
 
     def heal(self, by: Signals, fault: Fault) -> Evidence:

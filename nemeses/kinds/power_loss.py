@@ -12,7 +12,7 @@ class PowerLoss(PowerLossKind):
 
     name = "power-loss"
     mark = FaultMark.CIRCLE
-    begun_by = "power-loss"
+    injected_by = "power-loss"
     parameters = (
         *PowerLossKind.parameters,
         Files(

@@ -14,7 +14,7 @@ class PowerLossAll(PowerLossKind):
 
     name = "power-loss-all"
     mark = FaultMark.STAR
-    deed = "as `power-loss`, for all nodes at the same moment"
+    action = "as `power-loss`, for all nodes at the same moment"
     proven_by = "as for `power-loss`, on every node"
     aim = "any"
 

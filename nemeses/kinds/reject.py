@@ -15,7 +15,7 @@ class Reject(PartitionKind):
 
     name = "reject"
     mark = FaultMark.CROSS
-    deed = (
+    action = (
         "packets between one node and the others are rejected, in one direction or both: TCP with a reset, other "
         "protocols with ICMP"
     )
@@ -23,9 +23,9 @@ class Reject(PartitionKind):
         "the rule's counters under probes, and immediate refusals of connections; after the heal connections succeed"
     )
     seen = (*PartitionKind.seen, EvidenceRule("not_refused", of="fault", values=({},)))
-    begun_by = "reject"
+    injected_by = "reject"
 
-    def inflict(self, by: PartitionMechanism, fault: Fault) -> Evidence:
+    def inject(self, by: PartitionMechanism, fault: Fault) -> Evidence:
         return by.cut(fault, reject=True)
 
     def sentence(self, fault: Fault) -> str:

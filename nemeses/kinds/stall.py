@@ -14,16 +14,16 @@ class Stall(SuspensionKind):
 
     name = "stall"
     mark = FaultMark.CIRCLE
-    deed = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
+    action = "the whole machine is suspended from outside (SIGSTOP to the hypervisor)"
     proven_by = (
         "the suspending program confirms it, and the SSH port is silent for three times the duration of an earlier "
         "answer; afterwards the machine's clocks have continued"
     )
     destroys = frozenset({Damage.PROGRESS})
     needs = frozenset[Need]({"stall"})
-    begun_by = "stall"
+    injected_by = "stall"
 
-    def inflict(self, by: Suspension, fault: Fault) -> Evidence:
+    def inject(self, by: Suspension, fault: Fault) -> Evidence:
         return by.stop(fault.targets, "stalled")
 
     def heal(self, by: Suspension, fault: Fault) -> Evidence:

@@ -19,7 +19,7 @@ class Stop(Kind[Services]):
 
     name = "stop"
     group, mark = FaultGroup.PROCESS, FaultMark.SQUARE
-    deed = "SIGTERM to the service's main process, then SIGTERM to child processes that outlive it"
+    action = "SIGTERM to the service's main process, then SIGTERM to child processes that outlive it"
     proven_by = (
         "they are gone within the system's stop deadline and its port is closed; afterwards a new process answers. A "
         "process that has not exited by then is a mismatch"
@@ -33,10 +33,10 @@ class Stop(Kind[Services]):
     )
     healed = (EvidenceRule("port", values=("open",)),)
     mechanism = Services
-    begun_by = "stop"
-    ended_by = "start"
+    injected_by = "stop"
+    healed_by = "start"
 
-    def inflict(self, by: Services, fault: Fault) -> Evidence:
+    def inject(self, by: Services, fault: Fault) -> Evidence:
         return combine(on_each(by.site, fault.targets, lambda host: _stop(host, by.site)))
 
     def heal(self, by: Services, fault: Fault) -> Evidence:

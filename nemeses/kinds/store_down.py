@@ -15,7 +15,7 @@ class StoreDown(CoveringKind):
 
     name = "store-down"
     mark = FaultMark.CIRCLE
-    deed = "the store of remote segments is empty and read-only for the node"
+    action = "the store of remote segments is empty and read-only for the node"
     proven_by = "a probe on the node sees no object and cannot write (EROFS); after the heal it can write"
     destroys = frozenset({Damage.SPEED})
     seen = (
@@ -23,7 +23,7 @@ class StoreDown(CoveringKind):
         EvidenceRule("write", values=("EROFS",)),
     )
     healed = (EvidenceRule("write", values=("done",)),)
-    begun_by = "take-store"
+    injected_by = "take-store"
     cover = "away"
 
     def sentence(self, fault: Fault) -> str:

@@ -15,12 +15,12 @@ class StoreFull(CoveringKind):
 
     name = "store-full"
     mark = FaultMark.DIAMOND
-    deed = "the store of remote segments has no space for what the node writes"
+    action = "the store of remote segments has no space for what the node writes"
     proven_by = "a probe on the node gets ENOSPC; after the heal it can write"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("ENOSPC",)),)
     healed = (EvidenceRule("write", values=("done",)),)
-    begun_by = "fill-store"
+    injected_by = "fill-store"
     cover = "full"
 
     def sentence(self, fault: Fault) -> str:

@@ -15,12 +15,12 @@ class StoreReadOnly(CoveringKind):
 
     name = "store-read-only"
     mark = FaultMark.SQUARE
-    deed = "the store of remote segments is read-only for the node"
+    action = "the store of remote segments is read-only for the node"
     proven_by = "a probe on the node cannot write (EROFS); after the heal it can"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("EROFS",)),)
     healed = (EvidenceRule("write", values=("done",)),)
-    begun_by = "refuse-store"
+    injected_by = "refuse-store"
     cover = "read-only"
 
     def sentence(self, fault: Fault) -> str:

@@ -272,7 +272,7 @@ class DiskKind(Kind[DiskTroubles]):
     group = FaultGroup.DISK
     mechanism = DiskTroubles
     needs = frozenset[Need]({"disk"})
-    ended_by = "mend"
+    healed_by = "mend"
 
 
 class FailingDiskKind(DiskKind):

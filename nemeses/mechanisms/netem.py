@@ -266,7 +266,7 @@ class NetemKind(Kind[Netem]):
     needs_service = False
     mechanism = Netem
     needs = frozenset[Need]({"netem"})
-    ended_by = "heal"
+    healed_by = "heal"
 
     def heal(self, by: Netem, fault: Fault) -> Evidence:
         return by.soothe(fault.targets, self.name)

@@ -70,7 +70,7 @@ class ObjectStoreKind(Kind[ObjectTroubles]):
     mechanism = ObjectTroubles
     needs = frozenset[Need]({"objects"})
     needs_service = False
-    ended_by = "mend-store"
+    healed_by = "mend-store"
 
     def heal(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets)

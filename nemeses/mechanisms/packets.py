@@ -134,4 +134,4 @@ class WireKind(Kind[WireEffects]):
     needs_service = False
     mechanism = WireEffects
     needs = frozenset[Need]({"wire"})
-    ended_by = "heal"
+    healed_by = "heal"

@@ -183,10 +183,10 @@ class PartitionKind(Kind[PartitionMechanism]):
         Choice("direction", "which packets between the targets and the rest are lost: `both`, `out` or `in`"),
         Choice("pairs", "instead: exactly these directed pairs of nodes (from a script's `between`)", drawn=False),
     )
-    ended_by = "heal"
+    healed_by = "heal"
     takes = "groups"
 
-    def inflict(self, by: PartitionMechanism, fault: Fault) -> Evidence:
+    def inject(self, by: PartitionMechanism, fault: Fault) -> Evidence:
         return by.cut(fault)
 
     def heal(self, by: PartitionMechanism, fault: Fault) -> Evidence:
@@ -195,8 +195,8 @@ class PartitionKind(Kind[PartitionMechanism]):
     def reaches(self, fault: Fault, nodes: Collection[str]) -> Collection[str]:
         return sorted({name for pair in cut_pairs(fault, nodes) for name in pair})
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"direction": lot.direction}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"direction": drawn.direction}
 
     def sentence(self, fault: Fault) -> str:
         pairs = fault.parameters.get("pairs")

@@ -132,7 +132,7 @@ class PowerLossKind(Kind[Power]):
 
     group = FaultGroup.POWER
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
-    deed = (
+    action = (
         "namespaces: link down, filesystem shut down without flushing, every process killed, disk mounted again; "
         "virtual machines: the hypervisor's process killed, unflushed disk writes removed; inventory: its power "
         "command"
@@ -155,21 +155,21 @@ class PowerLossKind(Kind[Power]):
         Choice("tear", "write back some dirty pages first, as a failing machine may (chosen by a seed)", scripted=True),
     )
     proven_late = True
-    ended_by = "power-on"
+    healed_by = "power-on"
 
     def check(self, parameters: Mapping[str, Any]) -> None:
         super().check(parameters)
         if parameters.get("loses") is not None and parameters.get("tear") is not None:
             raise ParameterError("loses", "a cut that tears may keep anything; leave tear out")
 
-    def inflict(self, by: Power, fault: Fault) -> Evidence:
+    def inject(self, by: Power, fault: Fault) -> Evidence:
         return by.cut(fault)
 
     def heal(self, by: Power, fault: Fault) -> Evidence:
         return by.restore(fault)
 
-    def draw(self, lot: RandomDraw) -> dict[str, Any]:
-        return {"tear": lot.tear}
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"tear": drawn.tear}
 
     def sentence(self, fault: Fault) -> str:
         verb, together = ("loses", "") if len(fault.targets) == 1 else ("lose", " at the same moment")

@@ -182,10 +182,10 @@ class CoveringKind(StoreKind):
     """The store is different for one node; the other nodes see it as before."""
 
     needs = frozenset({"store", "mounts"})
-    ended_by = "restore-store"
+    healed_by = "restore-store"
     cover: ClassVar[str]
 
-    def inflict(self, by: StoreTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: StoreTroubles, fault: Fault) -> Evidence:
         return by.cover(fault.targets, self.cover)
 
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:
@@ -200,11 +200,11 @@ class ObjectKind(StoreKind):
     """An object of the store is different, for all nodes."""
 
     needs = frozenset({"store"})
-    ended_by = "restore-object"
+    healed_by = "restore-object"
     aim = "leader"
     change: ClassVar[str]
 
-    def inflict(self, by: StoreTroubles, fault: Fault) -> Evidence:
+    def inject(self, by: StoreTroubles, fault: Fault) -> Evidence:
         return by.change(fault.targets[:1], self.change)
 
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:

@@ -190,7 +190,7 @@ class SuspensionKind(Kind[Suspension]):
     healed = (EvidenceRule("state", values=("running",)), EvidenceRule("moved"))
     mechanism = Suspension
     proven_late = True
-    ended_by = "resume"
+    healed_by = "resume"
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts, facts_of(after, name))}" for name, facts in node_facts(seen).items())

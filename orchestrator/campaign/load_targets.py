@@ -105,7 +105,7 @@ def stake_of(campaign: Campaign) -> Stake:
     min_queries = floor(queries * share) if checks.min_queries is None else checks.min_queries
     loaded = changes + queries > 0 or any(map(_kept_changes, nemesis.steps))
     loaded = loaded or bool(nemesis.steps and KINDS[workload.kind].clients(workload.load))
-    lacks = (("no load", not loaded), ("no fault", not nemesis.inflicts), ("no minimum", min_ok == 0))
+    lacks = (("no load", not loaded), ("no fault", not nemesis.possible_faults), ("no minimum", min_ok == 0))
     return Stake(
         changes, queries, min_ok, min_queries, checks.min_share, tuple(what for what, missing in lacks if missing)
     )

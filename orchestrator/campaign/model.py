@@ -117,14 +117,14 @@ class NemesisSettings:
     steps: tuple[Step, ...] = ()
 
     @property
-    def inflicts(self) -> frozenset[str]:
+    def possible_faults(self) -> frozenset[str]:
         """All kinds of fault that can happen."""
         return frozenset(self.faults) | {step.needs for step in self.steps if step.needs}
 
     @property
     def needs(self) -> frozenset[str]:
         """The kinds of fault that a world must be able to inject."""
-        return self.inflicts - set(self.optional_faults)
+        return self.possible_faults - set(self.optional_faults)
 
     def left_out(self, capabilities: Collection[str]) -> tuple[str, ...]:
         """The optional kinds that a world with these capabilities lacks."""

@@ -331,7 +331,7 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
         progress_s=table.integer_if_given("progress_s", minimum=1),
     )
     table.done()
-    never = [kind for kind in checks.required_faults if kind not in nemesis.inflicts]
+    never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]
     if never:
         table.refuse(
             f"required_faults: {never[0]!r} can never happen: [nemesis] does not inject it; add it there, or "
@@ -345,7 +345,7 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
             "it from one of the two",
             "required_faults",
         )
-    still = [kind for kind in sorted(nemesis.inflicts) if Damage.ELAPSED_TIME in KINDS[kind].destroys]
+    still = [kind for kind in sorted(nemesis.possible_faults) if Damage.ELAPSED_TIME in KINDS[kind].destroys]
     if checks.upper_bound == "strict" and still:
         table.refuse(
             f'upper_bound: "strict" cannot be claimed with {still[0]}: a leader whose clock stands still does not see '

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nemeses import BEGINS, ENDS, Choice, Files, Kind, Parameter, ParameterError
+from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError
 from orchestrator.campaign.free_settings import read_settings
 from systems.toml_tables import Table
 from systems.view import LOCAL_START, LOG_START, OFFSETS, PENDING_UPLOAD
@@ -29,10 +29,12 @@ _OWN_WORDS = frozenset({"produce", "consume", "wait", CONFIGURE, JOIN})
 CONTROLLER = "controller"
 # Heals cuts between groups, faults of one node, or all of them: its step has its own form.
 HEAL = "heal"
-NODE_WORDS = _OWN_NODE_WORDS | {word for word, kind in BEGINS.items() if kind.takes == "node"} | (ENDS.keys() - {HEAL})
-GROUP_WORDS = frozenset(word for word, kind in BEGINS.items() if kind.takes == "groups")
+NODE_WORDS = (
+    _OWN_NODE_WORDS | {word for word, kind in INJECTED_BY.items() if kind.takes == "node"} | (HEALED_BY.keys() - {HEAL})
+)
+GROUP_WORDS = frozenset(word for word, kind in INJECTED_BY.items() if kind.takes == "groups")
 WORDS = _OWN_WORDS | NODE_WORDS | GROUP_WORDS | {HEAL}
-_taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (BEGINS.keys() | ENDS.keys()) or GROUP_WORDS & ENDS.keys()
+_taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (INJECTED_BY.keys() | HEALED_BY.keys()) or GROUP_WORDS & HEALED_BY.keys()
 assert not _taken, f"a kind of fault uses a word that steps have for something else: {sorted(_taken)}"
 CONDITIONS = (
     "leader",
@@ -82,7 +84,7 @@ class Step:
     @property
     def kind(self) -> Kind[Any] | None:
         """The kind of fault that it starts, if any."""
-        return BEGINS.get(self.do)
+        return INJECTED_BY.get(self.do)
 
     @property
     def needs(self) -> str | None:
@@ -281,10 +283,10 @@ class StepParser:
         """The parameters of the fault that the step starts, if any, or of an election."""
         if do == ELECT:
             return {"partition": self._partition(table)} if "partition" in table else {}
-        if do not in BEGINS:
+        if do not in INJECTED_BY:
             return {}
         told: dict[str, Any] = {}
-        for each in BEGINS[do].parameters:
+        for each in INJECTED_BY[do].parameters:
             match each:
                 case Parameter(name, default=default):
                     told[name] = table.number(name) if default is None else table.number(name, default)
@@ -293,7 +295,7 @@ class StepParser:
                 case Files(name) if name in table:
                     told[name] = table.text(name)
         try:
-            BEGINS[do].check(told)
+            INJECTED_BY[do].check(told)
         except ParameterError as error:
             table.refuse(str(error), error.parameter)
         return told

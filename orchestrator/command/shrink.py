@@ -28,7 +28,7 @@ from orchestrator.search.replay_plan import stored_plan
 from orchestrator.search.run_maker import Maker, read_made, require_simulation
 from orchestrator.search.scratch import scratch
 from orchestrator.search.shrinking import shrink
-from orchestrator.search.steps_of_run import StepTable, inflictions_of, steps_of
+from orchestrator.search.steps_of_run import StepTable, injected_faults_of, steps_of
 from orchestrator.search.trials import Budget, SpentError, Trials
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.selection import lab_named
@@ -109,7 +109,7 @@ def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> D
     if plan.campaign.nemesis.kind == "steps":
         steps = tomllib.loads(plan.campaign.text)["nemesis"]["step"]
     else:
-        steps = steps_of(inflictions_of(directory.path), plan.campaign.topology.names)
+        steps = steps_of(injected_faults_of(directory.path), plan.campaign.topology.names)
     cell = replace(plan.cell, expect=Expectation("fail", anomaly))
     description = f"Reduced from {directory.id}: the part that {anomaly} needs"
     return document_of(plan.campaign, cell, plan.seed, steps, suffix=SUFFIX, description=description)

@@ -509,20 +509,20 @@ class Run:
 
         First records what services have done on their own."""
         names, power = [node.name for node in self._world.nodes], self._world.power
-        deeds: list[Callable[[], object]] = [self._watch.look]
+        actions: list[Callable[[], object]] = [self._watch.look]
         if (suspender := self._world.site.suspender) is not None:
-            deeds.append(lambda: suspender.resume(names))
+            actions.append(lambda: suspender.resume(names))
         if (network := self._world.network) is not None:
-            deeds.append(network.heal)
+            actions.append(network.heal)
         if power is not None:
-            deeds.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
+            actions.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
         if self._book is not None:
-            deeds.append(self._book.clear_leftovers)  # nodes that are not rebuilt are used by the next run
-        deeds.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
+            actions.append(self._book.clear_leftovers)  # nodes that are not rebuilt are used by the next run
+        actions.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
         failures: list[Exception] = []
-        for deed in deeds:
+        for action in actions:
             try:
-                deed()
+                action()
             except Exception as error:
                 failures.append(error)
         for failure in failures:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import asdict
 
 from history.journal import Journal
-from nemeses import ENDS, KINDS, Fault
+from nemeses import HEALED_BY, KINDS, Fault
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.steps import (
@@ -150,8 +150,8 @@ class Stepper:
             self._journal.note(f"{step.alias} is {node}", step=step.number)
         if step.kind is not None:
             self._inject(step, (node,), step.parameters)
-        elif step.do in ENDS:
-            self._end(step, node, ENDS[step.do])
+        elif step.do in HEALED_BY:
+            self._end(step, node, HEALED_BY[step.do])
         elif step.do == ELECT:
             self._until(step, lambda: self._try_to_elect(node, step.parameters.get("partition")))
         elif step.do == "sync":
@@ -179,11 +179,11 @@ class Stepper:
 
     def _heal(self, step: HealStep) -> None:
         if step.node is not None:
-            on_nodes = frozenset(name for name in ENDS[HEAL] if KINDS[name].takes == "node")
+            on_nodes = frozenset(name for name in HEALED_BY[HEAL] if KINDS[name].takes == "node")
             self._end(step, self._resolve(step, step.node), on_nodes)
             return
         if step.between is None:
-            self._faults.heal(lambda fault: fault.kind in ENDS[HEAL])
+            self._faults.heal(lambda fault: fault.kind in HEALED_BY[HEAL])
             return
         first, second = map(set, self._groups(step, step.between))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from nemeses import BEGINS
+from nemeses import INJECTED_BY
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import parse
@@ -52,7 +52,7 @@ class Document:
     @property
     def faults(self) -> int:
         """The number of faults that its script starts."""
-        return sum(step["do"] in BEGINS for step in self.steps)
+        return sum(step["do"] in INJECTED_BY for step in self.steps)
 
     @property
     def nodes(self) -> int:

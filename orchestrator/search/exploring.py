@@ -21,7 +21,7 @@ from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.campaign_document import document_of
 from orchestrator.search.coverage import Stay, constellation
-from orchestrator.search.steps_of_run import Inflictions, asked_for, steps_of
+from orchestrator.search.steps_of_run import InjectedFaults, asked_for, steps_of
 from orchestrator.search.task import Attempted, ExplorationTask
 from orchestrator.search.variation import Chance, vary
 from orchestrator.worlds.selection import lab_named
@@ -54,7 +54,7 @@ class Parent:
     schedule."""
 
     attempted: Attempted
-    asked: Inflictions
+    asked: InjectedFaults
     constellations: frozenset[str]
     stays: dict[str, Stay]
     used: int = 0
@@ -74,7 +74,7 @@ class Arm:
     _parents: list[Parent] = field(default_factory=list)
     _runs_with: Counter[str] = field(default_factory=Counter)
     _struck: Counter[str] = field(default_factory=Counter)
-    _asked: dict[int, Inflictions] = field(default_factory=dict)
+    _asked: dict[int, InjectedFaults] = field(default_factory=dict)
 
     @property
     def states(self) -> int:
@@ -148,7 +148,7 @@ class Arm:
         )
 
 
-def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflictions) -> dict[str, Stay]:
+def strikeable(stays: Mapping[str, Stay], asked: InjectedFaults, happened: InjectedFaults) -> dict[str, Stay]:
     """The stays of a run, in the time of its requested schedule, in which a running node can be hit and enough time is
     left for the consequences."""
     return {
@@ -158,7 +158,7 @@ def strikeable(stays: Mapping[str, Stay], asked: Inflictions, happened: Inflicti
     }
 
 
-def text_of(source: ExploredCell, schedule: Inflictions, parent: Attempted) -> str:
+def text_of(source: ExploredCell, schedule: InjectedFaults, parent: Attempted) -> str:
     """A schedule as a campaign file."""
     steps = steps_of(schedule, draw(source.campaign, parent.seed).topology.names)
     description = f"A variation of the faults of run {parent.number} of an exploration, seed {parent.seed}"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from nemeses import BEGINS
+from nemeses import INJECTED_BY
 from orchestrator.campaign.model import FILESYSTEMS, STRICT
 from orchestrator.search.campaign_document import Document
 from orchestrator.search.steps_of_run import StepTable
@@ -66,7 +66,7 @@ def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
     found = []
     taken = set[int]()
     for begin, step in enumerate(steps):
-        if step["do"] not in BEGINS:
+        if step["do"] not in INJECTED_BY:
             continue
         end = next((at for at in range(begin + 1, len(steps)) if at not in taken and _ends(steps[at], step)), None)
         taken |= {begin} if end is None else {begin, end}
@@ -75,9 +75,9 @@ def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
 
 
 def _ends(step: StepTable, begun: StepTable) -> bool:
-    kind = BEGINS[begun["do"]]
+    kind = INJECTED_BY[begun["do"]]
     whom = ("between",) if kind.takes == "groups" else ("node",)
-    return step["do"] == kind.ended_by and all(step.get(key) == begun.get(key) for key in whom)
+    return step["do"] == kind.healed_by and all(step.get(key) == begun.get(key) for key in whom)
 
 
 def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]) -> Document:

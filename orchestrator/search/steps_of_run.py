@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
-from nemeses import BEGINS, KINDS, Files, Parameter
+from nemeses import INJECTED_BY, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
@@ -19,7 +19,7 @@ _PLACES: Final = 3  # of seconds
 
 
 @dataclass(frozen=True)
-class Inflicted:
+class InjectedFault:
     """An injected fault: its targets and parameters, its start and end in seconds since the start of the load."""
 
     kind: str
@@ -30,19 +30,19 @@ class Inflicted:
 
 
 @dataclass(frozen=True)
-class Inflictions:
+class InjectedFaults:
     """The faults of one run in the order of their starts, and the duration of its load."""
 
-    faults: tuple[Inflicted, ...]
+    faults: tuple[InjectedFault, ...]
     lasted_s: float
 
 
-def inflictions_of(run_dir: Path) -> Inflictions:
+def injected_faults_of(run_dir: Path) -> InjectedFaults:
     """The faults of a run's main phase, by its journal. Raises `UsageError` without a main phase or with a damaged
     journal."""
     began_ns = ended_ns = None
     open_faults: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    faults: list[Inflicted] = []
+    faults: list[InjectedFault] = []
     for line in _journal(run_dir / "history" / JOURNAL):
         match line["event"]:
             case "phase" if line["name"] == "main":
@@ -53,11 +53,11 @@ def inflictions_of(run_dir: Path) -> Inflictions:
                 open_faults[line["id"]] = line["t"], line
             case "fault_healed" if line["id"] in open_faults:
                 at_ns, fault = open_faults.pop(line["id"])
-                faults.append(_inflicted(fault, at_ns, line["t"], began_ns or 0))
+                faults.append(_injected(fault, at_ns, line["t"], began_ns or 0))
     if began_ns is None or ended_ns is None:
         raise UsageError(f"{run_dir}: the run did not reach the end of its load, so it has no complete schedule")
-    faults += [_inflicted(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
-    return Inflictions(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
+    faults += [_injected(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
+    return InjectedFaults(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
 
 
 def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
@@ -69,16 +69,16 @@ def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
     return read.lines
 
 
-def _inflicted(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> Inflicted:
+def _injected(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> InjectedFault:
     begin_s, end_s = ((moment - began_ns) / _NS for moment in (at_ns, until_ns))
-    return Inflicted(fault["kind"], tuple(fault["targets"]), begin_s, end_s, fault["parameters"])
+    return InjectedFault(fault["kind"], tuple(fault["targets"]), begin_s, end_s, fault["parameters"])
 
 
-def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
+def steps_of(injected: InjectedFaults, nodes: Sequence[str]) -> list[StepTable]:
     """The script: starts and heals each fault at its time, with waits between, to the end of the load. Raises
     `UsageError` for a fault that no script can inject."""
     events: list[tuple[float, int, list[StepTable]]] = []
-    for number, fault in enumerate(inflictions.faults):
+    for number, fault in enumerate(injected.faults):
         begins, ends = _begin_and_end(fault, nodes)
         events += [(fault.begin_s, 2 * number, begins), (fault.end_s, 2 * number + 1, ends)]
     steps: list[StepTable] = []
@@ -86,10 +86,10 @@ def steps_of(inflictions: Inflictions, nodes: Sequence[str]) -> list[StepTable]:
     for at_s, _, tables in sorted(events, key=lambda event: event[:2]):
         steps += [*_wait(at_s - now_s), *tables]
         now_s = max(now_s, at_s)
-    return [*steps, *_wait(inflictions.lasted_s - now_s)]
+    return [*steps, *_wait(injected.lasted_s - now_s)]
 
 
-def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
+def asked_for(at_s: float, asked: InjectedFaults, happened: InjectedFaults) -> float:
     """The time in a script that corresponds to `at_s` in its run: faults and heals take time, and each step waits for
     the previous one."""
     late_s = 0.0
@@ -100,10 +100,10 @@ def asked_for(at_s: float, asked: Inflictions, happened: Inflictions) -> float:
     return max(0.0, at_s - late_s)
 
 
-def _edges(inflictions: Inflictions) -> list[float]:
+def _edges(injected: InjectedFaults) -> list[float]:
     """The times at which faults started and ended; for faults that go from node to node, those of each node."""
     edges: list[float] = []
-    for fault in inflictions.faults:
+    for fault in injected.faults:
         times = 1 if KINDS[fault.kind].takes == "groups" else len(fault.targets)
         edges += [fault.begin_s, fault.end_s] * times
     return sorted(edges)
@@ -114,26 +114,28 @@ def _wait(seconds: float) -> Iterator[StepTable]:
         yield {"do": "wait", "seconds": rounded}
 
 
-def _begin_and_end(fault: Inflicted, nodes: Sequence[str]) -> tuple[list[StepTable], list[StepTable]]:
+def _begin_and_end(fault: InjectedFault, nodes: Sequence[str]) -> tuple[list[StepTable], list[StepTable]]:
     kind = KINDS[fault.kind]
     if kind.takes == "groups":
-        word = kind.begun_by or KINDS["partition-one"].begun_by
+        word = kind.injected_by or KINDS["partition-one"].injected_by
         between = _between(fault, nodes)
         return [{"do": word, **between}], [{"do": "heal", "between": between["between"]}]
-    word = kind.begun_by or next((it.begun_by for it in BEGINS.values() if kind.name.startswith(it.name)), "")
+    word = kind.injected_by or next(
+        (it.injected_by for it in INJECTED_BY.values() if kind.name.startswith(it.name)), ""
+    )
     if not word:
         raise UsageError(f"{fault.kind}: no step starts this fault, so no campaign of steps can inject it")
     how = {it.name: fault.parameters[it.name] for it in kind.parameters if _is_scripted(it, fault.parameters)}
     how |= {"tear": True} if fault.parameters.get("tear") is not None else {}
     begins = [{"do": word, "node": node, **how} for node in fault.targets]
-    return begins, [{"do": BEGINS[word].ended_by, "node": node} for node in fault.targets]
+    return begins, [{"do": INJECTED_BY[word].healed_by, "node": node} for node in fault.targets]
 
 
 def _is_scripted(parameter: object, given: Mapping[str, Any]) -> bool:
     return isinstance(parameter, Parameter | Files) and given.get(parameter.name) is not None
 
 
-def _between(fault: Inflicted, nodes: Sequence[str]) -> dict[str, Any]:
+def _between(fault: InjectedFault, nodes: Sequence[str]) -> dict[str, Any]:
     """The two groups of nodes between which no packets passed, or none from the first to the second."""
     pairs = {tuple(pair) for pair in fault.parameters.get("pairs") or ()}
     if pairs:

@@ -21,7 +21,7 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.coverage import DEEP, Stay, stays, visits
 from orchestrator.search.run_maker import WHERE, Maker
-from orchestrator.search.steps_of_run import Inflictions, inflictions_of
+from orchestrator.search.steps_of_run import InjectedFaults, injected_faults_of
 from systems.toml_tables import TomlSource
 
 
@@ -59,7 +59,7 @@ class Attempted(msgspec.Struct, frozen=True):
     reason: str
     states: tuple[str, ...]
     deep: tuple[str, ...]
-    schedule: Inflictions | None
+    schedule: InjectedFaults | None
     text: str = ""
     digest: str = ""
     steps: int = 0
@@ -110,9 +110,9 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
     )
 
 
-def _schedule(path: Path) -> Inflictions | None:
+def _schedule(path: Path) -> InjectedFaults | None:
     try:
-        return inflictions_of(path)
+        return injected_faults_of(path)
     except (UsageError, OSError, ValueError):
         return None  # a run that ended so early has no schedule to vary
 

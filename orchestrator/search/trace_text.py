@@ -48,10 +48,10 @@ def _of_run(run_dir: Path) -> Iterator[Line]:
     text = read_text(run_dir / "history" / JOURNAL)
     for number, entry in enumerate(map(strict_json.decode, text.splitlines())):
         if entry["event"] in _SHOWN:
-            yield Line(entry["t"] / _NS, number, f"----  {_deed(entry)}")
+            yield Line(entry["t"] / _NS, number, f"----  {_action(entry)}")
 
 
-def _deed(entry: Mapping[str, Any]) -> str:
+def _action(entry: Mapping[str, Any]) -> str:
     match entry["event"]:
         case "phase":
             return f"{entry['name']} starts"

@@ -52,7 +52,7 @@ sys.path.pop(0)  # where a module lies that is called broker, too
 signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGUSR1}})
 def live():
     signal.sigwait({{signal.SIGUSR1}})
-    {deed}
+    {action}
 threading.Thread(target=live, daemon=True).start()
 runpy.run_module("broker", run_name="__main__", alter_sys=True)
 """
@@ -64,7 +64,7 @@ class Way:
 
     name: str
     sent: signal.Signals
-    deed: str = "pass"
+    action: str = "pass"
 
 
 WAYS: Final = (
@@ -187,7 +187,7 @@ def _own_system(place: Path, way: Way) -> None:
     description = description.replace('name = "brownout"', 'name = "mortal"')
     description = description.replace('"-m", "broker"', '"{{ system_dir }}/mortal.py"')
     (place / "system.toml").write_text(description)
-    (place / "mortal.py").write_text(MORTAL.format(deed=way.deed))
+    (place / "mortal.py").write_text(MORTAL.format(action=way.action))
 
 
 def main() -> int:

@@ -10,7 +10,19 @@ from typing import get_args
 
 import pytest
 
-from nemeses import BEGINS, ENDS, KINDS, Evidence, Fault, Need, Nemesis, ParameterError, Site, inflictable, needing
+from nemeses import (
+    HEALED_BY,
+    INJECTED_BY,
+    KINDS,
+    Evidence,
+    Fault,
+    Need,
+    Nemesis,
+    ParameterError,
+    Site,
+    injectable,
+    needing,
+)
 from nemeses.registry import RegistrationError, discover
 from tests.nemeses.fakes import FakeHost
 
@@ -25,12 +37,12 @@ from nemeses.mechanisms.service import Services
 
 class Quake(Kind[Services]):
     name = "quake"
-    deed = "the floor shakes"
+    action = "the floor shakes"
     mechanism = Services
     destroys = frozenset()
     group, mark = FaultGroup.MACHINE, FaultMark.STAR
-    begun_by, ended_by = "shake", "steady"
-    def inflict(self, by, fault): return Evidence("confirmed", {})
+    injected_by, healed_by = "shake", "steady"
+    def inject(self, by, fault): return Evidence("confirmed", {})
     def heal(self, by, fault): return Evidence("confirmed", {})
     def sentence(self, fault): return "it shakes"
 """
@@ -77,8 +89,8 @@ def test_a_file_that_is_added_is_found(kinds: Package) -> None:
         ("quake", "", "this one holds 0"),
         ("quake", WHOLE + "\nclass Flood(Quake):\n    name = 'flood'\n", "this one holds 2"),
         ("tremor", WHOLE, "give both the same name"),
-        ("quake", WHOLE.replace('"steady"', '""'), "cannot end it"),
-        ("quake", WHOLE.replace('"steady"', '"shake"'), "both start a fault and end one"),
+        ("quake", WHOLE.replace('"steady"', '""'), "cannot heal it"),
+        ("quake", WHOLE.replace('"steady"', '"shake"'), "both inject a fault and heal one"),
     ],
 )
 def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text: str, complaint: str) -> None:
@@ -88,7 +100,7 @@ def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text
 
 def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package) -> None:
     kinds.write("flood", WHOLE.replace('"quake"', '"flood"'))
-    with pytest.raises(RegistrationError, match="flood both start with 'shake'"):
+    with pytest.raises(RegistrationError, match="flood are both injected by 'shake'"):
         discover(kinds.write("quake", WHOLE))
     kinds.write("flood", WHOLE)
     kinds_again = Package(Path(kinds.write("flood", WHOLE).__path__[0]).parent)
@@ -97,23 +109,23 @@ def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package
         discover(kinds_again.write("b", WHOLE.replace('"quake"', '"a"').replace("shake", "b")))
 
 
-def test_what_a_world_offers_says_what_can_be_inflicted_there() -> None:
-    assert {"kill", "pause"} <= inflictable(())
-    assert {KINDS[name].needs for name in inflictable(())} == {frozenset()}
+def test_what_a_world_offers_says_what_can_be_injected_there() -> None:
+    assert {"kill", "pause"} <= injectable(())
+    assert {KINDS[name].needs for name in injectable(())} == {frozenset()}
     power: tuple[Need, ...] = ("power",)
-    assert inflictable(power) - inflictable(()) == needing("power") == {"power-loss", "power-loss-all"}
+    assert injectable(power) - injectable(()) == needing("power") == {"power-loss", "power-loss-all"}
     assert needing("network") == {"partition-one", "partition-halves", "partition-leader", "reject"}
-    on_machines = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
+    on_machines = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     assert set(KINDS) - on_machines == needing("drift") | needing("wire") | needing("disk") | needing(
         "store"
     ) | needing("objects")
-    assert inflictable(get_args(Need)) == set(KINDS)
+    assert injectable(get_args(Need)) == set(KINDS)
 
 
 def test_scripts_have_a_word_for_each_kind_that_has_one() -> None:
-    assert BEGINS["freeze"].name == "clock-freeze"
-    assert ENDS["resume"] == {"pause", "stall", "clock-freeze"}
-    assert ENDS["power-on"] == {"power-loss", "power-loss-all"}
+    assert INJECTED_BY["freeze"].name == "clock-freeze"
+    assert HEALED_BY["resume"] == {"pause", "stall", "clock-freeze"}
+    assert HEALED_BY["power-on"] == {"power-loss", "power-loss-all"}
 
 
 def test_parameters_are_checked_before_anything_is_done() -> None:

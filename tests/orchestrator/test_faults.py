@@ -90,7 +90,7 @@ VIEW = ClusterView(("n1", "n2", "n3"))
 
 
 def overlapping(clock: Clock, tmp_path: Path, *plans: FaultPlan, ends_s: float = 30) -> list[tuple[str, str, float]]:
-    """What was done, and when, in a nemesis whose deeds take no time."""
+    """What was done, and when, in a nemesis whose actions take no time."""
     nemesis = SlowNemesis(clock)
     nemesis.takes_s = 0.0
     with Journal(tmp_path) as journal:

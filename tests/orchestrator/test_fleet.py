@@ -87,7 +87,7 @@ class Refused(Slow):
 
 
 CLIENTS = {"class": f'client_class = "{OWN_CLIENTS}:Log"', "program": 'client_command = ["true"]'}
-DEEDS: dict[str, Callable[[Fleet], object]] = {
+ACTIONS: dict[str, Callable[[Fleet], object]] = {
     "append": lambda running: running.append(0, acks=-1, count=3, timeout_s=1),
     "end the load": lambda running: running.end_load(),
     "probe": lambda running: running.await_service(0.0),
@@ -95,15 +95,15 @@ DEEDS: dict[str, Callable[[Fleet], object]] = {
 
 
 @pytest.mark.parametrize("time_scale", [1.0, 4.0])
-@pytest.mark.parametrize(("client", "deed"), [*(("class", deed) for deed in DEEDS), ("program", "probe")])
-def test_a_client_has_the_time_that_it_was_told(tmp_path: Path, client: str, deed: str, time_scale: float) -> None:
+@pytest.mark.parametrize(("client", "action"), [*(("class", action) for action in ACTIONS), ("program", "probe")])
+def test_a_client_has_the_time_that_it_was_told(tmp_path: Path, client: str, action: str, time_scale: float) -> None:
     (planned,) = expand(campaign(f"{LOAD}[client]\n{CLIENTS[client]}\ntimeout_s = 12\n"), "s")
     with Journal(tmp_path) as journal:
         running = Fleet(planned, tmp_path, "n1:1", journal, time_scale, start_client=Slow)
         running.start_first()
         running.complete()
         running.begin_load()
-        DEEDS[deed](running)
+        ACTIONS[action](running)
 
 
 class Clock(ThreadScheduler):

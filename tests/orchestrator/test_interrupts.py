@@ -76,7 +76,7 @@ def test_an_interrupt_leaves_nothing_under_way_that_was_begun_at_once() -> None:
     """Whoever cleans up afterwards would be overtaken by it."""
     left, left_before = threading.Event(), list[bool]()
 
-    def deed(_: str) -> None:
+    def action(_: str) -> None:
         while "submit" in calls_of_main_thread():  # until it waits for the results
             time.sleep(0.001)
         interrupt()
@@ -84,7 +84,7 @@ def test_an_interrupt_leaves_nothing_under_way_that_was_begun_at_once() -> None:
 
     def begin() -> None:
         try:
-            REAL_TIME.for_each(["n1"], deed)
+            REAL_TIME.for_each(["n1"], action)
         finally:
             left.set()
 

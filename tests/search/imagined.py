@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.campaign.parser import load
 from orchestrator.command.line import main
 from orchestrator.search.exploring import Arm, ExploredCell
-from orchestrator.search.steps_of_run import Inflicted, Inflictions
+from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults
 from orchestrator.search.task import Attempted, ExplorationTask
 
 SHORT = """
@@ -43,8 +43,8 @@ name = "fixed"
 """
 
 
-def schedule(*faults: Inflicted) -> Inflictions:
-    return Inflictions(faults or (Inflicted("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
+def schedule(*faults: InjectedFault) -> InjectedFaults:
+    return InjectedFaults(faults or (InjectedFault("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
 
 
 class World:

@@ -40,7 +40,7 @@ from orchestrator.search.exploring import (
 from orchestrator.search.replay_plan import stored_plan
 from orchestrator.search.report import comparison, report_content
 from orchestrator.search.run_maker import WHERE
-from orchestrator.search.steps_of_run import Inflicted, Inflictions
+from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 from simulator.loop import VirtualLoop
 from systems.toml_tables import TomlSource as TomlSource
@@ -154,7 +154,7 @@ def begins_of(task: ExplorationTask) -> list[float]:
 def test_a_variation_of_a_variation_repeats_what_was_asked_for_not_what_came_of_it(short: Path) -> None:
     """Else every generation would come later, and to other places than the one before."""
     asked: dict[int, ExplorationTask] = {}
-    late = Inflictions((Inflicted("kill", ("n1",), 1.125, 2.2, {}),), 11.0)
+    late = InjectedFaults((InjectedFault("kill", ("n1",), 1.125, 2.2, {}),), 11.0)
 
     def make(tasks: list[ExplorationTask]) -> list[Attempted]:
         asked.update((task.number, task) for task in tasks)
@@ -184,7 +184,7 @@ def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: P
 
 def word_of(kind: str) -> str:
     """The kind whose word begins a kind of fault in scripts."""
-    if KINDS[kind].begun_by:
+    if KINDS[kind].injected_by:
         return kind
     return "partition-one" if KINDS[kind].takes == "groups" else "power-loss"
 

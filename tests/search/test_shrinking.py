@@ -18,7 +18,7 @@ from orchestrator.command.line import main
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.campaign_document import Document
 from orchestrator.search.shrinking import ddmin, pairs, shrink
-from orchestrator.search.steps_of_run import Inflicted, Inflictions, inflictions_of, steps_of
+from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, injected_faults_of, steps_of
 from orchestrator.search.trials import Budget, SpentError
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
@@ -160,18 +160,21 @@ def test_a_budget_ends_the_search() -> None:
         ),
     ],
 )
-def test_a_fault_becomes_the_steps_that_inflict_and_end_it(
+def test_a_fault_becomes_the_steps_that_inject_and_heal_it(
     fault: tuple[str, tuple[str, ...], dict[str, Any]], begins: dict[str, Any], ends: dict[str, Any]
 ) -> None:
     kind, targets, parameters = fault
-    told = Inflictions((Inflicted(kind, targets, 1.5, 3.0, parameters),), 4.0)
+    told = InjectedFaults((InjectedFault(kind, targets, 1.5, 3.0, parameters),), 4.0)
     expected = [{"do": "wait", "seconds": 1.5}, begins, {"do": "wait", "seconds": 1.5}, ends]
     assert steps_of(told, NODES) == [*expected, {"do": "wait", "seconds": 1.0}]
 
 
 def test_faults_that_overlapped_do_so_again_and_all_nodes_lose_power_together() -> None:
-    told = Inflictions(
-        (Inflicted("kill", ("n1",), 1.0, 4.0, {}), Inflicted("power-loss-all", ("n2", "n3"), 2.0, 3.0, {"tear": None})),
+    told = InjectedFaults(
+        (
+            InjectedFault("kill", ("n1",), 1.0, 4.0, {}),
+            InjectedFault("power-loss-all", ("n2", "n3"), 2.0, 3.0, {"tear": None}),
+        ),
         4.0,
     )
     words = [(step["do"], step.get("node", step.get("seconds"))) for step in steps_of(told, NODES)]
@@ -201,8 +204,8 @@ def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
     return SimulatedRun(tmp_path / failed.path.relative_to(failed.path.parents[1]))
 
 
-def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
-    told = inflictions_of(bounced.path)
+def test_a_journal_tells_what_was_injected(bounced: SimulatedRun) -> None:
+    told = injected_faults_of(bounced.path)
     assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
     assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
     journal = bounced.path / "history" / "journal.jsonl"
@@ -210,7 +213,7 @@ def test_a_journal_tells_what_was_inflicted(bounced: SimulatedRun) -> None:
     for damaged in ("{half of it", "[]\n", "{}\n" + rest, first + "\n", rest):
         journal.write_text(damaged)
         with pytest.raises(UsageError, match=r"journal\.jsonl: cannot be read|did not reach the end of its load"):
-            inflictions_of(bounced.path)
+            injected_faults_of(bounced.path)
 
 
 @pytest.mark.rotating(6, among="long simulations")

@@ -1,4 +1,4 @@
-"""Schedules that are a little different from another: what may change, what must stay, and what can be inflicted."""
+"""Schedules that are a little different from another: what may change, what must stay, and what can be injected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from orchestrator.search.coverage import Stay
-from orchestrator.search.steps_of_run import Inflicted, Inflictions, asked_for, steps_of
+from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, asked_for, steps_of
 from orchestrator.search.variation import Chance, possible, vary
 
 KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")
@@ -17,20 +17,20 @@ ALONE = Stay(5.0, 0.1, {"up/leaderi": ["n2"], "up/followero": ["n1", "n3"]})
 """A stay of a tenth of a second."""
 
 
-def schedule(*faults: Inflicted) -> Inflictions:
-    return Inflictions(faults or (Inflicted("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
+def schedule(*faults: InjectedFault) -> InjectedFaults:
+    return InjectedFaults(faults or (InjectedFault("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
 
 
 TOLD = schedule(
-    Inflicted("kill", ("n1",), 1.0, 2.5, {}),
-    Inflicted("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
-    Inflicted("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
+    InjectedFault("kill", ("n1",), 1.0, 2.5, {}),
+    InjectedFault("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
+    InjectedFault("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
 )
 
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("rare", [None, ALONE])
-def test_every_variation_can_be_inflicted_and_proven(seed: int, rare: Stay | None) -> None:
+def test_every_variation_can_be_injected_and_proven(seed: int, rare: Stay | None) -> None:
     chance, told = Chance(Random(seed), NODES, KINDS, TOLD.lasted_s, rare), TOLD
     for _ in range(5):
         told = vary(told, schedule(), chance)
@@ -44,11 +44,11 @@ def test_every_variation_can_be_inflicted_and_proven(seed: int, rare: Stay | Non
     assert steps_of(told, NODES) or not told.faults
 
 
-def variations(parent: Inflictions, rare: Stay | None, kinds: tuple[str, ...] = KINDS) -> list[Inflictions]:
+def variations(parent: InjectedFaults, rare: Stay | None, kinds: tuple[str, ...] = KINDS) -> list[InjectedFaults]:
     return [vary(parent, schedule(), Chance(Random(seed), NODES, kinds, parent.lasted_s, rare)) for seed in range(300)]
 
 
-def struck(variation: Inflictions) -> list[Inflicted]:
+def struck(variation: InjectedFaults) -> list[InjectedFault]:
     """The faults that begin during the stay."""
     return [it for it in variation.faults if ALONE.at_s <= it.begin_s <= ALONE.at_s + ALONE.lasts_s]
 
@@ -75,14 +75,14 @@ def test_nothing_is_changed_before_a_strike() -> None:
 
 def test_a_strike_is_not_put_off_by_what_is_in_force() -> None:
     """n2 does not run, so only the others are hit, and at once."""
-    parent = schedule(Inflicted("kill", ("n2",), 4.0, 9.0, {}))
+    parent = schedule(InjectedFault("kill", ("n2",), 4.0, 9.0, {}))
     made = [it for it in variations(parent, ALONE, ("kill",)) if struck(it)]
     assert len(made) > 100
     assert all(new.targets != ("n2",) for it in made for new in struck(it))
 
 
 def test_where_all_is_dark_nothing_can_strike_and_something_follows() -> None:
-    parent = schedule(Inflicted("power-loss-all", NODES, 4.0, 6.0, {"tear": None}))
+    parent = schedule(InjectedFault("power-loss-all", NODES, 4.0, 6.0, {"tear": None}))
     assert not any(struck(it) for it in variations(parent, ALONE))
     assert any(len(it.faults) > 1 for it in variations(parent, ALONE))
 
@@ -102,11 +102,11 @@ def test_more_faults_come_upon_a_strike_beside_it() -> None:
 def test_what_happened_later_than_it_was_asked_for_is_struck_by_the_clock_of_the_script() -> None:
     """Each step takes time itself, and the next ones wait for it; on three nodes, one after the other."""
     asked = schedule(
-        Inflicted("power-loss-all", NODES, 1.0, 2.0, {"tear": None}), Inflicted("kill", ("n1",), 4.0, 5.0, {})
+        InjectedFault("power-loss-all", NODES, 1.0, 2.0, {"tear": None}), InjectedFault("kill", ("n1",), 4.0, 5.0, {})
     )
     happened = schedule(
-        *(Inflicted("power-loss", (name,), 1.1 + at / 100, 2.3 + at / 100, {}) for at, name in enumerate(NODES)),
-        Inflicted("kill", ("n1",), 4.32, 5.4, {}),
+        *(InjectedFault("power-loss", (name,), 1.1 + at / 100, 2.3 + at / 100, {}) for at, name in enumerate(NODES)),
+        InjectedFault("kill", ("n1",), 4.32, 5.4, {}),
     )
     assert asked_for(0.5, asked, happened) == 0.5, "nothing had been done"
     assert asked_for(3.0, asked, happened) == pytest.approx(3.0 - 0.32)
@@ -116,10 +116,10 @@ def test_what_happened_later_than_it_was_asked_for_is_struck_by_the_clock_of_the
 
 
 def test_what_would_meet_another_fault_comes_after_it() -> None:
-    one, other = Inflicted("kill", ("n1",), 1.0, 3.0, {}), Inflicted("pause", ("n1",), 2.0, 2.5, {})
+    one, other = InjectedFault("kill", ("n1",), 1.0, 3.0, {}), InjectedFault("pause", ("n1",), 2.0, 2.5, {})
     moved = possible([other, one], 10.0)[1]
     assert moved.kind == "pause"
     assert moved.begin_s == pytest.approx(3.2)
     assert possible([one, other], 3.5) == [one], "what has no time left is gone"
-    elsewhere = Inflicted("pause", ("n2",), 2.0, 2.5, {})
+    elsewhere = InjectedFault("pause", ("n2",), 2.0, 2.5, {})
     assert possible([one, elsewhere], 10.0) == [one, elsewhere], "on two nodes faults may meet"

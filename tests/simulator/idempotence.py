@@ -54,7 +54,7 @@ async def _story(cluster: SimulatedCluster, rng: random.Random, kinds: Sequence[
     producers = [asyncio.create_task(_produce(cluster, number, stopping, outcome)) for number in range(PRODUCERS)]
     for _ in range(faults):
         await asyncio.sleep(rng.uniform(0.05, 1.5))
-        await _inflict(cluster, rng, outcome, rng.choice(kinds))
+        await _inject(cluster, rng, outcome, rng.choice(kinds))
     stopping.set()
     cluster.heal()
     cluster.start()
@@ -66,7 +66,7 @@ async def _story(cluster: SimulatedCluster, rng: random.Random, kinds: Sequence[
     return outcome
 
 
-async def _inflict(cluster: SimulatedCluster, rng: random.Random, outcome: Outcome, kind: str) -> None:
+async def _inject(cluster: SimulatedCluster, rng: random.Random, outcome: Outcome, kind: str) -> None:
     """One fault, which more often than not is over before the next begins; of a leader only where one leads."""
     names = rng.sample(sorted(cluster.machines), 3)
     if kind in LEADER_KINDS:

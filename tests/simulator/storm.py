@@ -65,7 +65,7 @@ def storm(
             ends_s = asyncio.get_running_loop().time() + seconds
             while asyncio.get_running_loop().time() < ends_s:
                 await asyncio.sleep(rng.uniform(0.0, 1.2))
-                await _inflict(cluster, rng, rng.choice(list(faults)))
+                await _inject(cluster, rng, rng.choice(list(faults)))
                 if any(finding.oracle == until for finding in cluster.watch.findings.found):
                     break
             cluster.heal()
@@ -91,7 +91,7 @@ async def write(client: SimulatedClient, number: int) -> None:
         await asyncio.sleep(0.03)
 
 
-async def _inflict(cluster: SimulatedCluster, rng: Random, fault: str) -> None:
+async def _inject(cluster: SimulatedCluster, rng: Random, fault: str) -> None:
     """One fault, which is over when this returns or goes on for a while."""
     names = sorted(cluster.machines)
     name = _aim(cluster, rng, names)

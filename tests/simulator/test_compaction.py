@@ -165,7 +165,7 @@ async def produce(cluster: SimulatedCluster, told: Told, stopping: asyncio.Event
         await asyncio.sleep(0.004)
 
 
-async def inflict(cluster: SimulatedCluster) -> None:
+async def inject(cluster: SimulatedCluster) -> None:
     names = cluster.rng.sample(sorted(cluster.machines), 3)
     match cluster.rng.choice(("kill", "power-loss", "power-loss-all", "partition-one")):
         case "kill":
@@ -195,7 +195,7 @@ def test_of_each_key_the_latest_acknowledged_record_outlives_all_faults(seed: in
             producer = asyncio.create_task(produce(cluster, told, stopping))
             for _ in range(6):
                 await asyncio.sleep(cluster.rng.uniform(0.5, 2.0))
-                await inflict(cluster)
+                await inject(cluster)
             stopping.set()
             await asyncio.wait_for(producer, 60.0)
             assert told.refused == []

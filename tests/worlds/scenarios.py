@@ -166,9 +166,9 @@ def several_processes(run_dir: str) -> Any:
         nemesis, host = Nemesis(made.site), made.hosts["n1"]
         seen: dict[str, Any] = {}
         for kind in ("pause", "kill", "stop"):
-            inflicted, there = nemesis.inject(Fault(kind, ("n1",))), _ask(made, "n1", f"{count}; true")
+            injected, there = nemesis.inject(Fault(kind, ("n1",))), _ask(made, "n1", f"{count}; true")
             healed = nemesis.heal(Fault(kind, ("n1",)))
-            seen[kind] = [inflicted.status, int(there), healed.status, int(_ask(made, "n1", count))]
+            seen[kind] = [injected.status, int(there), healed.status, int(_ask(made, "n1", count))]
         host.run(f"kill -9 {host.service_pid()}")
         while host.service_pid() is not None:  # a killed process may still be ending when kill returns
             time.sleep(0.01)

@@ -88,7 +88,7 @@ def test_a_scenario_whose_cut_takes_nothing_is_unknown_and_says_why(cell: str, t
     ), verdict.reasons
 
 
-def test_random_faults_are_inflicted_and_proven_as_on_nodes(short: Path, tmp_path: Path) -> None:
+def test_random_faults_are_injected_and_proven_as_on_nodes(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
     seen = {(line["kind"]) for line in run.of("fault_invoked")}

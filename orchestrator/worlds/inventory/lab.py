@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from installation.files import PROJECT_ROOT
-from nemeses import Host, HostError, Need, inflictable, needing
+from nemeses import Host, HostError, Need, injectable, needing
 from nemeses.scheduling import for_each
 from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.cleanup import clean_up, described
@@ -43,7 +43,7 @@ class InventoryLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
-    capabilities: frozenset[str] = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
+    capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = False
 
     def __init__(self, spec: LabSpec) -> None:
@@ -51,7 +51,7 @@ class InventoryLab:
         self._spec = spec
         self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count)
         self._offers, self.limits = _promised(self._chosen)
-        self.capabilities = inflictable(self._offers)
+        self.capabilities = injectable(self._offers)
         self.time_scale = max(host.time_scale for host in self._chosen)
         self._checked: list[CheckedHost] = []
         self._machines: HostMachines | None = None
@@ -188,7 +188,7 @@ class InventoryLab:
                 self._offers -= {need}
                 self.limits.append(f"no {_kinds_needing(need)}: {'; '.join(reasons)}")
                 on_progress(self.limits[-1])
-        self.capabilities = inflictable(self._offers)
+        self.capabilities = injectable(self._offers)
         machines.restrict(self._offers)
 
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from nemeses import Host, HostError, Network, PowerSwitch, Site, inflictable
+from nemeses import Host, HostError, Network, PowerSwitch, Site, injectable
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
@@ -39,7 +39,7 @@ class NamespaceWorld(ServicesOnHosts):
     """Nodes as namespaces. Needs a sandbox (`sandbox.enter_sandbox`) with one world at a time."""
 
     name = "namespaces"
-    capabilities: frozenset[str] = inflictable(("power", "network", "store", "mounts"))
+    capabilities: frozenset[str] = injectable(("power", "network", "store", "mounts"))
     needs_sandbox = True
     time_scale = 1.0
 

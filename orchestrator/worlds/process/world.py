@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from installation.plain_paths import PlainPath
-from nemeses import Host, Result, Site, inflictable
+from nemeses import Host, Result, Site, injectable
 from nemeses.kind import Need
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
@@ -29,7 +29,7 @@ class ProcessWorld(ServicesOnHosts):
     """Brokers as plain processes of this user, on loopback, each on its own port."""
 
     name = "process"
-    capabilities: frozenset[str] = inflictable(_OFFERS)
+    capabilities: frozenset[str] = injectable(_OFFERS)
     needs_sandbox = False
     time_scale = 1.0
     power = None

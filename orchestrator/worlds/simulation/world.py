@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from history.regular_files import replace_text
-from nemeses import Host, Site, inflictable
+from nemeses import Host, Site, injectable
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -55,7 +55,7 @@ class SimulationWorld(ServicesOnHosts):
     finalizers may have effects."""
 
     name = "simulation"
-    capabilities: frozenset[str] = inflictable(
+    capabilities: frozenset[str] = injectable(
         ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "objects")
     )
     needs_sandbox = False

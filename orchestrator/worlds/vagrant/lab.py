@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from installation.files import PROJECT_ROOT
-from nemeses import Host, HostError, inflictable
+from nemeses import Host, HostError, injectable
 from nemeses.scheduling import for_each
 from nodeimage import JAVA, Image, ImageError, find
 from orchestrator.cleanup import clean_up, on_failure
@@ -50,7 +50,7 @@ class VagrantLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
-    capabilities: frozenset[str] = inflictable(("power", "network", "netem", "stall", "freeze", "clock"))
+    capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = True
 
     def __init__(self, spec: LabSpec) -> None:

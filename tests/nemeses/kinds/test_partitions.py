@@ -102,10 +102,10 @@ def test_a_network_that_cannot_be_read_proves_nothing_and_keeps_nothing_else_fro
         raise HostError("n3: its packet filter does not answer")
 
     monkeypatch.setattr(cluster.network, unread, fail)
-    inflicted, healed = cluster.nemesis.inject(ISOLATE), cluster.nemesis.heal(ISOLATE)
+    injected, healed = cluster.nemesis.inject(ISOLATE), cluster.nemesis.heal(ISOLATE)
     everything = cluster.nemesis.heal_all()
-    assert [each.status for each in (inflicted, healed, everything)] == ["inconclusive"] * 3
-    for detail in (inflicted.detail, healed.detail, everything.detail["network"]):
+    assert [each.status for each in (injected, healed, everything)] == ["inconclusive"] * 3
+    for detail in (injected.detail, healed.detail, everything.detail["network"]):
         assert detail["error"] == "n3: its packet filter does not answer"
     assert everything.detail.keys() >= {"packets", "clocks", "services"}
 

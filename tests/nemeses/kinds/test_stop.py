@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nemeses import BEGINS, ENDS, KINDS, Fault, Nemesis, Result, Site, inflictable
+from nemeses import HEALED_BY, INJECTED_BY, KINDS, Fault, Nemesis, Result, Site, injectable
 from tests.nemeses.fakes import FakeHost, lines, unreachable
 
 STOP = Fault("stop", ("n1",))
@@ -108,6 +108,6 @@ def test_its_sentence_proof_script_words_and_worlds() -> None:
     kind = KINDS["stop"]
     assert kind.sentence(STOP) == "the service on n1 gets SIGTERM and shuts down"
     assert kind.proof({"n1": ENDED}, {}) == "n1: it exited within 3 s"
-    assert BEGINS["stop"] is kind
-    assert ENDS["start"] >= {"stop", "kill"}
-    assert "stop" in inflictable(()), "every world can inflict it"
+    assert INJECTED_BY["stop"] is kind
+    assert HEALED_BY["start"] >= {"stop", "kill"}
+    assert "stop" in injectable(()), "every world can inject it"
