@@ -3,13 +3,17 @@
 Theory of operation. Each batch of rows is followed by an empty batch whose metadata (`crc32`) is the CRC-32 of all
 bytes before it, so the reader accepts only rows that were written. The last one also has the number of rows (`rows`);
 without it the stream was not closed.
+
+A recording is a row of such streams, its segments, of at most 2^20 rows. A segment is closed before the next one is
+created, so only the last one can be torn. The checksum of segment N > 0 starts with N, so a segment cannot stand for
+another one. Segments can be read in any order, each in bounded memory.
 """
 
 from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +24,17 @@ from history.regular_files import read_bytes
 
 FLUSH_INTERVAL_NS: Final = 250_000_000
 FLUSH_ROWS: Final = 8192
+SEGMENT_ROWS: Final = 1 << 20
 
 _CRC: Final = "crc32"
 _ROWS: Final = "rows"
 _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 """Batches are small: distributing their columns over a pool of threads takes as long as reading them."""
+
+
+def segment_path(first: Path, number: int) -> Path:
+    """The file of a recording's segment. `first`: that of segment 0."""
+    return first.with_name(f"{first.stem}.{number}{first.suffix}") if number else first
 
 
 class BatchWriter:
@@ -33,26 +43,31 @@ class BatchWriter:
     """
 
     def __init__(
-        self, path: Path, schema: pa.Schema, *, clock: Callable[[], int], flush_every_ns: int = FLUSH_INTERVAL_NS
+        self,
+        path: Path,
+        schema: pa.Schema,
+        *,
+        clock: Callable[[], int],
+        flush_every_ns: int = FLUSH_INTERVAL_NS,
+        segment_rows: int = SEGMENT_ROWS,
     ) -> None:
-        """Creates the file. Raises FileExistsError rather than mixing two recordings. `clock` counts ns."""
+        """Creates the file of segment 0. Raises FileExistsError rather than mix two recordings. `clock` counts ns."""
         self.closed = False
+        self._path = path
         self._schema = schema
         self._clock = clock
         self._flush_every_ns = flush_every_ns
+        self._segment_rows = segment_rows
         self._rows: list[tuple[Any, ...]] = []
-        self._written = 0
         self._last_flush = clock()
-        self._stream = _Summed(path)
-        self._batches = pa.ipc.new_stream(
-            self._stream, schema, options=pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=False)
-        )
         self._nothing = pa.RecordBatch.from_pylist([], schema=schema)
+        self._segment = 0
+        self._start_segment()
 
     def add(self, row: tuple[Any, ...]) -> None:
         """One row, its values in the schema's order."""
         self._rows.append(row)
-        if len(self._rows) >= FLUSH_ROWS:
+        if len(self._rows) >= min(FLUSH_ROWS, self._segment_rows - self._written):
             self.flush()
         else:
             self.flush_if_due()
@@ -67,6 +82,9 @@ class BatchWriter:
         self._last_flush = self._clock()
         if not self._rows:
             return
+        if self._stream.closed:
+            self._segment += 1
+            self._start_segment()
         columns = zip(*self._rows, strict=True)
         arrays = [_column(field, values) for field, values in zip(self._schema, columns, strict=True)]
         self._batches.write_batch(pa.record_batch(arrays, schema=self._schema))
@@ -74,23 +92,43 @@ class BatchWriter:
         self._stream.flush()
         self._written += len(self._rows)
         self._rows.clear()
+        if self._written >= self._segment_rows:
+            self._end_segment()
 
     def close(self) -> None:
         """Flushes and ends the stream."""
         self.flush()
         self.closed = True
+        if not self._stream.closed:
+            self._end_segment()
+
+    def _start_segment(self) -> None:
+        self._stream = _Summed(segment_path(self._path, self._segment), _first_crc(self._segment))
+        self._batches = pa.ipc.new_stream(
+            self._stream,
+            self._schema,
+            options=pa.ipc.IpcWriteOptions(compression="zstd", emit_dictionary_deltas=False),
+        )
+        self._written = 0
+
+    def _end_segment(self) -> None:
         end = {_CRC: str(self._stream.crc), _ROWS: str(self._written)}
         self._batches.write_batch(self._nothing, custom_metadata=end)
         self._batches.close()
         self._stream.close()
+        self._written = 0
+
+
+def _first_crc(segment: int) -> int:
+    return zlib.crc32(str(segment).encode()) if segment else 0
 
 
 class _Summed(io.FileIO):
-    """A file that keeps the CRC-32 of everything written to it."""
+    """A new file that keeps the CRC-32 of everything written to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, crc: int) -> None:
         super().__init__(path, "x")
-        self.crc = 0
+        self.crc = crc
 
     def write(self, data: Any) -> int:
         """Write all of `data`; a raw file may write only a part."""
@@ -118,79 +156,87 @@ class Stream:
     defects: tuple[str, ...] = ()
 
 
-def read_batches(path: Path, schema: pa.Schema) -> Stream:
+def read_batches(path: Path, schema: pa.Schema, segment: int = 0) -> Stream:
     """Every batch of a stream up to the first one that is torn or damaged. Raises OSError."""
-    data = read_bytes(path)
-    reading = _Reading(data, schema)
-    try:
-        reading.read()
-    except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
-        reading.defects.append(_tail(reading, str(error).splitlines()[0] if str(error) else type(error).__name__))
+    reader = SegmentReader(path, schema, segment)
     # In one chunk: later steps work chunk by chunk, and a batch may have few rows.
-    table = pa.Table.from_batches(reading.batches, schema=schema).unify_dictionaries().combine_chunks()
-    is_torn = not reading.ended and not reading.changed
-    if is_torn and not reading.defects:
-        reading.defects.append(_tail(reading, "it has no end mark"))
-    return Stream(table, is_torn, tuple(reading.defects))
+    table = pa.Table.from_batches(reader.batches(), schema=schema).unify_dictionaries().combine_chunks()
+    return Stream(table, reader.is_torn, tuple(reader.defects))
 
 
-def _tail(reading: _Reading, why: str) -> str:
-    return f"what follows its first {reading.rows} rows is lost: {why}"
+class SegmentReader:
+    """Reads a segment batch by batch. `is_torn` and `defects` are as in `Stream`, and complete when `batches` ends."""
 
-
-class _Reading:
-    """A stream during reading."""
-
-    def __init__(self, data: bytes, schema: pa.Schema) -> None:
-        self._data = data
-        self._schema = schema
-        self._crc = 0
-        self._summed = 0
-        self._waiting: list[pa.RecordBatch] = []
-        self.batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.ended = False
-        self.changed = False
+    def __init__(self, path: Path, schema: pa.Schema, segment: int = 0) -> None:
+        """Raises OSError."""
         self.defects: list[str] = []
+        self._data = read_bytes(path)
+        self._schema = schema
+        self._crc = _first_crc(segment)
+        self._summed = 0
+        self._rows = 0
+        self._ended = False
+        self._changed = False
 
-    def read(self) -> None:
+    @property
+    def is_torn(self) -> bool:
+        return not self._ended and not self._changed
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches whose checksum is correct, up to the first one that is torn or damaged."""
+        try:
+            yield from self._checked()
+        except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
+            self._lose_tail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        if self.is_torn and not self.defects:
+            self._lose_tail("it has no end mark")
+
+    def _checked(self) -> Iterator[pa.RecordBatch]:
         """Raises what pyarrow does for a stream that is cut or damaged."""
         source = pa.BufferReader(self._data)
         with pa.ipc.open_stream(source, options=_IN_THIS_THREAD) as stream:
             if not stream.schema.equals(self._schema):
-                self.changed = True
-                self.defects.append("it does not have the columns of operations; was it written by another version?")
+                self._refuse("it does not have the columns of operations; was it written by another version?")
                 return
-            before = 0
-            while not self.changed and (found := _next(stream)) is not None:
-                self._take(found.batch, found.custom_metadata, before)
+            waiting: list[pa.RecordBatch] = []
+            before = 0  # where the bytes before the next batch end
+            while not self._changed and (found := _next(stream)) is not None:
+                if self._ended:
+                    self._refuse("it goes on behind its end mark")
+                elif found.custom_metadata is None or _CRC.encode() not in found.custom_metadata:
+                    waiting.append(found.batch)
+                elif self._matches(found.custom_metadata, before):
+                    self._rows += sum(each.num_rows for each in waiting)
+                    yield from waiting
+                    waiting.clear()
+                    self._look_for_end(found.custom_metadata)
                 before = source.tell()
-        if self.ended and source.tell() != len(self._data):
+        if self._ended and source.tell() != len(self._data):
             self.defects.append("it goes on behind its end mark")
 
-    def _take(self, batch: pa.RecordBatch, metadata: Any, before: int) -> None:
-        """`before`: where the bytes before this batch end."""
-        if self.ended:
-            self.changed = True
-            self.defects.append("it goes on behind its end mark")
-            return
-        if metadata is None or _CRC.encode() not in metadata:
-            self._waiting.append(batch)
-            return
+    def _matches(self, metadata: Any, before: int) -> bool:
         self._crc = zlib.crc32(memoryview(self._data)[self._summed : before], self._crc)
         self._summed = before
-        if metadata[_CRC.encode()] != str(self._crc).encode():
-            self.changed = True
-            self.defects.append(_tail(self, "it is damaged there"))
+        is_same: bool = metadata[_CRC.encode()] == str(self._crc).encode()
+        if not is_same:
+            self._changed = True
+            self._lose_tail("it is damaged there")
+        return is_same
+
+    def _look_for_end(self, metadata: Any) -> None:
+        if _ROWS.encode() not in metadata:
             return
-        self.batches += self._waiting
-        self.rows += sum(each.num_rows for each in self._waiting)
-        self._waiting.clear()
-        if _ROWS.encode() in metadata:
-            self.ended = True
-            stated = metadata[_ROWS.encode()].decode(errors="replace")
-            if stated != str(self.rows):
-                self.defects.append(f"it ends with {self.rows} rows, but its end mark says {stated}")
+        self._ended = True
+        stated = metadata[_ROWS.encode()].decode(errors="replace")
+        if stated != str(self._rows):
+            self.defects.append(f"it ends with {self._rows} rows, but its end mark says {stated}")
+
+    def _refuse(self, why: str) -> None:
+        self._changed = True
+        self.defects.append(why)
+
+    def _lose_tail(self, why: str) -> None:
+        self.defects.append(f"what follows its first {self._rows} rows is lost: {why}")
 
 
 def _next(stream: Any) -> Any:

@@ -18,7 +18,8 @@ REGISTER_STREAM: Final = ".registers"
 INVOKED: Final = ".invoked"
 LINES: Final = ".jsonl"
 
-_RECORD: Final = re.compile(r"(?P<client>.+)-\d+\.(?:arrows|reserved|registers|invoked)")
+_RECORD: Final = re.compile(r".+-\d+(?:(?:\.[1-9]\d*)?\.(?:arrows|registers)|\.(?:reserved|invoked))")
+_SEGMENT: Final = re.compile(r"(?P<stem>.+-\d+)\.(?P<number>[1-9]\d{0,8})")
 _ELSEWHERE: Final = re.compile(r"(?P<client>.+?)(?:-\d+)?\.jsonl")
 
 
@@ -53,6 +54,13 @@ def closing_counts(announced: Path) -> dict[str, int] | None:
 
 def is_counts(counts: object) -> bool:
     return isinstance(counts, dict) and all(type(count) is int and count >= 0 for count in counts.values())
+
+
+def segment_of(stream: str) -> tuple[str, int]:
+    """The recording that a stream's file belongs to, as the name of its segment 0, and the segment's number."""
+    name = Path(stream)
+    found = _SEGMENT.fullmatch(name.stem)
+    return (found["stem"] + name.suffix, int(found["number"])) if found else (stream, 0)
 
 
 def belongs(name: str, client: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.announcements import AnnouncedBlock, Invocation, RecordHeader, UnusedValues, converted
-from history.arrow_stream import Stream, read_batches
+from history.arrow_stream import Stream, read_batches, segment_path
 from history.checksummed_lines import Lines, read_lines
 from history.client_files import INVOKED, RESERVED, is_counts
 from history.errors import UNFINISHED
@@ -53,11 +54,12 @@ class Part:
     producer: int | None = None
 
 
-def read_log_client(stream: Path) -> Part:
-    """Reads the record of an `OperationWriter`; `stream` may be missing if its announcements exist."""
+def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
+    """Reads the record of an `OperationWriter`: the stream's segments with these numbers. All may be missing if its
+    announcements exist."""
     reserved = stream.with_suffix(RESERVED)
     part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
-    rows = _stream_of(stream, OPERATIONS, part)
+    rows = _rows_of(stream, segments, OPERATIONS, part)
     lines = _lines_of(reserved, part)
     part.completed, defects = valid_operations(rows)
     part.defects += [f"{stream.name}: {defect}" for defect in defects]
@@ -76,11 +78,11 @@ def read_log_client(stream: Path) -> Part:
     return part
 
 
-def read_register_client(stream: Path) -> Part:
-    """Reads the record of a `RegisterWriter`; `stream` may be missing if its announcements exist."""
+def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
+    """Reads the record of a `RegisterWriter`, as `read_log_client` does."""
     invoked = stream.with_suffix(INVOKED)
     part = Part(REGISTERS.empty_table(), REGISTERS.empty_table())
-    rows = _stream_of(stream, REGISTERS, part)
+    rows = _rows_of(stream, segments, REGISTERS, part)
     lines = _lines_of(invoked, part)
     part.completed, defects = valid_registers(rows)
     part.defects += [f"{stream.name}: {defect}" for defect in defects]
@@ -102,9 +104,19 @@ def read_register_client(stream: Path) -> Part:
     return part
 
 
-def _stream_of(path: Path, schema: pa.Schema, part: Part) -> pa.Table:
+def _rows_of(first: Path, segments: Sequence[int], schema: pa.Schema, part: Part) -> pa.Table:
+    """The rows of all segments in order. A missing segment before the last existing one is a defect."""
+    missing = sorted({0, *(number - 1 for number in segments if number)} - set(segments))
+    part.defects += [f"{segment_path(first, number).name} is missing" for number in missing if number]
+    numbers = [0, *(number for number in segments if number)]
+    tables = [_segment_of(first, number, schema, part) for number in numbers]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _segment_of(first: Path, number: int, schema: pa.Schema, part: Part) -> pa.Table:
+    path = segment_path(first, number)
     try:
-        stream = read_batches(path, schema)
+        stream = read_batches(path, schema, number)
     except OSError as error:
         stream = Stream(schema.empty_table(), defects=(f"it cannot be read ({error.strerror})",))
     if stream.is_torn:

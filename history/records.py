@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner
+from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
 from history.client_reader import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
@@ -81,12 +81,16 @@ def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
 
 
 def _parts(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, Part]]:
-    """Each stream by name, including streams that only have announcements."""
+    """Each recording by the name of its segment 0, including those that only have announcements."""
     for stream, announced in _STREAMS.items():
         read = read_log_client if stream == STREAM else read_register_client
-        stems = {Path(name).stem for name in names if Path(name).suffix in (stream, announced)}
-        for stem in sorted(stems):
-            yield stem + stream, read(directory / (stem + stream))
+        segments = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == announced}
+        for name in names:
+            if Path(name).suffix == stream:
+                first, number = segment_of(name)
+                segments.setdefault(first, set()).add(number)
+        for first in sorted(segments):
+            yield first, read(directory / first, sorted(segments[first]))
 
 
 def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Line], found: Clients) -> Recorded:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.announcements import Invocation
-from history.arrow_stream import BatchWriter
+from history.arrow_stream import SEGMENT_ROWS, BatchWriter
 from history.checksummed_lines import LineWriter
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
 from history.values import SESSIONS, encode_value
@@ -53,6 +53,7 @@ class RegisterWriter:
         process: int,
         producer: int | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        segment_rows: int = SEGMENT_ROWS,
     ) -> None:
         """Creates the client's files in `directory`. Raises FileExistsError rather than mixing two recordings."""
         self.client = client
@@ -67,7 +68,8 @@ class RegisterWriter:
         self._open: set[int] = set()
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
-        self._rows = BatchWriter(Path(directory) / (stem + STREAM_SUFFIX), REGISTERS, clock=clock)
+        stream = Path(directory) / (stem + STREAM_SUFFIX)
+        self._rows = BatchWriter(stream, REGISTERS, clock=clock, segment_rows=segment_rows)
         self._counts: Counter[str] = Counter()
         self._announced = LineWriter(Path(directory) / (stem + ANNOUNCED_SUFFIX))
         self._announced.write({"client": client, "process": process, "session": session, "producer": producer})

@@ -1,12 +1,14 @@
 """The crash-safe record of one client process.
 
-Two files per client and session. `<client>-<session>.arrows` is an Arrow IPC stream with one row per completed
-operation; a stream cut anywhere yields every whole batch. `<client>-<session>.reserved` announces, before its first
-use, each block of values together with its partition. So after a crash the record covers everything that a producer may
-have sent: a value that was announced and never completed is an append that may have happened, invoked no earlier than
-its block was announced, *in a known partition*; therefore the log checker's theorem applies to it. A clean close gives
-the unused rest of every block back, so a run that ends normally leaves no such appends, and states how many operations
-of each kind were recorded.
+`<client>-<session>.arrows` is an Arrow IPC stream with one row per completed operation; a stream cut anywhere yields
+every whole batch. After 2^20 rows the record continues in `<client>-<session>.1.arrows`, then in `.2.arrows`, so that
+it can be read as several tasks.
+
+`<client>-<session>.reserved` announces, before its first use, each block of values together with its partition. So
+after a crash the record covers everything that a producer may have sent: a value that was announced and never completed
+is an append that may have happened, invoked no earlier than its block was announced, *in a known partition*; therefore
+the log checker's theorem applies to it. A clean close gives the unused rest of every block back, so a run that ends
+normally leaves no such appends, and states how many operations of each kind were recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from history.arrow_stream import FLUSH_INTERVAL_NS, BatchWriter
+from history.arrow_stream import FLUSH_INTERVAL_NS, SEGMENT_ROWS, BatchWriter
 from history.checksummed_lines import LineWriter
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_MAIN, READ
 from history.values import SESSIONS, encode_value
@@ -52,6 +54,7 @@ class OperationWriter:
         clock: Callable[[], int] = time.monotonic_ns,
         reservation_block: int = RESERVATION_BLOCK,
         flush_every_ns: int = FLUSH_INTERVAL_NS,
+        segment_rows: int = SEGMENT_ROWS,
     ) -> None:
         """Creates the client's files in `directory`. Raises FileExistsError rather than mixing two recordings."""
         self.client = client
@@ -67,7 +70,11 @@ class OperationWriter:
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
         self._rows = BatchWriter(
-            Path(directory) / f"{stem}.arrows", OPERATIONS, clock=clock, flush_every_ns=flush_every_ns
+            Path(directory) / f"{stem}.arrows",
+            OPERATIONS,
+            clock=clock,
+            flush_every_ns=flush_every_ns,
+            segment_rows=segment_rows,
         )
         self._counts: Counter[str] = Counter()
         self._reserved = LineWriter(Path(directory) / f"{stem}.reserved")

@@ -1,0 +1,126 @@
+"""A client's record in several segments reads like one stream, and no segment is lost, torn or exchanged unnoticed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from history.arrow_stream import BatchWriter, segment_path
+from history.client_files import belongs, left_by
+from history.client_reader import Part, read_log_client, read_register_client
+from history.reader import read_run
+from history.registers import RegisterWriter
+from history.schemas import REGISTERS
+from history.writer import OperationWriter
+
+ROWS = 25
+PER_SEGMENT = 10
+
+
+def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGMENT) -> Path:
+    """The record of a client with 25 operations, half of them appends; the file of its segment 0."""
+    clock = iter(range(1, 1 << 30))
+    writer = OperationWriter(
+        directory,
+        client="c",
+        session=1,
+        process=3,
+        producer=5,
+        clock=lambda: next(clock),
+        flush_every_ns=1 << 40,
+        segment_rows=per_segment,
+    )
+    for n in range(ROWS):
+        if n % 2:
+            writer.append_ok("log", n % 3, writer.reserve("log", n % 3), inv=n, ret=n + 1, offset=n)
+        else:
+            writer.end("log", 0, inv=n, ret=n + 1, end=n)
+    writer.flush()
+    if closes:
+        writer.close()
+    return directory / "c-1.arrows"
+
+
+def read(first: Path) -> Part:
+    numbers = [0] + [n for n in range(1, 9) if segment_path(first, n).exists()]
+    return read_log_client(first, numbers)
+
+
+def test_segments_have_the_rows_of_one_stream_in_its_order(tmp_path: Path) -> None:
+    whole, several = record(tmp_path / "a", per_segment=1_000), record(tmp_path / "b")
+    assert [path.name for path in sorted((tmp_path / "b").glob("*.arrows"))] == [
+        "c-1.1.arrows",
+        "c-1.2.arrows",
+        "c-1.arrows",
+    ]
+    assert read(several).completed.to_pylist() == read(whole).completed.to_pylist()
+    assert (read(several).defects, read(several).torn, read(several).closed) == ([], [], True)
+
+
+def test_a_record_that_ends_with_a_segment_has_no_empty_one(tmp_path: Path) -> None:
+    first = record(tmp_path, per_segment=ROWS)
+    assert not segment_path(first, 1).exists()
+    assert (read(first).completed.num_rows, read(first).defects) == (ROWS, [])
+
+
+def test_a_killed_client_loses_no_closed_segment(tmp_path: Path) -> None:
+    first = record(tmp_path, closes=False)
+    segment_path(first, 2).write_bytes(b"")
+    part = read(first)
+    assert part.torn == [str(segment_path(first, 2))]
+    assert part.completed.num_rows == 2 * PER_SEGMENT
+    assert part.left.filter(part.left["offset"].to_numpy() == -1).num_rows == part.left.num_rows > 0
+
+
+def copied(source: int, target: int) -> Callable[[Path], None]:
+    def change(first: Path) -> None:
+        shutil.copy(segment_path(first, source), segment_path(first, target))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda first: segment_path(first, 2).unlink(), "but its client recorded"),
+        (lambda first: segment_path(first, 1).unlink(), "c-1.1.arrows is missing"),
+        (lambda first: first.unlink(), "c-1.arrows: it cannot be read (No such file or directory)"),
+        (lambda first: segment_path(first, 1).write_bytes(b"x"), "c-1.1.arrows: what follows its first 0 rows is lost"),
+        (copied(0, 1), "c-1.1.arrows: what follows its first 0 rows is lost: it is damaged there"),
+        (copied(1, 0), "c-1.arrows: what follows its first 0 rows is lost: it is damaged there"),
+    ],
+    ids=["the last is missing", "one is missing", "the first is missing", "one is torn", "0 for 1", "1 for 0"],
+)
+def test_a_segment_that_is_not_the_written_one_is_a_defect(
+    tmp_path: Path, change: Callable[[Path], None], why: str
+) -> None:
+    first = record(tmp_path)
+    change(first)
+    assert any(why in defect for defect in read(first).defects)
+
+
+def test_a_far_number_costs_nothing(tmp_path: Path) -> None:
+    first = record(tmp_path / "history" / "operations")
+    segment_path(first, 999_999_999).write_bytes(first.read_bytes())
+    assert "c-1.999999998.arrows is missing" in list(read_run(tmp_path).defects)
+
+
+def test_every_segment_is_among_the_files_that_a_client_left(tmp_path: Path) -> None:
+    record(tmp_path)
+    assert list(left_by(tmp_path, "c").files) == ["c-1.1.arrows", "c-1.2.arrows", "c-1.arrows", "c-1.reserved"]
+    assert not belongs("c-1.0.arrows", "c")
+    assert not belongs("c-1.1.reserved", "c")
+    assert not belongs("c-1-1.1.arrows", "c")
+
+
+def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
+    with RegisterWriter(tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
+        for _ in range(10):
+            writer.ok(writer.read("k"))
+    part = read_register_client(tmp_path / "r-1.registers", [0, 1, 2])
+    assert (part.completed.num_rows, part.defects) == (10, [])
+    with pytest.raises(FileExistsError):
+        BatchWriter(tmp_path / "r-1.registers", REGISTERS, clock=lambda: 0)
