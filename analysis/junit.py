@@ -55,8 +55,8 @@ def write(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     ElementTree.SubElement(suite, "properties")
     for case in cases:
         _add(suite, case)
-    told = "\n".join(f"{case.name}: {case.text}" for case in cases if case.text and not case.tag)
-    ElementTree.SubElement(suite, "system-out").text = _text(told)
+    text = "\n".join(f"{case.name}: {case.text}" for case in cases if case.text and not case.tag)
+    ElementTree.SubElement(suite, "system-out").text = _text(text)
     ElementTree.SubElement(suite, "system-err").text = ""
     target = campaign_dir / "junit.xml"
     replace_text(target, _DECLARATION + ElementTree.tostring(suite, encoding="unicode"))

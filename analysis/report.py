@@ -86,10 +86,10 @@ def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
     return _write(campaign_dir / "report.html", page)
 
 
-def render_exploration(directory: Path, told: Mapping[str, Any], plot: bytes) -> Path:
+def render_exploration(directory: Path, exploration: Mapping[str, Any], plot: bytes) -> Path:
     """Write `report.html` of an exploration into its directory; returns its path. `plot`: its coverage plot, PNG."""
     image = "data:image/png;base64," + base64.b64encode(plot).decode()
-    page = _environment().get_template("exploration.html").render(e=told, css=_css(), image=image)
+    page = _environment().get_template("exploration.html").render(e=exploration, css=_css(), image=image)
     return _write(directory / "report.html", page)
 
 

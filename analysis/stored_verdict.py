@@ -100,8 +100,8 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
         return replace(known, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description))
     doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, description, any_analysis))
-    told = (*doubts, again) if doubts else ()
-    return replace(known, verdict=verdict, doubts=told, is_own=not foreign)
+    kept = (*doubts, again) if doubts else ()
+    return replace(known, verdict=verdict, doubts=kept, is_own=not foreign)
 
 
 def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
@@ -133,15 +133,15 @@ def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[s
         yield f"the verdict is {said}, but it has {', '.join(named)}"
     if said == PASS:
         yield from _unearned(verdict, description)
-    for what, told, true in (
+    for what, stored, true in (
         ("world", verdict.world, description.world),
         ("mutants", verdict.mutants, description.mutants),
         ("upper bound", verdict.upper_bound, description.requirements.upper_bound),
         ("limits", verdict.limits, description.limits),
         ("versions", dict(verdict.versions), dict(description.versions)),
     ):
-        if told != true:
-            yield f"the verdict has {told!r} as the run's {what}, run.toml has {true!r}"
+        if stored != true:
+            yield f"the verdict has {stored!r} as the run's {what}, run.toml has {true!r}"
     if verdict.expected != description.expected:
         yield f"the verdict was compared with {verdict.expected}, but run.toml expects {description.expected}"
     if verdict.met != (not unmet(verdict.expected, verdict)):

@@ -91,8 +91,8 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
         for name, value in verdict.stats.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
     }
-    told = (*(why if verdict.verdict == expected.verdict else ()), *verdict.reasons)
-    reasons = (*told, *all_doubts) if is_failure else (*all_doubts, *told)
+    causes = (*(why if verdict.verdict == expected.verdict else ()), *verdict.reasons)
+    reasons = (*causes, *all_doubts) if is_failure else (*all_doubts, *causes)
     return replace(
         blank,
         verdict=believed,

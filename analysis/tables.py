@@ -49,7 +49,7 @@ def _events(events: NodeEvents) -> pa.Table:
                 {k: v for k, v in event.items() if k not in ("event", "wall", "seen", "topic", "partition", "on")}
             ),
         }
-        for node, told in events.items()
-        for event in told
+        for node, of_node in events.items()
+        for event in of_node
     ]
     return pa.Table.from_pylist(rows, EVENTS)

@@ -105,12 +105,12 @@ def shrunk(
     schedule: MutantSchedule, seed: int, anomaly: str, run: Path, store: Path, budget: str, real: int
 ) -> Shrunk | None:
     """Shrink a run and try the result in namespaces. None: the run cannot be shrunk."""
-    told = _brownout(
+    output = _brownout(
         "shrink", str(run), "--anomaly", anomaly, "--budget", budget, "--quiet", "--json", "--store", str(store)
     )
-    if not told.startswith("{"):
+    if not output.startswith("{"):
         return None
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(output)
     path = Path(found["campaign"])
     runs = []
     if real and NAMESPACES in found["worlds"]:

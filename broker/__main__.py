@@ -134,12 +134,12 @@ async def _announce(node: BrokerNode) -> None:
     """Print when clients are served, and what a new cluster waits for. Objects that exist by then live long, so the
     garbage collector skips them from now on (`gc.freeze`)."""
     ready = asyncio.ensure_future(node.ready())
-    told: tuple[int, ...] = ()
+    reported: tuple[int, ...] = ()
     try:
         while not (await asyncio.wait({ready}, timeout=PATIENCE_S))[0]:
             missing = node.quorum.waits_for
-            if missing not in ((), told):
-                told, ids = missing, ", ".join(map(str, missing))
+            if missing not in ((), reported):
+                reported, ids = missing, ", ".join(map(str, missing))
                 print(f"waits for voter {ids}: a new cluster starts once all of quorum.voters are up", flush=True)
         ready.result()
     except NodeFailure:

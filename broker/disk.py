@@ -255,7 +255,7 @@ class RealFile:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
-            reason = f"{os.strerror(self._failure)} (an earlier sync failed; the file is no longer used)"
+            reason = f"{os.strerror(self._failure)} (an earlier sync failed; the file is not used any more)"
             raise OSError(self._failure, reason, self._path)
 
     def _make_durable(self) -> None:

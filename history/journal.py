@@ -228,9 +228,9 @@ class Journal:
             raise ValueError(f"unknown way {way!r}: one of {', '.join(WAYS)}")
         if exit_code is not None and signal is not None:
             raise ValueError(f"a process on {node} ended with exit code {exit_code} or by signal {signal}, not both")
-        told = {"exit_code": exit_code, "signal": signal, "last_words": last_words}
+        facts = {"exit_code": exit_code, "signal": signal, "last_words": last_words}
         more = {key: text for key, text in (("kernel", kernel), ("core", core)) if text}
-        return self.event(SERVICE_EXIT, node=node, **told, way=way, **more)
+        return self.event(SERVICE_EXIT, node=node, **facts, way=way, **more)
 
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""

@@ -158,8 +158,8 @@ class _File:
         _, invocation = self._open.pop(name)
         for key, value in invocation.items():
             if key in line and line[key] != value:
-                told, was = json.dumps(line[key]), json.dumps(value)
-                raise BadLineError(f'"{key}" is {told}, but operation {name} was invoked with {was}')
+                given, was = json.dumps(line[key]), json.dumps(value)
+                raise BadLineError(f'"{key}" is {given}, but operation {name} was invoked with {was}')
         return {**invocation, **{key: value for key, value in line.items() if key != "id"}}
 
     def _keep(self, number: int, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:

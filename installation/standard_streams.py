@@ -59,8 +59,8 @@ def _fill_gaps() -> None:
 
 
 def _become_utf8() -> None:
-    told = sys.stdout.encoding if sys.stdout is not None else sys.getfilesystemencoding()
-    changed = {"PYTHONUTF8": "1", "LC_ALL": _UTF8_LOCALE, _ENCODING: told}
+    encoding = sys.stdout.encoding if sys.stdout is not None else sys.getfilesystemencoding()
+    changed = {"PYTHONUTF8": "1", "LC_ALL": _UTF8_LOCALE, _ENCODING: encoding}
     os.execve(sys.executable, _command(sys.executable, sys.orig_argv), {**os.environ, **changed})
 
 

@@ -24,13 +24,13 @@ class EvidenceRule:
 
     def to_json(self) -> dict[str, Any]:
         """The form that `analysis.evidence.fault_evidence` reads; empty fields are left out."""
-        told: dict[str, Any] = {"key": self.key, "of": self.of}
+        described: dict[str, Any] = {"key": self.key, "of": self.of}
         if self.values:
-            told["values"] = list(self.values)
+            described["values"] = list(self.values)
         if self.unlike:
-            told["unlike"] = list(self.unlike)
+            described["unlike"] = list(self.unlike)
         if self.least is not None:
-            told["least"] = self.least
+            described["least"] = self.least
         if self.differs_from:
-            told["differs_from"] = self.differs_from
-        return told
+            described["differs_from"] = self.differs_from
+        return described

@@ -99,9 +99,9 @@ def _with(evidence: Evidence, already: dict[str, str], *, confirmable: bool) -> 
     """The evidence of a fault, combined with what was wrong with its targets before."""
     if not already:
         return evidence
-    told: dict[str, Any] = {"already": [f"{name}: {wrong}" for name, wrong in sorted(already.items())]}
+    facts: dict[str, Any] = {"already": [f"{name}: {wrong}" for name, wrong in sorted(already.items())]}
     status = evidence.status if confirmable else worst([evidence.status, "inconclusive"])
-    return replace(evidence, status=status, detail={**evidence.detail, **told})
+    return replace(evidence, status=status, detail={**evidence.detail, **facts})
 
 
 def _kind(fault: Fault) -> AnyKind:

@@ -294,16 +294,16 @@ def first_word_s(host: Host, patience_s: float) -> float | None:
     """After how many seconds a host's probe port answered; None: not within `patience_s`.
 
     A refused connection is an answer, too, because only a running host can refuse."""
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     try:
         with socket.create_connection((host.address, host.probe_port), timeout=patience_s) as connection:
-            connection.settimeout(max(0.01, begun_s + patience_s - time.monotonic()))
+            connection.settimeout(max(0.01, started_s + patience_s - time.monotonic()))
             connection.recv(1)
     except ConnectionError:
         pass
     except OSError:  # timeout, or no route
         return None
-    return time.monotonic() - begun_s
+    return time.monotonic() - started_s
 
 
 def new_mark() -> str:

@@ -52,12 +52,12 @@ def install(rootfs: Path, log: Path, on_progress: Callable[[str], None], options
         str(rootfs),
         *package_sources(),
     ]
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def tell(line: str) -> None:
         for pattern, phase in _PHASES:
-            if pattern.search(line) and phase not in told:
-                told.add(phase)
+            if pattern.search(line) and phase not in reported:
+                reported.add(phase)
                 on_progress(phase)
 
     # INITRD: the kernel package must not make an initrd; ours has a hundredth of the size.

@@ -104,15 +104,15 @@ class TomlSource:
         """Within this, an error about one key, or in what `attempt` reads, does not end the reading.
 
         Invariant: no error is lost. All are raised at the end as one `InputError`, in the order of lines."""
-        self._complaints = told = []
+        self._complaints = complaints = []
         try:
             yield
         except InputError as error:
-            told.append(error)
+            complaints.append(error)
         finally:
             self._complaints = None
-        if told:
-            raise _as_one(self.name, told)
+        if complaints:
+            raise _as_one(self.name, complaints)
 
     def attempt(self, read: Callable[[], _T], otherwise: _T) -> _T:
         """The result of `read`; within `telling_all`, `otherwise` when it raises."""
@@ -306,11 +306,11 @@ def _show(value: Any) -> str:
         return "what is nested so deeply"
 
 
-def _as_one(name: str, told: list[InputError]) -> InputError:
+def _as_one(name: str, complaints: list[InputError]) -> InputError:
     """All complaints as one, in the order of lines; each text once."""
-    texts = sorted(dict.fromkeys(map(str, told)), key=lambda text: _line_of(name, text))
+    texts = sorted(dict.fromkeys(map(str, complaints)), key=lambda text: _line_of(name, text))
     if len(texts) == 1:
-        return told[0]
+        return complaints[0]
     return InputError(f"{name}: {len(texts)} things are wrong\n" + "\n".join(f"  {text}" for text in texts))
 
 

@@ -36,7 +36,7 @@ def telling(found: type[System], directory: Path) -> type[System]:
 
 def _telling(method: Callable[..., Any], directory: Path) -> Callable[..., Any]:
     @functools.wraps(method)
-    def told(*given: Any, **named: Any) -> Any:
+    def checked(*given: Any, **named: Any) -> Any:
         try:
             return method(*given, **named)
         except (InputError, ClusterError):  # their messages are meant for users
@@ -44,4 +44,4 @@ def _telling(method: Callable[..., Any], directory: Path) -> Callable[..., Any]:
         except (Exception, SystemExit) as error:
             raise InputError(place_within(directory, error, method)) from error
 
-    return told
+    return checked

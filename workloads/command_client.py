@@ -240,7 +240,7 @@ class CommandClient:
         if self._starts >= STARTS and task != "read":  # a read writes no values
             raise CommandError(f"the client command was started {STARTS} times; no values are left for another one")
         first = encode_value(its.session, its.process * STARTS + min(self._starts, STARTS - 1), 0)
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "TASK": task,
             "ROLE": self._role,
             "PLACE": place,
@@ -257,7 +257,7 @@ class CommandClient:
             **{key.upper(): value for key, value in its.parameters.items()},
             **{f"OPTION_{key.upper()}": value for key, value in its.own.options.items()},
         }
-        return {f"BROWNOUT_{key}": str(value) for key, value in told.items()}
+        return {f"BROWNOUT_{key}": str(value) for key, value in values.items()}
 
 
 def _wait(program: subprocess.Popen[bytes], timeout_s: float) -> int | None:

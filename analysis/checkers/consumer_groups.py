@@ -125,8 +125,8 @@ def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     final = began_at(run.history.journal, "final")
     in_the_end = {fetch.partition for fetch in groups.fetches if final is not None and fetch.inv >= final}
     if final is not None and (unread := sorted({each.partition for each in groups.commits} - in_the_end)):
-        told = first_of(list(map(str, unread)), ", ")
-        yield f"no committed offset was fetched after healing of partitions {told}"
+        names = first_of(list(map(str, unread)), ", ")
+        yield f"no committed offset was fetched after healing of partitions {names}"
 
 
 CHECKER: Final = Checker(

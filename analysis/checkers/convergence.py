@@ -32,17 +32,17 @@ def check(run: CheckedRun) -> Outcome:
     reached = [line for line in lines if line.get("event") == CONVERGED]
     bound_s = run.description.requirements.converge_s
     if failed:
-        told = failed[0]
-        sentence = f"{told['bound_s']:g} s after everything was healed the cluster was not whole: {told['seen']}"
-        witness = {"op": NOT_CONVERGED, "at": told["t"], "bound_s": told["bound_s"], "seen": told["seen"]}
+        event = failed[0]
+        sentence = f"{event['bound_s']:g} s after everything was healed the cluster was not whole: {event['seen']}"
+        witness = {"op": NOT_CONVERGED, "at": event["t"], "bound_s": event["bound_s"], "seen": event["seen"]}
         return _failed(sentence, witness)
     if reached:
-        told = reached[0]
-        sentence = f"the cluster was whole {told['seconds']:g} s after everything was healed"
+        event = reached[0]
+        sentence = f"the cluster was whole {event['seconds']:g} s after everything was healed"
         limit_s = math.inf if bound_s is None else bound_s * run.description.time_scale
-        if told["seconds"] <= limit_s:
+        if event["seconds"] <= limit_s:
             return Outcome(PASS, sentence)
-        witness = {"op": CONVERGED, "at": told["t"], "bound_s": limit_s, "seconds": told["seconds"]}
+        witness = {"op": CONVERGED, "at": event["t"], "bound_s": limit_s, "seconds": event["seconds"]}
         return _failed(f"{sentence}, and the bound is {limit_s:g} s", witness)
     if bound_s is None:
         return Outcome(NOT_APPLICABLE, "the campaign states no bound on recovery")

@@ -182,9 +182,9 @@ def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
 def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
     """The services that the evidence itself does not show to be up, for any status."""
     services = evidence.get("services") if isinstance(evidence, Mapping) else None
-    told = services if isinstance(services, Mapping) else {}
-    for node in dict.fromkeys((*nodes, *told)):
-        facts = told.get(node)
+    by_node = services if isinstance(services, Mapping) else {}
+    for node in dict.fromkeys((*nodes, *by_node)):
+        facts = by_node.get(node)
         port = facts.get("port") if isinstance(facts, Mapping) else None
         if port != "open":
             seen = "nothing shows that the service of {} was up" if port is None else f"the port of {{}} was {port}"

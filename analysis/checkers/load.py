@@ -27,16 +27,16 @@ def check(run: CheckedRun) -> Outcome:
     changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
     doubts = []
     if load.changes < needs.min_ok:
-        told = f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}"
-        doubts.append(FEW_CHANGES.says(told))
+        text = f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}"
+        doubts.append(FEW_CHANGES.says(text))
     if load.queries_under_load < needs.min_queries:
-        told = f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed"
-        doubts.append(FEW_QUERIES.says(told))
+        text = f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed"
+        doubts.append(FEW_QUERIES.says(text))
     planned = run.description.planned_changes
     if load.changes_under_load < needs.min_share * planned:
         share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
-        told = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
-        doubts.append(SMALL_SHARE.says(told))
+        text = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
+        doubts.append(SMALL_SHARE.says(text))
     doubts += NO_LOAD.say(_of_faults(run))
     counts = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}"
     detail = f"{counts}{_of_plan(run, load)}{load.weak_words}"

@@ -126,8 +126,8 @@ def _members(run: CheckedRun) -> list[QuorumMember]:
 
 
 def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> ReplicaReport:
-    """D7: what a node had told as committed before it was dumped is unchanged in the end. If a clock was changed, only
-    the snapshots in a dump tell what was committed."""
+    """D7: what a node had reported as committed before it was dumped is unchanged in the end. If a clock was changed,
+    only the snapshots in a dump show what was committed."""
     from analysis.core.committed_metadata import HIGH_WATERMARK
     from analysis.core.replica_comparison import prefix_changes
     from analysis.core.replica_evidence import ReplicaReport
@@ -137,25 +137,25 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
 
     journal = run.history.journal
     dumps = demanded(journal, run.description.node_names, run.description.world)
-    begun = [line["wall"] * 1e9 for line in journal if line.get("event") == "phase" and line.get("name") == "heal"]
+    heals = [line["wall"] * 1e9 for line in journal if line.get("event") == "phase" and line.get("name") == "heal"]
     clocks = any(str(line.get("kind", "")).startswith("clock-") for line in journal)
     anomalies: list[Anomaly] = []
     undecided: list[str] = []
     for member in members:
         later = member.replica.log
-        if later is None or not begun or member.node not in set(dumps.nodes) - dumps.lost:
+        if later is None or not heals or member.node not in set(dumps.nodes) - dumps.lost:
             continue
         found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
         undecided += _missing_in_dump(run, member.node)
         if found.log is None:
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
-        told = [] if clocks else [e["offset"] for e in member.told(HIGH_WATERMARK) if moment(e) < begun[0]]
-        mark = max(found.committed, *told, -1)
+        marks = [] if clocks else [e["offset"] for e in member.events_named(HIGH_WATERMARK) if moment(e) < heals[0]]
+        mark = max(found.committed, *marks, -1)
         if found.log.end < mark and member.node not in dumps.shortened:
             undecided.append(
-                f"the earlier dump of {member.node} has metadata up to {found.log.end}, and the node had told that it "
-                f"was committed up to {mark}"
+                f"the earlier dump of {member.node} has metadata up to {found.log.end}, and the node had reported "
+                f"that it was committed up to {mark}"
             )
         log = replace(found.log, high_watermark=mark)
         anomalies += prefix_changes(log, later, deletes=True, compacts=False)
@@ -175,7 +175,7 @@ def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:
 
     if "final" in run.history.phases["name"].to_pylist():
         nodes = {member.node: run.directory / "nodes" / member.node / "data" for member in members}
-        traces = {member.node: list(member.told(RESTORED)) for member in members}
+        traces = {member.node: list(member.events_named(RESTORED)) for member in members}
         yield from unknown_identities(nodes, traces, traced=run.description.metadata_traced)
 
 
@@ -222,13 +222,13 @@ def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
         yield from replica.doubts
         if replica.state is None and replica.id in (*voters, None):
             yield f"{member.node} has no quorum-state file"
-        yield from _not_as_told(member, voters)
+        yield from _unlike_reported(member, voters)
         yield from member.trace.doubts
         yield from undigested(member)
-        told_by = {event["node"] for process in member.trace.processes for event in process}
-        if told_by - {replica.id} and replica.id is not None:
+        reporting_ids = {event["node"] for process in member.trace.processes for event in process}
+        if reporting_ids - {replica.id} and replica.id is not None:
             yield f"{member.node} is node {replica.id} by its files, and its trace is of another"
-        if traced and not member.trace.doubts and not any(member.told(HIGH_WATERMARK)):
+        if traced and not member.trace.doubts and not any(member.events_named(HIGH_WATERMARK)):
             yield f"{member.node} reported no committed metadata: nothing can be compared"
     if not any(True for member in members for _ in member.elections()):
         yield "no log holds the election of a leader, and no node reported one: nothing can be compared"
@@ -246,7 +246,7 @@ def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> It
                 break
 
 
-def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
+def _unlike_reported(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     """Elections on a member's disk that are missing in its trace."""
     from analysis.replicafiles.kraft import NO_NODE
 
@@ -255,8 +255,8 @@ def _not_as_told(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
         return
     if state.voters and set(state.voters) != voters:
         yield f"the quorum-state file of {member.node} names other voters than the others do"
-    told = list(member.told("quorum_persisted"))
-    last = told[-1] if told and member.at_rest else None
+    persisted = list(member.events_named("quorum_persisted"))
+    last = persisted[-1] if persisted and member.at_rest else None
     # A voter may forget a vote once it knows the epoch's leader.
     if last is None:
         return

@@ -256,8 +256,8 @@ class Rest:
 
 
 def _one_voter(run: CheckedRun) -> bool:
-    told = {each["quorum.voters"] for each in run.description.settings if "quorum.voters" in each}
-    return told == {"1"} or run.description.nodes == 1
+    voters = {each["quorum.voters"] for each in run.description.settings if "quorum.voters" in each}
+    return voters == {"1"} or run.description.nodes == 1
 
 
 def _one_replica(run: CheckedRun) -> bool:
@@ -370,8 +370,8 @@ def check(run: CheckedRun) -> Outcome:
     limit = "".join(
         f"; {name} had nothing to compare: {rest.why}" for name, rest in MAY_REST.items() if not record.checks[name]
     )
-    told = f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps"
-    return Outcome(PASS, told + _of_partitions(record) + limit)
+    text = f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps"
+    return Outcome(PASS, text + _of_partitions(record) + limit)
 
 
 def _of_partitions(record: _Record) -> str:

@@ -81,9 +81,9 @@ def _order(run: CheckedRun) -> Iterator[str]:
 
 def _unfinished(run: CheckedRun) -> Iterator[str]:
     """The errors that the run itself recorded."""
-    told = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
-    yield from told
-    if told:  # the tester's shortage is then the likely cause
+    texts = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
+    yield from texts
+    if texts:  # the tester's shortage is then the likely cause
         yield from (each.why for each in shortages(run.history.journal))
 
 
@@ -107,11 +107,11 @@ def _nodes(run: CheckedRun) -> Iterator[str]:
     """Checks that each node was started and stopped, and that its files are there."""
     journal, nodes = run.history.journal, run.plan.nodes
     for what in ("started", "stopped"):
-        told = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
-        yield from (f"the journal does not say that {node} was {what}" for node in nodes if node not in told)
+        named = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
+        yield from (f"the journal does not say that {node} was {what}" for node in nodes if node not in named)
         yield from (
             f"the journal says that {node} was {what}, which is not in the plan"
-            for node in sorted(set(told) - set(nodes))
+            for node in sorted(set(named) - set(nodes))
         )
     root = run.directory / "nodes"
     for node in nodes:

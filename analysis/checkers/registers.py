@@ -86,8 +86,8 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
         doubts.append(NOTHING_READ.says("no read of a register was answered: nothing was checked"))
     planned = (key_name(number) for number in range(run.description.keys))
     if untouched := [key for key in planned if key not in report.keys]:
-        told = f"there is no operation on registers that were planned: {first_of(untouched, ', ')}"
-        doubts.append(NOTHING_READ.says(told))
+        text = f"there is no operation on registers that were planned: {first_of(untouched, ', ')}"
+        doubts.append(NOTHING_READ.says(text))
     doubts += NOT_READ.say(
         f"register {key} was not read after healing"
         for key, counts in sorted(report.keys.items())

@@ -116,21 +116,21 @@ def check(run: CheckedRun) -> Outcome:
         *lowered(run.events, dumps, run.history.journal, collected[EARLIER], frozenset(plan.replicas)),
         *report.undecided,
     )
-    return _outcome(run, around, report, doubts or tuple(_told_more(run, report)))
+    return _outcome(run, around, report, doubts or tuple(_gaps_of_evidence(run, report)))
 
 
-def _told_more(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
+def _gaps_of_evidence(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
     """Replicas that reported records as committed that no log of their partition finally holds. Topics outside of the
     plan are the system's own: their files were not read."""
     for node in run.plan.nodes:
-        told: dict[tuple[str, int], int] = {}
+        marks: dict[tuple[str, int], int] = {}
         for event in run.events.get(node, ()):
             topic, partition, mark = (event.get(name) for name in ("topic", "partition", "high_watermark"))
             if event["event"] != PROGRESS or type(partition) is not int or type(mark) is not int:
                 continue
             if (topic, partition) in run.plan.replicas:
-                told[str(topic), partition] = max(told.get((str(topic), partition), 0), mark)
-        for (topic, partition), mark in sorted(told.items()):
+                marks[str(topic), partition] = max(marks.get((str(topic), partition), 0), mark)
+        for (topic, partition), mark in sorted(marks.items()):
             end = max((ends[0] for ends in report.ends.get((topic, partition), {}).values()), default=0)
             if mark > end:
                 yield (
@@ -160,8 +160,8 @@ def _circumstances(run: CheckedRun, *, deletes: bool, compacts: bool, forgets_pr
 def _all_sent(run: CheckedRun) -> bool:
     """Whether all that clients sent is recorded."""
     records = run.history.records
-    is_told = all(each.is_whole and each.announced for each in records)
-    return is_told and {each.client for each in records} >= set(run.plan.clients)
+    is_recorded = all(each.is_whole and each.announced for each in records)
+    return is_recorded and {each.client for each in records} >= set(run.plan.clients)
 
 
 def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:

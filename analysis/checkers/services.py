@@ -96,10 +96,10 @@ def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
 def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
     for node in sorted({each.node for each in exits}):
         mine = [each for each in exits if each.node == node]
-        told = mine[0]
-        last_words = f"; its last words: {_telling_line(told.last_words)}" if told.last_words.strip() else ""
-        core = f"; it left a core dump: {told.core}" if told.core else ""
-        sentence = f"the process on {node} {_exit_phrase(told)}{core}{last_words}"
+        exit = mine[0]
+        last_words = f"; its last words: {_telling_line(exit.last_words)}" if exit.last_words.strip() else ""
+        core = f"; it left a core dump: {exit.core}" if exit.core else ""
+        sentence = f"the process on {node} {_exit_phrase(exit)}{core}{last_words}"
         witness = tuple(
             {"op": each.way, "node": node, "at": each.t, "ended": each.how, "last_words": each.last_words}
             for each in mine
@@ -107,18 +107,18 @@ def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
         yield Anomaly(UNEXPECTED_EXIT.name, "", -1, sentence, witness, len(mine))
 
 
-def _exit_phrase(told: ServiceExit) -> str:
-    match told.way:
+def _exit_phrase(exit: ServiceExit) -> str:
+    match exit.way:
         case way if way == RESTARTED:
-            return f"ended {told.how}, and another one was started in its place, though the run had not caused that"
+            return f"ended {exit.how}, and another one was started in its place, though the run had not caused that"
         case way if way == NOT_UP:
-            went = "" if told.exit_code != 0 else "; a command of system.toml is to stay in the foreground"
-            return f"ended {told.how} when it had just been started, though nothing was done to it{went}"
+            went = "" if exit.exit_code != 0 else "; a command of system.toml is to stay in the foreground"
+            return f"ended {exit.how} when it had just been started, though nothing was done to it{went}"
         case way if way == STOOD_STILL:
             return "was suspended (all its threads were stopped), though the run had not suspended it"
         case way if way == ENDED_BADLY:
-            return f"ended {told.how} when it was asked to end, which its system does not declare (stop_exit_codes)"
-    return f"ended {told.how}, though nothing was done to it"
+            return f"ended {exit.how} when it was asked to end, which its system does not declare (stop_exit_codes)"
+    return f"ended {exit.how}, though nothing was done to it"
 
 
 def _fatal_lines(lines: Sequence[FatalLine]) -> Iterator[Anomaly]:

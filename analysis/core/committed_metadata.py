@@ -36,7 +36,7 @@ SNAPSHOT = "quorum_snapshot"
 
 def high_watermark_of(member: QuorumMember) -> int:
     """The highest offset below which a node has shown the log to be committed; -1 if it has shown none."""
-    return max((event["offset"] for event in member.told(HIGH_WATERMARK)), default=member.replica.committed)
+    return max((event["offset"] for event in member.events_named(HIGH_WATERMARK)), default=member.replica.committed)
 
 
 def check_logs(members: Sequence[QuorumMember]) -> ReplicaReport:
@@ -92,7 +92,7 @@ def _openings(members: Sequence[QuorumMember]) -> Iterator[_Opening]:
     for member in members:
         for change in member.replica.leader_changes:
             yield _Opening(change.epoch, change.offset, change.leader, member.change_row(change))
-        for event in member.told("quorum_leader_change"):
+        for event in member.events_named("quorum_leader_change"):
             yield _Opening(event["epoch"], event["offset"], event["leader"], member.event_row(event))
 
 
@@ -102,7 +102,7 @@ def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Ano
         (
             (event["epoch"], event["offset"], member, event)
             for member in members
-            for event in member.told(HIGH_WATERMARK)
+            for event in member.events_named(HIGH_WATERMARK)
         ),
         key=lambda mark: mark[:2],
     )
@@ -127,7 +127,7 @@ def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Ano
 def _lost(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M3, for the logs of stopped nodes that could be read up to their end."""
     voters = voters_of(members)
-    marks = [(event["offset"], member, event) for member in members for event in member.told(HIGH_WATERMARK)]
+    marks = [(event["offset"], member, event) for member in members for event in member.events_named(HIGH_WATERMARK)]
     if not marks or not voters:
         return
     highest, witness, event = max(marks, key=lambda mark: mark[0])
@@ -155,15 +155,15 @@ def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     for member in members:
         for offset, digest in _digests_in_log(member).items():
             known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
-    told: set[str] = set()
+    reported: set[str] = set()
     for member in members:
-        for mark in member.told(HIGH_WATERMARK):
+        for mark in member.events_named(HIGH_WATERMARK):
             if mark["digest"] is None:
                 continue  # behind a snapshot the node does not know the batches before it (`undigested`)
             digest, row = known.setdefault(mark["offset"], (mark["digest"], member.event_row(mark)))
-            if digest == mark["digest"] or member.node in told:
+            if digest == mark["digest"] or member.node in reported:
                 continue
-            told.add(member.node)
+            reported.add(member.node)
             sentence = (
                 f"the metadata below offset {mark['offset']} that {member.node} has applied differs from what "
                 f"{'the log' if row['op'] == 'log end' else 'a process'} of {row['node']} has there"
@@ -179,12 +179,13 @@ def _digests_in_log(member: QuorumMember) -> Mapping[int, int]:
 
 def digests_compared(members: Sequence[QuorumMember]) -> int:
     """The number of nodes whose digest M4 compared with that of a log or of another node."""
-    told = [
-        {event["offset"] for event in member.told(HIGH_WATERMARK) if event["digest"] is not None} for member in members
+    marks = [
+        {event["offset"] for event in member.events_named(HIGH_WATERMARK) if event["digest"] is not None}
+        for member in members
     ]
-    nodes = Counter(offset for offsets in told for offset in offsets)
+    nodes = Counter(offset for offsets in marks for offset in offsets)
     in_logs = {offset for member in members for offset in _digests_in_log(member)}
-    return sum(any(offset in in_logs or nodes[offset] > 1 for offset in offsets) for offsets in told)
+    return sum(any(offset in in_logs or nodes[offset] > 1 for offset in offsets) for offsets in marks)
 
 
 def undigested(member: QuorumMember) -> Iterator[str]:
@@ -225,7 +226,7 @@ def _behind(members: Sequence[QuorumMember], quiet_from: int) -> Iterator[Anomal
     before = [
         (event["offset"], member, event)
         for member in members
-        for event in member.told(HIGH_WATERMARK)
+        for event in member.events_named(HIGH_WATERMARK)
         if moment(event) <= quiet_from
     ]
     if not before:

@@ -57,7 +57,7 @@ def leaders_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
         state = member.replica.state
         if state is not None and state.leader != NO_NODE:
             yield Claim(state.epoch, NO_NODE, state.leader, member.state_row(state))
-        for event in member.told("quorum_restored", "quorum_persisted", "quorum_role", "quorum_leader_change"):
+        for event in member.events_named("quorum_restored", "quorum_persisted", "quorum_role", "quorum_leader_change"):
             if event["leader"] != NO_NODE:
                 yield Claim(event["epoch"], NO_NODE, event["leader"], member.event_row(event))
 
@@ -71,7 +71,7 @@ def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
         state, own = member.replica.state, member.replica.id
         if state is not None and own is not None and state.voted != NO_NODE:
             yield Claim(state.epoch, own, state.voted, member.state_row(state))
-        for event in member.told(*TELL_OF_ELECTIONS):
+        for event in member.events_named(*TELL_OF_ELECTIONS):
             if (vote := _vote_of(event)) != NO_NODE:
                 yield Claim(event["epoch"], event["node"], vote, member.event_row(event))
 
@@ -86,12 +86,12 @@ def _vote_of(event: Event) -> int:
 def _contradictions(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Claim]]:
     """Per epoch and voter the first two claims that name different nodes."""
     first: dict[tuple[int, int], Claim] = {}
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for claim in claims:
         key = (claim.epoch, claim.who)
         other = first.setdefault(key, claim)
-        if other.chosen != claim.chosen and key not in told:
-            told.add(key)
+        if other.chosen != claim.chosen and key not in reported:
+            reported.add(key)
             yield other, claim
 
 
@@ -121,13 +121,13 @@ def _source(claim: Claim) -> str:
 
 def _elected_by_minority(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """E3."""
-    told: set[int] = set()
+    reported: set[int] = set()
     for member in members:
         for change, row in member.elections():
             votes = set(change.granting) & set(change.voters)
-            if 2 * len(votes) > len(set(change.voters)) or change.epoch in told:
+            if 2 * len(votes) > len(set(change.voters)) or change.epoch in reported:
                 continue
-            told.add(change.epoch)
+            reported.add(change.epoch)
             sentence = (
                 f"node {change.leader} led epoch {change.epoch} by the votes of {len(votes)} of "
                 f"{len(set(change.voters))} voters"
@@ -165,7 +165,7 @@ def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
     """E5."""
     known: _Known | None = None
     replaced = member.disks_replaced
-    for event in member.told(*TELL_OF_ELECTIONS):
+    for event in member.events_named(*TELL_OF_ELECTIONS):
         row, vote = member.event_row(event), _vote_of(event)
         if known is not None and (fall := _fall(member.node, known, row)) is not None:
             if not replaced or event["event"] != "quorum_restored":

@@ -90,16 +90,16 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners
     doubts: list[str] = []
     for key, some in sorted(findings.items()):
         scene = Scene(scenes.get(key, []))
-        told: dict[str, list[tuple[LogFinding, Story]]] = {}
+        by_name: dict[str, list[tuple[LogFinding, Story]]] = {}
         lawful: list[str] = []
         for finding in some:
             story = STORIES[finding.rule](finding, scene)
             if owners.may_explain(story[0], finding.values):
                 lawful.append(story[1])
             else:
-                told.setdefault(story[0], []).append((finding, story))
+                by_name.setdefault(story[0], []).append((finding, story))
         doubts += [f"{key[0]}-{key[1]}: {text}" for text in _few(lawful)]
-        anomalies += [_anomaly(key, name, stories, scene) for name, stories in told.items()]
+        anomalies += [_anomaly(key, name, stories, scene) for name, stories in by_name.items()]
     return Explanation(anomalies, tuple(doubts))
 
 
@@ -127,8 +127,8 @@ def _names(values: Sequence[int], count: int) -> str:
 def _few(stories: Sequence[str]) -> list[str]:
     """The first of the findings that may be lawful, each with the reason."""
     more = len(stories) - NAMED
-    told = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
-    return [*told, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else told
+    texts = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
+    return [*texts, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else texts
 
 
 def shorten(row: Operation, finding: LogFinding) -> Operation:
@@ -367,10 +367,10 @@ def _told(name: str, finding: LogFinding, release: Operation | None, due: Operat
     else:
         done = f"{_client(due)} was shown {due['lo']} records"
     if release is None or release["f"] == APPEND:
-        begun = f"the append at offset {first} was invoked {later} after that"
+        started = f"the append at offset {first} was invoked {later} after that"
     else:
-        begun = f"a query of {_client(release)}, invoked {later} after that, was shown at most {release['hi']}"
-    return name, f"{done}, but {begun}", _some(due, release)
+        started = f"a query of {_client(release)}, invoked {later} after that, was shown at most {release['hi']}"
+    return name, f"{done}, but {started}", _some(due, release)
 
 
 def _sequence_falls(finding: LogFinding, scene: Scene) -> Story:

@@ -67,9 +67,9 @@ def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
     offset was held during the fetch, which was not before any commit of it had started."""
     found = [_Held(commit.offset, commit.inv, commit.ret, commit) for commit in commits if commit.acknowledged]
     for fetch in fetches:
-        begun = [commit.inv for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
-        if begun:
-            found.append(_Held(fetch.offset, max(fetch.inv, min(begun)), fetch.ret, fetch))
+        earlier = [commit.inv for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
+        if earlier:
+            found.append(_Held(fetch.offset, max(fetch.inv, min(earlier)), fetch.ret, fetch))
     return found
 
 

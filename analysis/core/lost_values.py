@@ -72,20 +72,20 @@ def _at_one_offset(offset: int, claims: list[_Claim], finals: FinalReads, end: F
     """C1: several values for one offset, and which of them is lost if that is known."""
     values = tuple(each.value for each in claims)
     doubtful = [each for each in claims if not each.flags & FINAL and not each.away]
-    told = False
+    is_reported = False
     for each in doubtful:
         others = [other for other in claims if other.value != each.value]
         replaced = any(other.flags & SEEN for other in others)
         ended = end is not None or bool(_excluded(finals, np.array([offset]), np.array([each.ret])).any())
         if each.flags & ACK and (replaced or ended):
-            told = True
+            is_reported = True
             if end is None or not each.canonical:  # else `missing` has it
                 rule = "offset-holds-another" if replaced else "not-in-final-read"
                 yield LogFinding(LOST, rule, 1, (offset,), (each.value, *values))
         if each.flags & SEEN and (end is not None or any(other.flags & FINAL for other in others)):
-            told = True
+            is_reported = True
             yield LogFinding(TRUNCATED, "seen-then-replaced", 1, (offset,), (each.value, *values))
-    if told:
+    if is_reported:
         return
     rivals = sorted((each for each in doubtful if each.flags & ACK), key=lambda each: (each.ret, each.value))
     for each in rivals[:-1]:

@@ -174,16 +174,16 @@ class IsrReport(NamedTuple):
 
 
 def kept(
-    cluster: ObservedCluster, ids: Mapping[str, int], told: Mapping[tuple[str, int], Sequence[IsrReport]], bound: int
+    cluster: ObservedCluster, ids: Mapping[str, int], reports: Mapping[tuple[str, int], Sequence[IsrReport]], bound: int
 ) -> Iterator[Kept | None]:
     """P2: each time for which a replica had to leave the in-sync set, or None if it left."""
-    for partition, told_of in sorted(told.items()):
+    for partition, changes in sorted(reports.items()):
         for touch in cluster.touches:
             begin, end = touch.down_from, touch.healed
             if INF in (begin, end) or end - begin <= bound or touch.node not in cluster.replicas.get(partition, ()):
                 continue
             untouched = cluster.untouched(begin, end)
-            before = [each for each in told_of if each.at <= end]
+            before = [each for each in changes if each.at <= end]
             if not before or not cluster.has_majority(untouched):
                 continue
             last = max(before, key=lambda each: each.partition_epoch)

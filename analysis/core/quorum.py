@@ -26,7 +26,7 @@ class QuorumMember:
     at_rest: bool
     disks_replaced: int = 0
 
-    def told(self, *names: str) -> Iterator[Event]:
+    def events_named(self, *names: str) -> Iterator[Event]:
         """Its trace's events of these names, in order."""
         for process in self.trace.processes:
             yield from (event for event in process if event["event"] in names)
@@ -35,7 +35,7 @@ class QuorumMember:
         """The control records that opened epochs, with their votes: those in its log, and those that it reported as
         committed. A log no longer has them once a snapshot has replaced them."""
         yield from ((change, self.change_row(change)) for change in self.replica.leader_changes)
-        for event in self.told("quorum_leader_change"):
+        for event in self.events_named("quorum_leader_change"):
             if "voters" in event and "granting" in event:
                 votes = tuple(event["voters"]), tuple(event["granting"])
                 yield LeaderChange(event["offset"], event["epoch"], event["leader"], *votes), self.event_row(event)

@@ -78,8 +78,8 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
         if read.f == READ and (newer := _newer(read, guilty)) is not None:
             late = _length_of_time(read.inv - newer.ret)
             order = f"{_value(_held(newer))} is newer than {_value(read.value)}"
-            told = f"{_phrase(key, read)}, invoked {late} after {_phrase(key, newer)} had returned, though {order}"
-            return "stale-register-read", told
+            text = f"{_phrase(key, read)}, invoked {late} after {_phrase(key, newer)} had returned, though {order}"
+            return "stale-register-read", text
     early = _from_the_future(guilty)
     if early is not None:
         look, write = early
@@ -87,8 +87,8 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
             f"{_phrase(key, look)}, and returned {_length_of_time(write.inv - look.ret)} before {_phrase(key, write)} "
             "was invoked"
         )
-    told = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty)
-    return "non-linearizable-register", f"no order of these {len(guilty)} operations explains them: {told}"
+    text = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty)
+    return "non-linearizable-register", f"no order of these {len(guilty)} operations explains them: {text}"
 
 
 def describe(row: Mapping[str, Any]) -> str:

@@ -44,11 +44,11 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
         return
     first = int(wrong[0])
     record = log.at(int(offset[first]))
-    told = client_order(log, int(offset[first]), int(value[first]))
+    expected = client_order(log, int(offset[first]), int(value[first]))
     holds = record_name(record) if record else "nothing"
     where = f"at offset {offset[first]}"
     sentence = f"clients were shown {name_of(int(value[first]))} {where}, but {log.node} holds {holds} there"
-    yield anomaly_of("replica-order-mismatch", log, sentence, [told, record or log_end(log)], len(wrong))
+    yield anomaly_of("replica-order-mismatch", log, sentence, [expected, record or log_end(log)], len(wrong))
 
 
 def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
@@ -82,17 +82,17 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
         return
     starts, ends = {log.start for log in replicas}, {min(log.end, last) for log in replicas}
     behind = [log for log in replicas if 0 <= log.high_watermark < min(log.end, last)]
-    told = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
+    ends_text = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
     if len(ends) > 1:
-        sentence = f"the logs end at different offsets: {told}"
+        sentence = f"the logs end at different offsets: {ends_text}"
     elif any(log.high_watermark > log.end for log in replicas):
-        sentence = f"the logs end before their high watermarks: {told}"
+        sentence = f"the logs end before their high watermarks: {ends_text}"
     elif len(starts) > 1 and not around.deletes:
         begin = ", ".join(f"{log.node} at {log.start}" for log in replicas)
         sentence = f"the logs start at different offsets, though nothing may delete from them: {begin}"
     elif behind and around.stopped:
-        told = ", ".join(f"{log.node} at {log.high_watermark}" for log in behind)
-        sentence = f"the logs end at {ends.pop()}, but the high watermark stayed behind on {told}"
+        ends_text = ", ".join(f"{log.node} at {log.high_watermark}" for log in behind)
+        sentence = f"the logs end at {ends.pop()}, but the high watermark stayed behind on {ends_text}"
         replicas = behind
     else:
         return
@@ -107,10 +107,10 @@ def final_end(
     if appends.end < 0 or not whole:
         return
     longest = max(whole, key=lambda log: log.end)
-    told = f"the final reads show that the log of {longest.topic}-{longest.partition} ends at {appends.end}"
+    end_text = f"the final reads show that the log of {longest.topic}-{longest.partition} ends at {appends.end}"
     question = {"op": "final end", "topic": longest.topic, "partition": longest.partition, "offset": appends.end}
     if longest.end < appends.end and len(whole) == len(replicas):
-        sentence = f"{told}, but no replica's does: {longest.node} ends at {longest.end}"
+        sentence = f"{end_text}, but no replica's does: {longest.node} ends at {longest.end}"
         witness = [question, *(log_end(log) for log in whole)]
         yield anomaly_of("final-end-mismatch", longest, sentence, witness, appends.end - longest.end)
     beyond = (longest.offset >= appends.end) & (longest.value != CONTROL_RECORD) & ~longest.is_opaque(longest.offset)
@@ -118,7 +118,7 @@ def final_end(
     if len(unexplained):
         record = longest.at(int(longest.offset[unexplained[0]]))
         assert record is not None
-        sentence = f"{told}, but {longest.node} holds {record_name(record)} at offset {record['offset']}"
+        sentence = f"{end_text}, but {longest.node} holds {record_name(record)} at offset {record['offset']}"
         if around.all_sent:
             yield anomaly_of("final-end-mismatch", longest, sentence, [question, record], len(unexplained))
         else:

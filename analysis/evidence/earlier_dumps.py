@@ -52,32 +52,32 @@ class Demanded:
 def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_interval_s: float = 0.0) -> Demanded:
     """The earlier dumps that a journal names. `nodes`: the nodes of the plan. `world`: where they ran.
     `mark_interval_s`: the longest time between two writes of a node's high watermarks."""
-    told = [line for line in journal if DUMPED in line]
-    dumped = tuple(dict.fromkeys(node for line in told for node in line[DUMPED]))
+    lines = [line for line in journal if DUMPED in line]
+    dumped = tuple(dict.fromkeys(node for line in lines for node in line[DUMPED]))
     return Demanded(
         nodes=dumped,
-        at=_begun_at(journal, told[0]["t"]) if dumped else -1,
-        marked=not dumped or told[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
+        at=_started_at(journal, lines[0]["t"]) if dumped else -1,
+        marked=not dumped or lines[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
-        doubts=tuple(_doubts(journal, told, nodes, world)),
-        failed=any(UNDUMPED in line for line in told),
+        doubts=tuple(_doubts(journal, lines, nodes, world)),
+        failed=any(UNDUMPED in line for line in lines),
     )
 
 
-def _doubts(journal: Sequence[Line], told: Sequence[Line], nodes: Sequence[str], world: str) -> Iterator[str]:
+def _doubts(journal: Sequence[Line], lines: Sequence[Line], nodes: Sequence[str], world: str) -> Iterator[str]:
     if not any(line["event"] == "heal_all" for line in journal):
         return
-    if len(told) != 1:
-        yield f"the journal says {len(told)} times, not once, which nodes have an earlier dump"
+    if len(lines) != 1:
+        yield f"the journal says {len(lines)} times, not once, which nodes have an earlier dump"
         return
-    dumped = told[0][DUMPED]
+    dumped = lines[0][DUMPED]
     for node in sorted(set(dumped) - set(nodes)):
         yield f"the journal has an earlier dump of {node}, which is not in the plan"
-    if world in REACHING and UNDUMPED in told[0]:
-        yield f"there is no earlier dump, though the {world} world reaches the files of nodes: {told[0][UNDUMPED]}"
+    if world in REACHING and UNDUMPED in lines[0]:
+        yield f"there is no earlier dump, though the {world} world reaches the files of nodes: {lines[0][UNDUMPED]}"
     elif world in REACHING:
-        off = _without_power(journal, told[0]["t"])
+        off = _without_power(journal, lines[0]["t"])
         for node in nodes:
             if node not in dumped and node not in off:
                 yield f"the journal has no earlier dump of {node}, which had power"
@@ -93,11 +93,11 @@ def _says_ready(line: Line) -> bool:
     return bool(line["event"] == "note" and line.get("text") == TOPIC_READY)
 
 
-def _begun_at(journal: Sequence[Line], told_at: int) -> int:
+def _started_at(journal: Sequence[Line], recorded_at: int) -> int:
     """When the dumps were started. The load continues while they are made, and the journal names them when all are
     complete. What was acknowledged in between need not be in them."""
-    begun = (int(line["t"]) for line in journal if line["event"] == "phase" and line.get("name") == "heal")
-    return max((at for at in begun if at <= told_at), default=told_at)
+    starts = (int(line["t"]) for line in journal if line["event"] == "phase" and line.get("name") == "heal")
+    return max((at for at in starts if at <= recorded_at), default=recorded_at)
 
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:

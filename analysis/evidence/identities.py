@@ -43,9 +43,9 @@ def unknown_identities(
     for node in strange if traced or len(strange) < len(brokers) else ():
         yield f"{node} has the directory.id {disks[node]}, with which no broker of its number was registered"
     for node, events in traces.items():
-        told = [event.get(DIRECTORY) for event in events if event["event"] == RESTORED]
-        if told and told[-1] != disks.get(node):
-            yield f"{node} has the directory.id {disks.get(node) or 'none'}, but its trace says {told[-1] or 'none'}"
+        given = [event.get(DIRECTORY) for event in events if event["event"] == RESTORED]
+        if given and given[-1] != disks.get(node):
+            yield f"{node} has the directory.id {disks.get(node) or 'none'}, but its trace says {given[-1] or 'none'}"
     for (topic, identity), where in sorted(_topics(nodes).items()):
         if not _is_created(topic, identity, records):
             yield f"{where} is of the topic with the id {identity}, with which no topic of that name was created"

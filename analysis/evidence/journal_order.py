@@ -59,15 +59,15 @@ def out_of_order(journal: Sequence[Line]) -> Iterator[str]:
             phase = line["name"]
             continue
         what, who = _what(line), _who(line)
-        told = f"{what} of {who}" if who else what
+        subject = f"{what} of {who}" if who else what
         if what in _WHEN and phase not in _WHEN[what]:
-            yield f"the journal has {told} in the phase {phase or '?'}, not in {' or '.join(_WHEN[what])}"
+            yield f"the journal has {subject} in the phase {phase or '?'}, not in {' or '.join(_WHEN[what])}"
         seen[what, who] += 1
         if what in _ONCE and seen[what, who] == 2:
-            yield f"the journal has {told} more than once"
+            yield f"the journal has {subject} more than once"
         for first, behind in _BEFORE:
             if what == first and (seen[behind, who] or seen[behind, ""]):
-                yield f"the journal has {told} behind {behind}"
+                yield f"the journal has {subject} behind {behind}"
     yield from _steps(journal)
     yield from _recovery(journal)
 
@@ -90,11 +90,11 @@ def _steps(journal: Sequence[Line]) -> Iterator[str]:
 
 def _recovery(journal: Sequence[Line]) -> Iterator[str]:
     """Checks that the cluster's recovery started with its phase, and ended once, when the journal says so."""
-    told = [line for line in journal if line["event"] in (CONVERGED, NOT_CONVERGED)]
-    if len(told) > 1:
-        yield f"the journal says {len(told)} times whether the cluster had recovered"
+    lines = [line for line in journal if line["event"] in (CONVERGED, NOT_CONVERGED)]
+    if len(lines) > 1:
+        yield f"the journal says {len(lines)} times whether the cluster had recovered"
     began = began_at(journal, "quiesce")
-    for line in told:
+    for line in lines:
         took_s = (line["t"] - (began or 0)) / 1e9
         if line["event"] == CONVERGED and not took_s - LAG_S <= line["seconds"] <= took_s + 0.001:
             yield f"the journal says that the cluster took {line['seconds']:g} s to recover, and has {took_s:.3f} s"

@@ -102,14 +102,14 @@ def _each_once(processes: list[list[Event]]) -> tuple[list[list[Event]], list[in
     process must not count as evidence that the node forgot what happened between."""
     found: list[list[Event]] = []
     again: list[int] = []
-    begun: set[str] = set()
+    seen: set[str] = set()
     for events in processes:
         first = json.dumps({key: value for key, value in events[0].items() if key not in ("line", "seen")})
-        if first in begun:
+        if first in seen:
             again.append(events[0]["line"])
         else:
             found.append(events)
-        begun.add(first)
+        seen.add(first)
     return found, again
 
 

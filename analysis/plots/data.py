@@ -118,9 +118,9 @@ def fault_rows(history: History) -> list[dict[str, Any]]:
 def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]]:
     """The replicas' reports of their progress, by partition; one lane for each node that reported."""
     found: dict[tuple[str, int], list[Lane]] = {}
-    for node, told in events.items():
+    for node, of_node in events.items():
         rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for event in told:
+        for event in of_node:
             if _is_progress(event):
                 rows.setdefault((event["topic"], event["partition"]), []).append(event)
         for key, reports in sorted(rows.items()):
@@ -131,9 +131,9 @@ def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane,
 def _starts(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
     """The starts of logs that replicas reported, by partition, for partitions with records in remote storage."""
     found: dict[tuple[str, int], list[StartsLane]] = {}
-    for node, told in events.items():
+    for node, of_node in events.items():
         rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for event in told:
+        for event in of_node:
             numbers = ("partition", "log_start_offset", "local_start_offset", "last_tiered_offset")
             is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
             if event["event"] == "replica_starts" and is_whole:

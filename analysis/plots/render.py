@@ -33,10 +33,10 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
         "2-rate": lambda: performance.rate(view),
         "3-availability": lambda: performance.availability(view),
     }
-    told = spacetime_of(run_dir, view, verdict.anomalies)
-    if told is not None:
-        drawings["0-lives"] = lambda: spacetime.lives(told)
-        drawings["0-spacetime"] = lambda: spacetime.diagram(told)
+    data = spacetime_of(run_dir, view, verdict.anomalies)
+    if data is not None:
+        drawings["0-lives"] = lambda: spacetime.lives(data)
+        drawings["0-spacetime"] = lambda: spacetime.diagram(data)
     troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
     shown = [key for key in dict.fromkeys([*troubled, *sorted(view.lanes)]) if key in view.lanes][:MOST_LANES]
     for topic, partition in shown:

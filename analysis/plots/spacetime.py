@@ -82,43 +82,43 @@ class Spacetime:
     guilty_s: float | None
 
 
-def lives(told: Spacetime) -> bytes:
+def lives(data: Spacetime) -> bytes:
     """One lane per node over the whole run: leaders by epoch, times without a process, marks, and the faults."""
-    with figure(height=1.7 + 0.95 * len(told.nodes)) as (drawn, (axes,)):
-        axes.set_title(f"The nodes' lives{': ' + told.where if told.where else ''}", pad=46)
-        draw_bands(axes, told.bands)
-        _label_bands(axes, told.bands, (0.0, told.end_s))
-        _draw_lanes(axes, told, told.nodes)
-        _draw_marks(axes, [mark for mark in told.marks if mark.kind != "isr"], told.nodes, (0.0, told.end_s))
-        if told.guilty_s is not None:
-            axes.axvline(told.guilty_s, color=LOST, lw=1.2, ls=(0, (4, 3)))
+    with figure(height=1.7 + 0.95 * len(data.nodes)) as (drawn, (axes,)):
+        axes.set_title(f"The nodes' lives{': ' + data.where if data.where else ''}", pad=46)
+        draw_bands(axes, data.bands)
+        _label_bands(axes, data.bands, (0.0, data.end_s))
+        _draw_lanes(axes, data, data.nodes)
+        _draw_marks(axes, [mark for mark in data.marks if mark.kind != "isr"], data.nodes, (0.0, data.end_s))
+        if data.guilty_s is not None:
+            axes.axvline(data.guilty_s, color=LOST, lw=1.2, ls=(0, (4, 3)))
             axes.text(
-                told.guilty_s, -0.57, " the operation that is contradicted", color=LOST, fontsize=7.5, va="bottom"
+                data.guilty_s, -0.57, " the operation that is contradicted", color=LOST, fontsize=7.5, va="bottom"
             )
-        axes.set_xlim(0, max(told.end_s, 0.1))
+        axes.set_xlim(0, max(data.end_s, 0.1))
         axes.set_xlabel("virtual seconds")
-        _legend_of_lanes(axes, told)
+        _legend_of_lanes(axes, data)
         return png(drawn)
 
 
-def diagram(told: Spacetime) -> bytes:
+def diagram(data: Spacetime) -> bytes:
     """The messages around one moment, each from its sender to its receiver, slanted by its transit time.
 
     The moment is that of `moment_of`."""
-    lanes = (CLIENTS, *told.nodes) if any(CLIENTS in (it.source, it.target) for it in told.arrows) else told.nodes
-    begin_s, end_s = _window(told)
-    shown = [it for it in told.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
+    lanes = (CLIENTS, *data.nodes) if any(CLIENTS in (it.source, it.target) for it in data.arrows) else data.nodes
+    begin_s, end_s = _window(data)
+    shown = [it for it in data.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
     with figure(height=1.9 + 1.25 * len(lanes)) as (drawn, (axes,)):
-        where = f" around {told.where}" if told.where else ""
+        where = f" around {data.where}" if data.where else ""
         axes.set_title(f"Messages{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
-        bands = [band for band in told.bands if band.end > begin_s and band.start < end_s]
+        bands = [band for band in data.bands if band.end > begin_s and band.start < end_s]
         draw_bands(axes, bands)
         _label_bands(axes, bands, (begin_s, end_s))
-        _draw_lanes(axes, told, lanes)
+        _draw_lanes(axes, data, lanes)
         for arrow in shown:
             _draw_arrow(axes, arrow, lanes, end_s - begin_s)
         _name_arrows(axes, shown, lanes, (begin_s, end_s))
-        _draw_marks(axes, told.marks, lanes, (begin_s, end_s))
+        _draw_marks(axes, data.marks, lanes, (begin_s, end_s))
         if not shown:
             empty_note(axes, "only heartbeats were sent here")
         axes.set_xlim(begin_s, end_s)
@@ -131,33 +131,33 @@ def diagram(told: Spacetime) -> bytes:
         return png(drawn)
 
 
-def _window(told: Spacetime) -> tuple[float, float]:
+def _window(data: Spacetime) -> tuple[float, float]:
     """The time span of the diagram: as long as the number of messages permits."""
-    centre = moment_of(told)
-    near = sorted(abs(arrow.sent_s - centre) for arrow in told.arrows)
+    centre = moment_of(data)
+    near = sorted(abs(arrow.sent_s - centre) for arrow in data.arrows)
     half = near[MOST_ARROWS] if len(near) > MOST_ARROWS else (near[-1] if near else 0.0)
     half = min(max(half, LEAST_WINDOW_S / 2), MOST_WINDOW_S / 2)
     return max(0.0, centre - half * 0.9), centre + half * 1.1
 
 
-def moment_of(told: Spacetime) -> float:
+def moment_of(data: Spacetime) -> float:
     """The time that the diagram shows, in seconds. With a contradiction: the first event after the contradicted
     operation that may have undone it, which is the first change of the partition's leader, else the first truncated
     log, else the first change of the controller. Without one: the first of all these after the first fault."""
-    turns = [mark for mark in told.marks if mark.kind in _TURNS]
-    if told.guilty_s is not None:
-        after = [mark for mark in turns if mark.at_s >= told.guilty_s]
-        return min(after, key=lambda mark: _TURNS.index(mark.kind)).at_s if after else told.guilty_s
-    faults = min((band.start for band in told.bands), default=0.0)
+    turns = [mark for mark in data.marks if mark.kind in _TURNS]
+    if data.guilty_s is not None:
+        after = [mark for mark in turns if mark.at_s >= data.guilty_s]
+        return min(after, key=lambda mark: _TURNS.index(mark.kind)).at_s if after else data.guilty_s
+    faults = min((band.start for band in data.bands), default=0.0)
     late = [mark.at_s for mark in turns if mark.at_s >= faults]
-    return (late or [mark.at_s for mark in turns] or [told.end_s / 2])[0]
+    return (late or [mark.at_s for mark in turns] or [data.end_s / 2])[0]
 
 
-def _draw_lanes(axes: Axes, told: Spacetime, lanes: Sequence[str]) -> None:
+def _draw_lanes(axes: Axes, data: Spacetime, lanes: Sequence[str]) -> None:
     rows = {name: len(lanes) - 1 - number for number, name in enumerate(lanes)}
     for row in rows.values():
         axes.axhline(row, color="#cbd2d9", lw=1, zorder=1.5)
-    for stretch in told.stretches:
+    for stretch in data.stretches:
         if stretch.end_s > stretch.begin_s:
             axes.add_patch(_bar(stretch, rows[stretch.node]))
     axes.set_yticks(list(rows.values()), list(rows), fontweight="bold")
@@ -289,8 +289,8 @@ def _draw_arrow(axes: Axes, arrow: Arrow, lanes: Sequence[str], width_s: float) 
     )
 
 
-def _legend_of_lanes(axes: Axes, told: Spacetime) -> None:
-    roles = {stretch.role for stretch in told.stretches}
+def _legend_of_lanes(axes: Axes, data: Spacetime) -> None:
+    roles = {stretch.role for stretch in data.stretches}
     handles: list[Patch | Line2D] = [
         Patch(facecolor=EPOCH_COLORS[0], alpha=0.95, label="leads (colour: epoch)"),
         Patch(facecolor=EPOCH_COLORS[0], alpha=0.3, label="follows"),

@@ -63,7 +63,7 @@ def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Map
         if anomaly.topic and anomaly.partition >= 0:
             return anomaly.topic, anomaly.partition
     led: dict[tuple[str, int], int] = {}
-    for event in (each for told in events.values() for each in told):
+    for event in (each for of_node in events.values() for each in of_node):
         if event["event"] == "partition_role" and event["role"] == "leader":
             key = event["topic"], event["partition"]
             led[key] = led.get(key, 0) + 1
@@ -72,8 +72,8 @@ def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Map
 
 def _guilty(anomalies: tuple[Anomaly, ...], view: PlotData) -> float | None:
     """The invocation of the first operation that contradicts others."""
-    begun = [row["inv"] for anomaly in anomalies[:1] for row in anomaly.witness if 0 <= row.get("inv", -1) < INF]
-    return (min(begun) - view.origin) / _NS if begun else None
+    moments = [row["inv"] for anomaly in anomalies[:1] for row in anomaly.witness if 0 <= row.get("inv", -1) < INF]
+    return (min(moments) - view.origin) / _NS if moments else None
 
 
 def _is_of(event: Mapping[str, Any], topic: str, partition: int) -> bool:

@@ -73,8 +73,8 @@ def forgets_producers(settings: Mapping[str, str]) -> bool:
 def mark_interval_s(settings: Mapping[str, str]) -> float:
     """How often a broker with these settings writes its high watermarks, in seconds; Kafka's default if the settings
     have no valid number."""
-    told = settings.get(_MARK_INTERVAL, "").strip()
-    return int(told) / 1000 if told.isascii() and told.isdigit() else _DEFAULT_MARK_INTERVAL_S
+    interval = settings.get(_MARK_INTERVAL, "").strip()
+    return int(interval) / 1000 if interval.isascii() and interval.isdigit() else _DEFAULT_MARK_INTERVAL_S
 
 
 def compacts(settings: Mapping[str, str]) -> bool:

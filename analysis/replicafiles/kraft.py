@@ -120,15 +120,15 @@ def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
     if not len(log.offset):
         return log
     first = np.flatnonzero(np.diff(log.epoch, prepend=-1) > 0)
-    told = tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True))
+    epochs = tuple(zip(log.epoch[first].tolist(), log.offset[first].tolist(), strict=True))
     if log.epochs is None:
         # `log.doubts` reports it; without an entry for each epoch the missing ones would look like a contradiction.
-        return replace(log, epochs=told)
+        return replace(log, epochs=epochs)
     moved = {int(match[1]) for match in _snapshots(directory)}
     if log.epochs and log.start < log.epochs[0][1] and log.epochs[0][1] in moved:
         # The log starts where a snapshot ends. So does its oldest epoch; its first records may still be in a segment.
         epoch, start = log.epochs[0]
-        older = tuple(entry for entry in told if entry[0] <= epoch and entry[1] <= start)
+        older = tuple(entry for entry in epochs if entry[0] <= epoch and entry[1] <= start)
         return replace(log, epochs=(*older, *log.epochs[1:]) if older else log.epochs)
     return log
 

@@ -278,11 +278,11 @@ class ActiveController:
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
         """Answers when the leaders of the new topics lead. REQUEST_TIMED_OUT: they may not lead yet."""
-        begun = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
         if not request.validate_only:
             created = {it.name: it for it in answer.topics if it.error_code == ErrorCode.NONE}
-            for it, why in await self._not_led(created, dict.fromkeys(created, 0), begun, request.timeout_ms):
+            for it, why in await self._not_led(created, dict.fromkeys(created, 0), started, request.timeout_ms):
                 it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
         return answer
 
@@ -291,10 +291,10 @@ class ActiveController:
 
     async def handle_elect_leaders(self, request: ElectLeadersRequest, _version: int) -> ElectLeadersResponse:
         """Answers when the elected leaders lead, or at the timeout."""
-        begun = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.elect_leaders, request=request), request.timeout_ms)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(begun + max(0, request.timeout_ms) / 1000):
+            async with asyncio.timeout_at(started + max(0, request.timeout_ms) / 1000):
                 await self._rules.handovers.all_over()
         return answer
 
@@ -302,18 +302,18 @@ class ActiveController:
         self, request: CreatePartitionsRequest, _version: int
     ) -> CreatePartitionsResponse:
         """Answers when the leaders of the new partitions lead. REQUEST_TIMED_OUT: they may not lead yet."""
-        begun = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         before = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
         decide = partial(self._rules.create_partitions, request=request)
         answer = await self._answer(request, decide, request.timeout_ms)
         if not request.validate_only:
             enlarged = {it.name: it for it in answer.results if it.error_code == ErrorCode.NONE}
-            for it, why in await self._not_led(enlarged, before, begun, request.timeout_ms):
+            for it, why in await self._not_led(enlarged, before, started, request.timeout_ms):
                 it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
         return answer
 
     async def _not_led(
-        self, results: dict[str, Made], before: Mapping[str, int], begun: float, timeout_ms: int
+        self, results: dict[str, Made], before: Mapping[str, int], started: float, timeout_ms: int
     ) -> list[tuple[Made, str]]:
         """Wait until the leaders of new partitions lead. Returns the results of the topics where some do not, with
         reasons.
@@ -325,7 +325,7 @@ class ActiveController:
             topic = self._image.topics.get(name)
             there = range(before.get(name, 0), len(topic.partitions) if topic is not None else 0)
             keys += [(name, index) for index in there]
-        deadline = begun + max(0, timeout_ms) / 1000
+        deadline = started + max(0, timeout_ms) / 1000
         late: dict[str, list[int]] = {}
         for name, index in await self._activation.until_led(keys, deadline, lambda: self.is_active):
             late.setdefault(name, []).append(index)

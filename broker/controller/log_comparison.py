@@ -113,12 +113,12 @@ class LogComparison:
             for broker in partition.last_known_elr:
                 asked.setdefault(broker, []).append((topic.id, index))
         answers = await asyncio.gather(*(self._ask(broker, wanted) for broker, wanted in asked.items()))
-        told = dict(zip(asked, answers, strict=True))
+        answers_of = dict(zip(asked, answers, strict=True))
         found = []
         for topic_id, index, partition in states:
             ends = {}
             for broker in partition.last_known_elr:
-                answer = told[broker].get((topic_id, index))
+                answer = answers_of[broker].get((topic_id, index))
                 if answer is not None and answer[1] == partition.leader_epoch:
                     ends[broker] = (answer[0], answer[2])
             if len(ends) == len(partition.last_known_elr):

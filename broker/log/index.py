@@ -170,7 +170,7 @@ class SparseIndex:
             self._disk.unlink(self._path)
 
     def _start_over(self) -> None:
-        """The content of the file is no longer true: rewrite it."""
+        """The content of the file is outdated: rewrite it."""
         self._written = self._crc = 0
         self._ended = True
 

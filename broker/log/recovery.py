@@ -400,8 +400,8 @@ async def _read(segment: Segment, scan: EpochScan, following: int | None) -> Non
             if behind_gap is not None:
                 doubted, behind_gap = behind_gap, None
                 if header.base_offset < doubted.next_offset:
-                    told = f"offset {doubted.base_offset} follows {scan.next_offset - 1}"
-                    raise CorruptBatch(f"{told}, and {header.base_offset} follows that")
+                    text = f"offset {doubted.base_offset} follows {scan.next_offset - 1}"
+                    raise CorruptBatch(f"{text}, and {header.base_offset} follows that")
                 _take(segment, scan, doubted)
             if header.base_offset > scan.next_offset and scan.compacted:
                 behind_gap = header

@@ -151,7 +151,7 @@ class QuorumRunner:
         return self._running()
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the log matches its snapshot and this node takes part in the quorum, or did."""
         return self._node is not None
 

@@ -30,10 +30,10 @@ class QuorumTrace:
 
     def role(self, role: Role) -> bool:
         """Write the role after an event if it differs from the last one written. Returns whether it did."""
-        told = (role.name, role.epoch, role.leader_id)
-        if told == self._role:
+        state = (role.name, role.epoch, role.leader_id)
+        if state == self._role:
             return False
-        self._role = told
+        self._role = state
         leader = NOBODY if role.leader_id is None else role.leader_id
         self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
         return True

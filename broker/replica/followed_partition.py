@@ -118,7 +118,7 @@ class FollowedPartition:
                 raise ValueError(str(error)) from error
             self.partition.fail(error)
             return
-        self.follower.high_watermark_told(high_watermark, self.partition.log.log_end_offset)
+        self.follower.high_watermark_reported(high_watermark, self.partition.log.log_end_offset)
 
     async def _append(self, records: Buffer) -> bool:
         log, epoch = self.partition.log, self.follower.leader_epoch

@@ -135,7 +135,7 @@ class PartitionFollower:
         self.phase = Phase.TRUNCATING
         return None
 
-    def high_watermark_told(self, leader_high_watermark: int, log_end_offset: int) -> None:
+    def high_watermark_reported(self, leader_high_watermark: int, log_end_offset: int) -> None:
         """The leader's high watermark arrived with a fetch, whose records have been appended."""
         assert self.phase is Phase.FETCHING, "the high watermark may rise only once the log matches the leader's (H7)"
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, log_end_offset))

@@ -35,7 +35,7 @@ ALL = -1
 
 @dataclass(slots=True)
 class PendingAppend:
-    """The state of a produce. `done` is None if the answer is known at once; else it results in the error, or NONE."""
+    """The state of a produce. `done` is None if the answer is known at once; otherwise it gets the error, or NONE."""
 
     base_offset: int
     log_start_offset: int

@@ -53,7 +53,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._left = ENTRIES_PER_TURN
-        self._begun = False
+        self._is_end_scheduled = False
         self._queue = asyncio.Lock()
 
     @property
@@ -64,8 +64,8 @@ class Turns:
     def spend(self, entries: int) -> None:
         """Charge `entries` to this turn."""
         self._left -= entries
-        if not self._begun and self._left < ENTRIES_PER_TURN - UNNOTICED:
-            self._begun = True
+        if not self._is_end_scheduled and self._left < ENTRIES_PER_TURN - UNNOTICED:
+            self._is_end_scheduled = True
             asyncio.get_running_loop().call_soon(self._next)
 
     def advance(self, work: Work[T]) -> T | None:
@@ -88,5 +88,5 @@ class Turns:
                 await asyncio.sleep(0)
 
     def _next(self) -> None:
-        self._begun = False
+        self._is_end_scheduled = False
         self._left = ENTRIES_PER_TURN

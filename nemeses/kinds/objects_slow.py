@@ -34,8 +34,8 @@ class ObjectsSlow(ObjectStoreKind):
 
         def act(objects: Objects) -> dict[str, object]:
             objects.slow_down(by_s)
-            told, took_s = objects.probe("list", 60.0)
-            return {"probe": told, "probe_ms": milliseconds(took_s)}
+            result, took_s = objects.probe("list", 60.0)
+            return {"probe": result, "probe_ms": milliseconds(took_s)}
 
         return by.trouble(fault.targets, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
 

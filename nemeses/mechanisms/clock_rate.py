@@ -22,7 +22,7 @@ class Drift(Mechanism):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._begun: dict[str, tuple[ClockReading, float]] = {}
+        self._drifting: dict[str, tuple[ClockReading, float]] = {}
 
     def begin(self, targets: Collection[str], gain: float) -> Evidence:
         """Let clocks gain `gain` seconds per second; the effect is measured at the end."""
@@ -31,7 +31,7 @@ class Drift(Mechanism):
             return Evidence("inconclusive", {"error": LACKING})
 
         def act(host: Host) -> Evidence:
-            self._begun[host.name] = read_clocks(host, self.site.scheduler), gain
+            self._drifting[host.name] = read_clocks(host, self.site.scheduler), gain
             oscillators.drift(host.name, gain)
             return Evidence("confirmed", {"gain": gain})
 
@@ -56,19 +56,19 @@ class Drift(Mechanism):
     def heal_all(self) -> Evidence | None:
         if self.site.oscillators is None:
             return None
-        return self.end([*self._begun]) if self._begun else Evidence("confirmed", {})
+        return self.end([*self._drifting]) if self._drifting else Evidence("confirmed", {})
 
     def _await_measurable(self, host: Host) -> None:
         """Let a drift that is smaller than the uncertainty of a reading continue until it is measurable."""
-        if host.name in self._begun:
-            before, gain = self._begun[host.name]
+        if host.name in self._drifting:
+            before, gain = self._drifting[host.name]
             ends_s = before.at_s + _TIMES_TOLERANCE * 2 * before.uncertainty_s / abs(gain)
             self.site.scheduler.sleep(max(0.0, ends_s - self.site.scheduler.monotonic()))
 
     def _judge(self, host: Host, found: ClockReading) -> Evidence:
-        if host.name not in self._begun:
+        if host.name not in self._drifting:
             return Evidence("confirmed", {})
-        before, gain = self._begun.pop(host.name)
+        before, gain = self._drifting.pop(host.name)
         moved = change(before, found)
         passed_s = found.at_s - before.at_s
         tolerance_s = before.uncertainty_s + found.uncertainty_s

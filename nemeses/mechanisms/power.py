@@ -184,16 +184,16 @@ class PowerLossKind(Kind[Power]):
         nodes = node_facts(seen)
         booted = {name: facts_of(after, name) for name in nodes if "boot_id" in facts_of(after, name)}
         anew = [name for name, facts in booted.items() if facts["boot_id"] != facts.get("boot_id_before")]
-        told = [f"another boot id on {listed(anew)}" if booted else f"no power on {listed(list(nodes))}"]
+        phrases = [f"another boot id on {listed(anew)}" if booted else f"no power on {listed(list(nodes))}"]
         for fact, words in (("pages_dropped", "dirty pages lost"), ("writes_lost", "unflushed disk writes lost")):
             counts = [int(facts[fact] or 0) for facts in nodes.values() if fact in facts]
             if any(counts) or (counts and fact == "pages_dropped"):
-                told.append(f"{sum(counts)} {words}")
+                phrases.append(f"{sum(counts)} {words}")
         marks = [facts_of(after, name) for name in nodes if "synced_mark" in facts_of(after, name)]
         fates = {name: facts_of(after, name).get("at_stake") for name in nodes}
-        told += [f"what was at stake on {name}: {fate}" for name, fate in fates.items() if fate is not None]
+        phrases += [f"what was at stake on {name}: {fate}" for name, fate in fates.items() if fate is not None]
         if marks:
             kept = sum(mark["synced_mark"] == "kept" for mark in marks)
             lost = sum(mark.get("unsynced_mark") == "lost" for mark in marks)
-            told.append(f"marks: {kept} of {len(marks)} synced kept, {lost} of {len(marks)} unsynced lost")
-        return "; ".join(told)
+            phrases.append(f"marks: {kept} of {len(marks)} synced kept, {lost} of {len(marks)} unsynced lost")
+        return "; ".join(phrases)

@@ -31,8 +31,8 @@ export LC_ALL=C
 cd "$store" || exit
 echo "objects=$(($({_OBJECTS} | wc -l)))"
 probe=.brownout-probe-$$
-if told=$( (head -c 65536 /dev/zero > $probe) 2>&1 ); then echo write=done; else
-  case $told in *"Read-only"*) echo write=EROFS;; *"No space"*) echo write=ENOSPC;; *) echo "write=$told";; esac
+if error=$( (head -c 65536 /dev/zero > $probe) 2>&1 ); then echo write=done; else
+  case $error in *"Read-only"*) echo write=EROFS;; *"No space"*) echo write=ENOSPC;; *) echo "write=$error";; esac
 fi
 rm -f $probe
 """

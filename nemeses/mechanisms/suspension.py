@@ -26,7 +26,7 @@ class _Held:
     """A host's state before it was suspended, and the bounds of that time (monotonic seconds)."""
 
     reading: ClockReading
-    begun_s: float
+    started_s: float
     done_s: float
 
 
@@ -58,7 +58,7 @@ class Suspension(Mechanism):
             noted = self._note(before)
             if not noted.confirmed:
                 return noted
-        begun_s = self.site.scheduler.monotonic()
+        started_s = self.site.scheduler.monotonic()
         try:
             said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
         except HostError as error:
@@ -67,7 +67,7 @@ class Suspension(Mechanism):
         for name, seen in before.items():
             self._held.pop(name, None)  # of an earlier suspension without a heal
             if seen.reading is not None:
-                self._held[name] = _Held(seen.reading, begun_s, done_s)
+                self._held[name] = _Held(seen.reading, started_s, done_s)
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
@@ -93,7 +93,7 @@ class Suspension(Mechanism):
         suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
-        begun_s = self.site.scheduler.monotonic()
+        started_s = self.site.scheduler.monotonic()
         try:
             said = suspender.resume(targets)
         except HostError as error:
@@ -104,7 +104,7 @@ class Suspension(Mechanism):
             state = suspender.state(host.name)
             if state != "running":
                 return Evidence("mismatch", {**said.get(host.name, {}), "state": state})
-            back = self._back(host, after, begun_s, done_s)
+            back = self._back(host, after, started_s, done_s)
             return Evidence(back.status, {**said.get(host.name, {}), "state": state, **back.detail})
 
         return combine(on_each(self.site, targets, prove))
@@ -151,13 +151,13 @@ class Suspension(Mechanism):
 
         return combine(on_each(self.site, before, note))
 
-    def _back(self, host: Host, state: StoppedState, begun_s: float, done_s: float) -> Evidence:
+    def _back(self, host: Host, state: StoppedState, started_s: float, done_s: float) -> Evidence:
         now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)
         held = self._held.pop(host.name, None)
         # A host that was healed before, or that this run did not suspend, proves nothing; it runs and answers.
         judged = Evidence("confirmed", {})
         if held is not None:
-            shortest_s, longest_s = begun_s - held.done_s, done_s - held.begun_s
+            shortest_s, longest_s = started_s - held.done_s, done_s - held.started_s
             judged = _judge(state, change(held.reading, now), shortest_s, longest_s)
         if state == "stalled":
             return judged

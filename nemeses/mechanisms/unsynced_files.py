@@ -31,8 +31,8 @@ class AtStake:
             f"{_DIGEST}\ncd {shlex.quote(host.data_dir)} || exit\nfor file in {pattern}; do\n"
             '[ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"\ndone\necho noted=yes'
         )
-        told = ask(host, Script(script, DigestFiles(host.data_dir, pattern)), timeout_s=_DEADLINE_S)
-        held = _digests(told)
+        answer = ask(host, Script(script, DigestFiles(host.data_dir, pattern)), timeout_s=_DEADLINE_S)
+        held = _digests(answer)
         if not held:
             raise HostError(f"{host.name}: no data is at stake: no file in {host.data_dir} matches {pattern}")
         self._before[host.name] = held
@@ -51,7 +51,7 @@ class AtStake:
         return Evidence("mismatch", {"at_stake": "kept", "kept": sorted(before)})
 
 
-def _digests(told: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+def _digests(answer: Mapping[str, str]) -> dict[str, tuple[int, str]]:
     """By path: the number of bytes, and their digest."""
-    parted = {path: value.split() for path, value in told.items()}
+    parted = {path: value.split() for path, value in answer.items()}
     return {path: (int(words[0]), words[1]) for path, words in parted.items() if len(words) == 2}

@@ -33,7 +33,7 @@ def foreign(run: StoredRun, description: Content, run_dir: Path, identity: str |
     except OSError as error:
         yield f"history/journal.jsonl cannot be read: {error.strerror}"
         return
-    yield from _begun(description, journal, sha256_of(run_dir / "run.toml"))
+    yield from _start_defects(description, journal, sha256_of(run_dir / "run.toml"))
     yield from _clients(run.seed, journal)
     yield from _words(journal, run_dir)
     # An unfinished run lacks later evidence; its own verdict reports that.
@@ -92,7 +92,7 @@ def _schedule(seed: int, description: Content) -> Schedule:
     )
 
 
-def _begun(description: Content, journal: Sequence[Content], digest: str) -> Iterator[str]:
+def _start_defects(description: Content, journal: Sequence[Content], digest: str) -> Iterator[str]:
     """`digest`: of `run.toml` as it is now."""
     started = [line for line in journal if line.get("event") == "run_started"]
     for line in started:

@@ -201,17 +201,17 @@ def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[R
     for measure in baseline.measures:
         what, larger_is_worse, value_of = _MEASURES[measure]
         if unmeasured := [entry.run for entry in (*_passes(now), *_passes(then)) if value_of(entry) is None]:
-            told = f"not measured in {_first(unmeasured)}"
-            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            text = f"not measured in {_first(unmeasured)}"
+            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
             continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
         uncompared = sorted(_place(*each) for each in after.keys() - before.keys())
         sides = {_place(*each): (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
-            told = (
+            text = (
                 f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "there are no runs to compare"
             )
-            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {told}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
             continue
         seen = compare(sides, larger_is_worse=larger_is_worse)
         said = (

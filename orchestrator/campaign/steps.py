@@ -182,8 +182,8 @@ class ConfigureStep(Step):
         return () if self.node is None else (self.node,)
 
     def describe(self) -> str:
-        told = ", ".join(f"{key}={value}" for key, value in self.settings.items())
-        return f"configure {self.node or 'the topic'}: {told}"
+        text = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"configure {self.node or 'the topic'}: {text}"
 
 
 @dataclass(frozen=True)
@@ -285,20 +285,20 @@ class StepParser:
             return {"partition": self._partition(table)} if "partition" in table else {}
         if do not in INJECTED_BY:
             return {}
-        told: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
         for each in INJECTED_BY[do].parameters:
             match each:
                 case Parameter(name, default=default):
-                    told[name] = table.number(name) if default is None else table.number(name, default)
+                    parameters[name] = table.number(name) if default is None else table.number(name, default)
                 case Choice(name, scripted=True):
-                    told[name] = number if table.boolean(name, False) else None
+                    parameters[name] = number if table.boolean(name, False) else None
                 case Files(name) if name in table:
-                    told[name] = table.text(name)
+                    parameters[name] = table.text(name)
         try:
-            INJECTED_BY[do].check(told)
+            INJECTED_BY[do].check(parameters)
         except ParameterError as error:
             table.refuse(str(error), error.parameter)
-        return told
+        return parameters
 
     def _heal(self, table: Table, number: int, deadline_s: float, why: str) -> HealStep:
         if "between" in table and "node" in table:

@@ -168,8 +168,12 @@ def locked(descriptor: int, what: str) -> Iterator[None]:
 def as_named(path: Path) -> Path:
     """The absolute path as the user named it, relative to the shell's working directory; if that is another place than
     the process's, the real path."""
-    told = Path(os.environ.get("PWD", ""))
-    here = told if told.is_absolute() and told.exists() and told.samefile(Path.cwd()) else Path.cwd()
+    shell_path = Path(os.environ.get("PWD", ""))
+    here = (
+        shell_path
+        if shell_path.is_absolute() and shell_path.exists() and shell_path.samefile(Path.cwd())
+        else Path.cwd()
+    )
     named, target = Path(os.path.normpath(here / path)), path.resolve()
     return named if named.resolve() == target else target
 

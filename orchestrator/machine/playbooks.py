@@ -117,7 +117,7 @@ def play(
     artifacts = directory / "artifacts" / identity
     artifacts.mkdir(parents=True, mode=0o700)
     listener = _Listener(playbook, on_progress)
-    begun = time.monotonic()
+    started = time.monotonic()
     # Socket paths have at most 108 characters, so they are not in the play's directory, which can be anywhere. In a
     # sandbox they are removed together with it.
     place = PRIVATE_ROOT if current_sandbox() else Path("/tmp")
@@ -135,7 +135,7 @@ def play(
     listener.finish()
     if code != 0 or listener.failures:
         raise listener.error(artifacts)
-    return Played(listener.changed, listener.ok, time.monotonic() - begun)
+    return Played(listener.changed, listener.ok, time.monotonic() - started)
 
 
 def ssh_arguments(known_hosts: Path, strategy: str, inventory: Path | None, time_scale: float = 1.0) -> str:
@@ -371,7 +371,7 @@ class _Listener:
         self._playbook = playbook
         self._on_progress = on_progress
         self._task = ""
-        self._begun = 0.0
+        self._task_started_s = 0.0
         self._outcomes: dict[str, list[str]] = {}
 
     def heard(self, event: dict[str, Any]) -> bool:
@@ -379,7 +379,7 @@ class _Listener:
         kind, data = event.get("event", ""), event.get("event_data", {})
         if kind == "playbook_on_task_start":
             self.finish()
-            self._task, self._begun = data.get("task", ""), time.monotonic()
+            self._task, self._task_started_s = data.get("task", ""), time.monotonic()
         elif kind == "runner_on_ok" and data.get("task_action") not in _SILENT:
             self._note("changed" if data.get("res", {}).get("changed") else "ok", data["host"])
         elif kind == "runner_on_failed" and not data.get("ignore_errors"):
@@ -397,7 +397,7 @@ class _Listener:
         """The end of a task: report its outcomes by host; tasks without effect on any host are not reported."""
         if self._outcomes:
             parts = [f"{outcome} on {', '.join(sorted(hosts))}" for outcome, hosts in sorted(self._outcomes.items())]
-            took = time.monotonic() - self._begun
+            took = time.monotonic() - self._task_started_s
             self._on_progress(f"{self._playbook}: {self._task}: {'; '.join(parts)} ({took:.1f} s)")
             self._outcomes = {}
 

@@ -142,7 +142,7 @@ def follow_overlapping(
     A fault that would hide another one's evidence, or the reverse, is skipped. The first fault of a kind is never
     skipped: conflicting faults are healed first, because a node that is off or delayed cannot provide evidence.
     """
-    begun_s, seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
+    started_s, seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
 
     def heal(entry: _InForce) -> None:
         in_force.remove(entry)
@@ -156,10 +156,10 @@ def follow_overlapping(
 
     for plan in schedule:
         is_new = plan.kind not in seen
-        heal_until(begun_s + plan.at)
+        heal_until(started_s + plan.at)
         if not is_new and scheduler.monotonic() + plan.duration_s > ends_s:
             continue
-        tick(begun_s + plan.at)
+        tick(started_s + plan.at)
         view = look()
         fault = plan.resolve(view)
         conflicts = [entry for entry in in_force if _conflict(fault, entry.fault)]

@@ -390,8 +390,8 @@ class Run:
         """Read from a cluster that is not whole, to find losses nevertheless. This does not finish the run, and its
         replicas are not considered at rest: there is no phase `final`."""
         self._progress.detail("reading what answers")
-        for told in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
-            self._journal.note(f"the cluster is not whole: {told}")
+        for wrong in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
+            self._journal.note(f"the cluster is not whole: {wrong}")
 
     def _final(self, reader: ClientHandle) -> None:
         self._enter("final", "reading everything")

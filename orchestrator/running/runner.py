@@ -287,7 +287,7 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
     lacking = sorted(campaign.nemesis.needs - lab.capabilities)
     if not lacking:
         return
-    told = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in lacking)]
+    limits = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in lacking)]
     able = [name for name in WORLDS if campaign.nemesis.needs <= lab_named(name).capabilities]
     elsewhere = f"worlds that can: {', '.join(able)}" if able else "no world can do all of it"
     remedy = (
@@ -295,7 +295,7 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
     )
     raise UsageError(
         f"{campaign.path}: it needs {', '.join(lacking)}, which the {lab.name} world cannot do: "
-        f"{'; '.join(told) or reason}; {elsewhere}{remedy}"
+        f"{'; '.join(limits) or reason}; {elsewhere}{remedy}"
     )
 
 

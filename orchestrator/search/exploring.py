@@ -194,7 +194,7 @@ def explore(
     while len(arm.made) < budget:
         tasks = arm.round(budget - len(arm.made))
         todo = [task for task in tasks if task.number not in kept and (task.parent >= 0 or task.seed not in known)]
-        fresh, pending = _begun_when_asked(make, todo), {task.number for task in todo}
+        fresh, pending = _started_on_request(make, todo), {task.number for task in todo}
         for task in tasks:
             result = next(fresh) if task.number in pending else _kept(task, kept)
             attempted = result or _as_of(task, known[task.seed])
@@ -204,7 +204,7 @@ def explore(
             yield attempted
 
 
-def _begun_when_asked(
+def _started_on_request(
     make: Callable[[list[ExplorationTask]], Iterable[Attempted]], todo: list[ExplorationTask]
 ) -> Iterator[Attempted]:
     """Yield a round's stored results before the rest of the round starts, in case that fails."""

@@ -219,14 +219,14 @@ def _spread(
     pool: ProcessPoolExecutor, wanted: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
 ) -> Iterator[MutantTrial]:
     """All trials in order; only a bounded number is queued or running."""
-    begun: deque[Future[MutantTrial]] = deque()
+    pending: deque[Future[MutantTrial]] = deque()
     for number, schedule in enumerate(wanted):
         for seed in seeds:
-            begun.append(pool.submit(_tried, schedule, seed, scratch / f"{number}-{seed}"))
-            if len(begun) >= ahead:
-                yield begun.popleft().result()
-    while begun:
-        yield begun.popleft().result()
+            pending.append(pool.submit(_tried, schedule, seed, scratch / f"{number}-{seed}"))
+            if len(pending) >= ahead:
+                yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
 
 
 def _collect(

@@ -74,10 +74,10 @@ def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
     return found
 
 
-def _ends(step: StepTable, begun: StepTable) -> bool:
-    kind = INJECTED_BY[begun["do"]]
+def _ends(step: StepTable, injection: StepTable) -> bool:
+    kind = INJECTED_BY[injection["do"]]
     whom = ("between",) if kind.takes == "groups" else ("node",)
-    return step["do"] == kind.healed_by and all(step.get(key) == begun.get(key) for key in whom)
+    return step["do"] == kind.healed_by and all(step.get(key) == injection.get(key) for key in whom)
 
 
 def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]) -> Document:

@@ -111,7 +111,7 @@ def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: 
     epoch = image.brokers[asked.sender].epoch if asked.sender in image.brokers else -1
     request = AlterPartitionRequest(asked.sender, epoch, [TopicData(topic.id, [data])])
     response = rules.alter_partition(image, request, WITH_EPOCHS).answer(image)
-    results = (result for told in response.topics for result in told.partitions)
+    results = (result for each in response.topics for result in each.partitions)
     return response.error_code == ErrorCode.NONE and all(result.error_code == ErrorCode.NONE for result in results)
 
 

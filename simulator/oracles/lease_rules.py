@@ -84,8 +84,8 @@ class LeaseRules:
         topic, index, offset = partition.topic, partition.index, role.high_watermark
         position = FetchPosition(topic, index, offset, 0, role.leader_epoch)
         fetched = machine.run(lambda: replicas.fetch_now(FetchLimits(), [position])) or []
-        told = machine.run(lambda: replicas.list_offset(topic, index, EARLIEST, role.leader_epoch))
-        errors = {"a consumer's Fetch": [read.error for read in fetched], "ListOffsets": [told.error]}
+        listed = machine.run(lambda: replicas.list_offset(topic, index, EARLIEST, role.leader_epoch))
+        errors = {"a consumer's Fetch": [read.error for read in fetched], "ListOffsets": [listed.error]}
         answered = ", ".join(name for name, its in errors.items() if ErrorCode.NONE in its)
         self._findings.compared(WOULD_ANSWER, topic)
         if answered:

@@ -39,14 +39,14 @@ STANDS = ("candidate", "leader")
 
 @dataclass
 class ObservedVoter:
-    """A member at the last check. `told`: the newest epoch that it has shown to others in any process on this disk."""
+    """A member at the last check. `reported`: the newest epoch that any process on this disk has shown to others."""
 
     machine: MachineView
     copy: CopiedLog
     seen: tuple[Any, ...] = ()
     high_watermark: int = 0
     start: int = 0
-    told: int = 0
+    reported: int = 0
     led: bool = False
 
 
@@ -74,7 +74,7 @@ class QuorumRules:
         except ProtocolError:  # it has not started, or has ended
             role = None
         log = machine.node.metadata_log if machine.node is not None else None
-        if log is None or not quorum.has_begun:  # before that the log may start before its snapshot
+        if log is None or not quorum.has_started:  # before that the log may start before its snapshot
             return
         if isinstance(role, Leader):
             self._check_quorum.look(machine, role, quorum.member.leading, len(self._voters_of(member)))
@@ -142,11 +142,11 @@ class QuorumRules:
         self._rules.checked(EPOCH_FELL)
         if machine.excused(EPOCH_FELL):
             vote = machine.durable_vote()
-            member.told = 0 if vote is None else vote.epoch
+            member.reported = 0 if vote is None else vote.epoch
         epoch = int(str(event["epoch"]))
-        if epoch < member.told:
-            sentence = f"{machine.name} had shown epoch {member.told}, and starts again with epoch {epoch}"
-            of = {"node": machine.name, "epoch": member.told}
+        if epoch < member.reported:
+            sentence = f"{machine.name} had shown epoch {member.reported}, and starts again with epoch {epoch}"
+            of = {"node": machine.name, "epoch": member.reported}
             self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
 
     def _shown(self, machine: MachineView, epoch: int, chosen: int) -> None:
@@ -154,11 +154,11 @@ class QuorumRules:
         member = self._members[machine.node_id]
         self._rules.checked(VOTE_FIRST)
         self._rules.checked(EPOCH_FELL)
-        if epoch < member.told:
-            sentence = f"{machine.name} has shown epoch {member.told}, and shows epoch {epoch} now"
-            of = {"node": machine.name, "epoch": member.told}
+        if epoch < member.reported:
+            sentence = f"{machine.name} has shown epoch {member.reported}, and shows epoch {epoch} now"
+            of = {"node": machine.name, "epoch": member.reported}
             self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
-        member.told = max(member.told, epoch)
+        member.reported = max(member.reported, epoch)
         vote = machine.durable_vote()
         held = vote is not None and vote.epoch == epoch and chosen in (NO_NODE, vote.voted)
         if not held and (epoch or vote is not None):

@@ -17,7 +17,7 @@ BROKERS = "/brokers/ids"
 CONTROLLER, CONTROLLER_EPOCH = "/controller", "/controller_epoch"
 TOPICS, TOPIC_CONFIGS = "/brokers/topics", "/config/topics"
 REASSIGNMENT, ELECTION = "/admin/reassign_partitions", "/admin/preferred_replica_election"
-TOLD_S = 2.0
+REPORT_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ZooKeeperObserver:
         self._topic = topic
         self._brokers = {member.id: member for member in members if member.role == "broker"}
         self._others = frozenset(member.name for member in members if member.role != "broker")
-        self._told_s = TOLD_S * time_scale
-        self._ask = ask or told_by
+        self._report_s = REPORT_S * time_scale
+        self._ask = ask or report_of
 
     def close(self) -> None:
         self._znodes.close()
@@ -98,7 +98,7 @@ class ZooKeeperObserver:
         if member is None:
             return "there is no controller"
         # A controller that loses its znode while it takes over fails, and then removes its successor's znode.
-        if self._ask(member, self._topic, self._told_s).controller != member.id:
+        if self._ask(member, self._topic, self._report_s).controller != member.id:
             return f"{controller} was elected controller, but does not yet report it to clients"
         if controller == node:
             return None
@@ -122,8 +122,8 @@ class ZooKeeperObserver:
             self._create(ELECTION, {"version": 1, "partitions": [content]})
             return f"the leader is {state.leader or 'unknown'}; the controller was asked to elect {node}"
         # The broker may not know of its election yet; until then it rejects clients.
-        told = self._ask(self._brokers[wanted], self._topic, self._told_s).leaders.get(partition, -1)
-        return None if told == wanted else f"{node} was elected, but does not yet report it to clients"
+        leader = self._ask(self._brokers[wanted], self._topic, self._report_s).leaders.get(partition, -1)
+        return None if leader == wanted else f"{node} was elected, but does not yet report it to clients"
 
     def _controller(self) -> str | None:
         content = self._znodes.read(CONTROLLER)
@@ -159,7 +159,7 @@ class ZooKeeperObserver:
         return self._znodes.create(path, json.dumps(content).encode())
 
 
-def told_by(member: Member, topic: str, timeout_s: float) -> BrokerReport:
+def report_of(member: Member, topic: str, timeout_s: float) -> BrokerReport:
     """See `Ask`."""
     bootstrap = f"{member.address}:{member.port}"
     client = AdminClient({"bootstrap.servers": bootstrap, "broker.address.family": "v4", "log_level": 0})

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.house.plain_words import ROOT, per_10_000, project, prose_of
 
-BUDGET = 6.5
+BUDGET = 5.3
 """Idioms in 10,000 words, over the whole project. Lower it with the count; never raise it."""
-BUDGET_OF_A_MODULE = 85.0
+BUDGET_OF_A_MODULE = 60.0
 """The same for one file of 200 words or more."""
 
 

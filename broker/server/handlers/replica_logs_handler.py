@@ -35,13 +35,13 @@ class ReplicaLogsHandler:
         response = GetReplicaLogInfoResponse(broker_epoch=self._replicas.broker_epoch)
         left = MAX_PARTITIONS
         for topic in request.topic_partitions:
-            told = TopicPartitionLogInfo(topic.topic_id)
+            info = TopicPartitionLogInfo(topic.topic_id)
             for index in topic.partitions[:left]:
                 found = self._replicas.log_end(topic.topic_id, index)
-                told.partition_log_info.append(
+                info.partition_log_info.append(
                     PartitionLogInfo(index, found.last_epoch, found.leader_epoch, found.end_offset, found.error)
                 )
-            response.topic_partition_log_info_list.append(told)
+            response.topic_partition_log_info_list.append(info)
             response.has_more_data = response.has_more_data or len(topic.partitions) > left
-            left -= len(told.partition_log_info)
+            left -= len(info.partition_log_info)
         return response

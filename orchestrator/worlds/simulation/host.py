@@ -217,7 +217,7 @@ class SimulatedHost:
         start, before = self._start(question.pid), self._threads(question.pid)
         if not start:
             return {"start": "", "state": "gone", "before": "", "after": "", "port": self._port()}
-        seen, begun_s = {"start": start, "signalled": "yes"}, self._scheduler.monotonic()
+        seen, started_s = {"start": start, "signalled": "yes"}, self._scheduler.monotonic()
         match question:
             case Signal():
                 (self._cluster.stand_still if question.signal == "STOP" else self._cluster.go_on)(self.name)
@@ -227,7 +227,7 @@ class SimulatedHost:
             case Terminate():
                 self._cluster.terminate(self.name)
                 self._scheduler.until(lambda: not self._is(question.pid), question.seconds)
-                seen["waited"] = str(int(self._scheduler.monotonic() - begun_s))
+                seen["waited"] = str(int(self._scheduler.monotonic() - started_s))
         return {**seen, "state": self._threads(question.pid) or "gone", "port": self._port()}
 
     def _start(self, pid: int) -> str:

@@ -45,10 +45,10 @@ class SimulatedObjects:
     def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
         began_s, wanted = self._cluster.loop.now, probe(self._cluster.objects, operation, self._name())
         try:
-            told = self._scheduler.run(asyncio.wait_for(wanted, seconds))
+            result = self._scheduler.run(asyncio.wait_for(wanted, seconds))
         except TimeoutError:
             return "silent", None
-        return told, self._cluster.loop.now - began_s
+        return result, self._cluster.loop.now - began_s
 
     def shows_new(self, seconds: float) -> bool:
         return self._scheduler.run(asyncio.wait_for(shows_new(self._cluster.objects, self._name()), seconds))

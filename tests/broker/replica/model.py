@@ -219,7 +219,7 @@ class Model:
             return
         for epoch, value in answer.records:
             broker.log.append(epoch, value)
-        answer.role.high_watermark_told(answer.high_watermark, broker.log.log_end_offset)
+        answer.role.high_watermark_reported(answer.high_watermark, broker.log.log_end_offset)
 
     def expand(self, leader: Broker, replica: int) -> None:
         if isinstance(leader.role, PartitionLeader):

@@ -197,7 +197,7 @@ class Story:
         )
         for epoch, value in source.read(offset):
             log.append(epoch, value)
-        follower.high_watermark_told(leader.high_watermark, log.log_end_offset)
+        follower.high_watermark_reported(leader.high_watermark, log.log_end_offset)
 
     def catch_up(self, *nodes: int) -> None:
         """Fetch until the records and the news of their commit have arrived: two rounds."""

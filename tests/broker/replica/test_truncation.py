@@ -205,10 +205,10 @@ def test_every_leader_epoch_opens_the_dialogue_again_also_under_the_same_leader(
 def test_no_high_watermark_is_taken_before_the_logs_match() -> None:
     follower, log = follower_of([(2, 0), (5, 4)], 7)
     with pytest.raises(AssertionError, match="H7"):
-        follower.high_watermark_told(7, log.log_end_offset)
+        follower.high_watermark_reported(7, log.log_end_offset)
     log.truncate(4)
     follower.truncated(Truncate(4, "epoch"), 4)
-    follower.high_watermark_told(7, log.log_end_offset)
+    follower.high_watermark_reported(7, log.log_end_offset)
     assert follower.high_watermark == 4
 
 
@@ -223,7 +223,7 @@ def test_a_divergence_seen_while_fetching_reopens_the_dialogue() -> None:
 def test_the_high_watermark_of_a_follower_never_falls() -> None:
     follower, log = follower_of([(2, 0)], 3, high_watermark=2)
     follower.truncated(Truncate(3, "epoch"), 3)
-    follower.high_watermark_told(1, log.log_end_offset)
+    follower.high_watermark_reported(1, log.log_end_offset)
     assert follower.high_watermark == 2
 
 
