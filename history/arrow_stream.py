@@ -158,13 +158,13 @@ class Stream:
 
 def read_batches(path: Path, schema: pa.Schema, segment: int = 0) -> Stream:
     """Every batch of a stream up to the first one that is torn or damaged. Raises OSError."""
-    reader = SegmentReader(path, schema, segment)
+    reader = BatchReader(path, schema, segment)
     # In one chunk: later steps work chunk by chunk, and a batch may have few rows.
     table = pa.Table.from_batches(reader.batches(), schema=schema).unify_dictionaries().combine_chunks()
     return Stream(table, reader.is_torn, tuple(reader.defects))
 
 
-class SegmentReader:
+class BatchReader:
     """Reads a segment batch by batch. `is_torn` and `defects` are as in `Stream`, and complete when `batches` ends."""
 
     def __init__(self, path: Path, schema: pa.Schema, segment: int = 0) -> None:

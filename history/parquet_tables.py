@@ -1,13 +1,10 @@
-"""Turns a run's live record into Parquet: one folder per partition, with separate files for appends and queries.
+"""Turns a run's live record into Parquet: the operations on logs, and the registers.
 
-    <run>/tables/operations/topic=<topic>/partition=<partition>/appends-00000.parquet, queries-00000.parquet
-
-Appends are ordered by offset (those without one at the end, by invocation), queries by what they showed, so a file of a
-giant partition covers few offset blocks. Every file has the whole operations schema and can be checked separately.
+`history/operation_tables.py` describes the tables of operations.
 
     <run>/tables/registers/part-00000.parquet
 
-Registers are ordered by key and invocation; a file holds whole keys, so it too can be checked separately.
+Registers are ordered by key and invocation; a file holds whole keys, so each can be checked separately.
 """
 
 from __future__ import annotations
@@ -20,31 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from history.arrow_stream import SEGMENT_ROWS
+from history.operation_tables import IndexedGroup, remove_tables, write_index, write_operations
 from history.reader import History
-from history.schemas import APPEND
-from history.topic_folders import folder_of
 
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
 
 
-def compact(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
-    """Writes the tables of `run`, replacing older ones, and returns the files, each partition's in order."""
-    root = Path(run) / "tables" / "operations"
-    if root.exists():
-        shutil.rmtree(root)
-    operations = history.operations
-    keys = operations.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([])
-    files: list[Path] = []
-    for key in sorted(keys.to_pylist(), key=lambda each: (each["topic"], each["partition"])):
-        topic, partition = key["topic"], key["partition"]
-        mine = operations.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
-        folder = folder_of(root, topic, partition)
-        folder.mkdir(parents=True)
-        is_append = pc.equal(mine["f"], APPEND)
-        files += _write(_appends_in_order(mine.filter(is_append)), folder, "appends", rows_per_file)
-        files += _write(_queries_in_order(mine.filter(pc.invert(is_append))), folder, "queries", rows_per_file)
-    return files
+def compact(history: History, run: Path | str, *, rows_per_piece: int = SEGMENT_ROWS) -> list[IndexedGroup]:
+    """Writes the operations of `run` and their index, replacing older ones; returns the row groups."""
+    tables = Path(run) / "tables"
+    remove_tables(tables)
+    groups: list[IndexedGroup] = []
+    for record, rows in (history.pieces or {"operations": history.operations}).items():
+        for number, start in enumerate(range(0, rows.num_rows, rows_per_piece)):
+            groups += write_operations(rows.slice(start, rows_per_piece), tables, f"{record}-{number}")
+    write_index(groups, tables)
+    return groups
 
 
 def compact_registers(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
@@ -69,33 +59,4 @@ def compact_registers(history: History, run: Path | str, *, rows_per_file: int =
         pq.write_table(ordered.slice(start, end - start), path, compression="zstd", row_group_size=ROWS_PER_GROUP)
         files.append(path)
         start = end
-    return files
-
-
-def _appends_in_order(appends: pa.Table) -> pa.Table:
-    located = pc.greater_equal(appends["offset"], 0)
-    return pa.concat_tables(
-        [
-            appends.filter(located).sort_by([("offset", "ascending"), ("inv", "ascending")]),
-            appends.filter(pc.invert(located)).sort_by([("inv", "ascending"), ("value", "ascending")]),
-        ]
-    )
-
-
-def _queries_in_order(queries: pa.Table) -> pa.Table:
-    return queries.sort_by([("lo", "ascending"), ("inv", "ascending"), ("process", "ascending")])
-
-
-def _write(table: pa.Table, folder: Path, name: str, rows_per_file: int) -> list[Path]:
-    files = []
-    for number, start in enumerate(range(0, table.num_rows, rows_per_file)):
-        path = folder / f"{name}-{number:05d}.parquet"
-        pq.write_table(
-            table.slice(start, rows_per_file),
-            path,
-            compression="zstd",
-            compression_level=3,
-            row_group_size=ROWS_PER_GROUP,
-        )
-        files.append(path)
     return files

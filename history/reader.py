@@ -8,7 +8,7 @@ and everything else is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class History:
     `operations` has the schema `history.schemas.OPERATIONS`, `registers` has `REGISTERS`. The last rows of each,
     `unfinished` in sum, are info operations for what was announced and never completed. `torn` names the files whose
     tail was lost. `journal` has the valid lines, `journal_defects` the errors of the others; `records` has for each
-    client whether its record is complete.
+    client whether its record is complete. `pieces`: the operations by the record that has them.
     """
 
     operations: pa.Table
@@ -43,6 +43,7 @@ class History:
     registers: pa.Table = field(default_factory=REGISTERS.empty_table)
     journal_defects: tuple[str, ...] = ()
     records: tuple[ClientRecord, ...] = ()
+    pieces: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
     def defects(self) -> Iterator[str]:
@@ -93,16 +94,17 @@ def read_run(run: Path | str) -> History:
     clients = read_clients(directory / "operations", journal)
     return History(
         # Completed rows first, so that the unfinished ones are the table's tail.
-        operations=_whole([*clients.operations, *clients.left_operations], OPERATIONS),
+        operations=_whole([*clients.operations.values(), *clients.left_operations.values()], OPERATIONS),
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
         faults=_faults(journal),
         phases=_phases(journal),
         journal=journal,
-        unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
+        unfinished=sum(table.num_rows for table in (*clients.left_operations.values(), *clients.left_registers)),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
         registers=_whole([*clients.registers, *clients.left_registers], REGISTERS),
         journal_defects=read.defects,
         records=tuple(clients.records),
+        pieces={**clients.operations, **clients.left_operations},
     )
 
 

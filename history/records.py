@@ -15,6 +15,7 @@ from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STRE
 from history.client_reader import Part, read_log_client, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
+from history.operation_tables import record_name
 from history.regular_files import sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
 from history.values import producer_of
@@ -53,10 +54,11 @@ class ClientRecord:
 
 @dataclass
 class Clients:
-    """The records of all clients: the rows by shape, completed and open, and their defects."""
+    """The records of all clients: the rows by shape, completed and open, and their defects. Operations on logs are by
+    the name of their record, as `history.operation_tables` names files."""
 
-    operations: list[pa.Table] = field(default_factory=list)
-    left_operations: list[pa.Table] = field(default_factory=list)
+    operations: dict[str, pa.Table] = field(default_factory=dict)
+    left_operations: dict[str, pa.Table] = field(default_factory=dict)
     registers: list[pa.Table] = field(default_factory=list)
     left_registers: list[pa.Table] = field(default_factory=list)
     reservations: list[pa.Table] = field(default_factory=list)
@@ -69,10 +71,14 @@ def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
     found = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     parts = dict(_parts(directory, names))
-    for part in parts.values():
-        of_log = "topic" in part.completed.column_names
-        (found.operations if of_log else found.registers).append(part.completed)
-        (found.left_operations if of_log else found.left_registers).append(part.left)
+    for name, part in parts.items():
+        if "topic" in part.completed.column_names:
+            stem = Path(name).stem
+            found.operations[record_name(stem)] = part.completed
+            found.left_operations[record_name(stem, "unfinished")] = part.left
+        else:
+            found.registers.append(part.completed)
+            found.left_registers.append(part.left)
         found.reservations.append(part.reservations)
         found.torn += part.torn
     lines = _read_elsewhere(directory, names, journal, found)
@@ -97,12 +103,13 @@ def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Lin
     paths = [directory / name for name in names if name.endswith(LINES)]
     if not paths:
         return Recorded()
-    tables = [*found.operations, *found.left_operations, *found.registers, *found.left_registers]
+    of_logs = (*found.operations.values(), *found.left_operations.values())
+    tables = [*of_logs, *found.registers, *found.left_registers]
     lines = read_lines(paths, journal, _known(tables))
     operations, registers, left_operations, left_registers = lines.tables()
-    found.operations.append(operations)
+    found.operations[record_name("", "lines")] = operations
+    found.left_operations[record_name("", "lines-unfinished")] = left_operations
     found.registers.append(registers)
-    found.left_operations.append(left_operations)
     found.left_registers.append(left_registers)
     found.torn += lines.torn
     return lines

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.core.aggregates import Facts
@@ -25,13 +26,13 @@ from analysis.core.logcheck import Chunk, LogReport, check, conclude_all, examin
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary, summarise
 from history.regular_files import require_regular
-from history.schemas import OPERATIONS
+from history.schemas import APPEND, OPERATIONS
 from history.topic_folders import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILES_PER_TASK: Final = 4  # files of compaction: at most a million operations each
+FILES_PER_TASK: Final = 64
 
 _SUMMARY, _FACTS, _EVIDENCE, _DAMAGE = "summary", "facts", "evidence", "damage"
 _PIECE: Final = pa.schema(
@@ -56,7 +57,7 @@ class LogTask:
 
 
 def files_of(tables: Path) -> dict[Key, list[Path]]:
-    """The compacted operation files below `tables/`, by partition, in their order."""
+    """The operation files below `tables/`, by partition, in the order of their names."""
     found: dict[Key, list[Path]] = {}
     for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
         found.setdefault(partition_of(path.parent), []).append(path)
@@ -64,9 +65,29 @@ def files_of(tables: Path) -> dict[Key, list[Path]]:
 
 
 def read(paths: Sequence[Path | str]) -> pa.Table:
-    """The operations of some files, with the schema `history.OPERATIONS`."""
-    tables = [pq.ParquetFile(require_regular(path)).read().cast(OPERATIONS) for path in paths]
-    return pa.concat_tables([OPERATIONS.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+    """The operations of some files, with the schema `history.OPERATIONS`: appends by offset, those without one behind,
+    then queries by what they showed. Raises DamagedError for a file that cannot be read."""
+    tables = [_rows_of(path) for path in paths]
+    rows = pa.concat_tables([OPERATIONS.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+    is_append = pc.equal(rows["f"], APPEND)
+    is_located = pc.and_(is_append, pc.greater_equal(rows["offset"], 0))
+    parts = [
+        (is_located, ("offset", "inv")),
+        (pc.and_(is_append, pc.less(rows["offset"], 0)), ("inv", "value")),
+        (pc.invert(is_append), ("lo", "inv", "process")),
+    ]
+    ordered = [
+        rows.filter(mask).sort_by([(name, "ascending") for name in (*names, "session")]) for mask, names in parts
+    ]
+    return pa.concat_tables(ordered).combine_chunks()
+
+
+def _rows_of(path: Path | str) -> pa.Table:
+    try:
+        return pq.ParquetFile(require_regular(path)).read().cast(OPERATIONS)
+    except (OSError, pa.ArrowException) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise DamagedError(f"{Path(path).name} cannot be read as Parquet: {why}") from error
 
 
 def check_in_process(

@@ -40,7 +40,7 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
 def stored(run: Path, operations: pa.Table, rows_per_file: int) -> Path:
     nothing = RESERVATIONS.empty_table()
     compact(
-        History(operations, nothing, FAULTS.empty_table(), PHASES.empty_table(), []), run, rows_per_file=rows_per_file
+        History(operations, nothing, FAULTS.empty_table(), PHASES.empty_table(), []), run, rows_per_piece=rows_per_file
     )
     return run / "tables"
 

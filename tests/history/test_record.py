@@ -3,16 +3,14 @@
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from history.arrow_stream import FLUSH_ROWS
 from history.errors import UNFINISHED, HistoryError
 from history.journal import Journal
-from history.parquet_tables import compact
 from history.reader import read_run
 from history.record_payload import record_bytes, value_of_record
-from history.schemas import APPEND, INF, INFO, OPERATIONS
+from history.schemas import APPEND, INF, INFO
 from history.service_events import FatalLine, ServiceExit
 from history.topic_folders import folder_of, partition_of
 from history.values import NOT_A_VALUE, Value, decode_value, encode_value
@@ -268,26 +266,6 @@ def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_
 )
 def test_how_a_process_ended_is_told_in_words(code: int | None, signal: int | None, how: str) -> None:
     assert ServiceExit(0, "n1", code, signal, "").how == how
-
-
-def test_compaction_keeps_every_row_and_puts_appends_and_queries_apart(tmp_path: Path) -> None:
-    with writer(tmp_path, Clock()) as client:
-        for partition in (0, 1):
-            values = [client.reserve("log", partition) for _ in range(6)]
-            for offset, value in reversed(list(enumerate(values))):
-                client.append_ok("log", partition, value, inv=10 + offset, ret=20 + offset, offset=offset)
-            client.read("log", partition, inv=50, ret=60, start=0, offsets=list(range(6)), values=values)
-    history = read_run(tmp_path)
-    files = compact(history, tmp_path, rows_per_file=4)
-    assert [str(path.relative_to(tmp_path / "tables")) for path in files[:3]] == [
-        "operations/topic=log/partition=0/appends-00000.parquet",
-        "operations/topic=log/partition=0/appends-00001.parquet",
-        "operations/topic=log/partition=0/queries-00000.parquet",
-    ]
-    tables = [pq.read_table(path, partitioning=None) for path in files]
-    assert all(table.schema.equals(OPERATIONS) for table in tables)
-    assert tables[0]["offset"].to_pylist() == [0, 1, 2, 3]
-    assert sum(table.num_rows for table in tables) == history.operations.num_rows
 
 
 @pytest.mark.parametrize("topic", ["log", "..", "/../../outside", "a%2Fb", "a=b", ""])
