@@ -169,7 +169,7 @@ def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
     return found
 
 
-def record_producers(state: ProducerState, batches: list[Batch], end: int) -> None:
+def record_producers(state: ProducerState, batches: Sequence[Batch], end: int) -> None:
     """Record the producers of batches that were appended at offset `end`.
 
     If offsets are missing before a batch, compaction has removed batches that this log never had.

@@ -297,13 +297,12 @@ class PartitionLog:
         return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
 
     def _append(self, buf: Buffer, batches: list[Batch]) -> None:
-        segment = self._active
-        if segment.size and self._config.completes(segment, len(buf), batches):
-            segment = self._roll()
-        segment.file.append([buf])
-        segment.note(batches)
-        record_producers(self.producers, batches, self._end)
-        self._end = segment.next_offset
+        for starts, data, part in self._config.divided(self._active, buf, batches):
+            segment = self._roll() if starts else self._active
+            segment.file.append([data])
+            segment.note(part)
+            record_producers(self.producers, part, self._end)
+            self._end = segment.next_offset
 
     def _roll(self) -> Segment:
         # The snapshot first: a segment without one only costs time at the next start.

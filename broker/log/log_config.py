@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.log.append_validation import Batch, latest_timestamp
 from broker.log.segment import Segment
 from broker.mutants import Mutants
+from broker.ports import Buffer
 from broker.properties import MAX_INT64
 
 
@@ -34,9 +35,41 @@ class LogConfig:
     noop_truncate_keeps_cache: bool = False
     trim_drops_live_epoch: bool = False
 
-    def completes(self, segment: Segment, size: int, batches: Sequence[Batch]) -> bool:
-        """Whether a segment is complete when these batches, `size` bytes together, follow."""
-        return segment.size + size > self.segment_bytes or segment.age_ms(latest_timestamp(batches)) > self.segment_ms
+    def divided(
+        self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
+    ) -> Iterator[tuple[bool, Buffer, Sequence[Batch]]]:
+        """Batches, whose bytes are `buf`, by the segments that they belong to; the first can be the growing `segment`.
+
+        Each part: whether a new segment starts with it, its bytes, its batches. A follower gets many batches with one
+        fetch. Its segments are complete where a leader's would be, whatever the size of a fetch is.
+        """
+        begins, first, start, position = False, 0, 0, 0
+        size, opening = segment.size, None if segment.size else batches[0]
+        if not self._is_complete(segment, opening, size, len(buf), batches):
+            yield False, buf, batches
+            return
+        with memoryview(buf) as view:
+            for index, batch in enumerate(batches):
+                if size and self._is_complete(segment, opening, size, batch.size, [batch]):
+                    if index:
+                        yield begins, view[start:position], batches[first:index]
+                    begins, first, start = True, index, position
+                    size, opening = 0, batch
+                size += batch.size
+                position += batch.size
+            yield begins, view[start:position], batches[first:]
+
+    def _is_complete(
+        self, segment: Segment, opening: Batch | None, size: int, added: int, batches: Sequence[Batch]
+    ) -> bool:
+        """Whether a segment of this size is complete when these batches, `added` bytes together, follow. `opening`: its
+        first batch if it is not written yet."""
+        if size + added > self.segment_bytes:
+            return True
+        latest = latest_timestamp(batches)
+        if opening is None:
+            return segment.age_ms(latest) > self.segment_ms
+        return opening.max_timestamp >= 0 and latest - opening.max_timestamp > self.segment_ms
 
     @classmethod
     def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False) -> LogConfig:

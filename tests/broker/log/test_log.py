@@ -97,6 +97,31 @@ async def test_a_follower_has_the_epoch_on_disk_before_the_data(tmp_path: Path) 
     assert values(log) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.parametrize("at_once", [2, 7, 30])
+@in_loop
+async def test_a_followers_segments_end_where_the_leaders_end(tmp_path: Path, at_once: int) -> None:
+    leader = await open_log(RealDisk(str(tmp_path)), directory="leader-0")
+    await write(leader, 1, *(f"{number}" * 40 for number in range(1, 31)))
+    follower = await open_log(RealDisk(str(tmp_path)), directory="follower-0")
+    for first in range(0, 30, at_once):
+        await follower.replicate(leader.read(first, 1 << 20, min(30, first + at_once)), 1)
+    borders = [(segment.base_offset, segment.size) for segment in leader.segments]
+    assert [(segment.base_offset, segment.size) for segment in follower.segments] == borders
+    assert max(size for _, size in borders) <= SMALL.segment_bytes
+    assert len(borders) > 2
+    assert values(follower) == values(leader)
+    again = await open_log(RealDisk(str(tmp_path)), directory="follower-0")
+    assert values(again) == values(leader)
+
+
+@in_loop
+async def test_a_followers_batch_larger_than_a_segment_has_a_segment_of_its_own(tmp_path: Path) -> None:
+    log = await open_log(RealDisk(str(tmp_path)))
+    fetched = b"".join(batch(value, base=at, epoch=1) for at, value in enumerate(["a", "b" * 1500, "c" * 1500, "d"]))
+    await log.replicate(fetched, 1)
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3]
+
+
 @in_loop
 async def test_replicating_prepares_what_is_new(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))

@@ -40,6 +40,18 @@ async def test_the_first_batch_and_the_new_one_decide(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("LOG-6")
+@pytest.mark.parametrize("held", [0, 1])
+@in_loop
+async def test_the_batches_of_one_fetch_complete_segments_as_single_ones_do(tmp_path: Path, held: int) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), AGE)
+    times = [5000, 6000, 1, 6001, 7001, 7002]
+    fetched = [batch("value", base=at, epoch=1, timestamp=time) for at, time in enumerate(times)]
+    for some in (fetched[:held], fetched[held:]):
+        await log.replicate(b"".join(some), 1)
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
+
+
+@pytest.mark.conforms("LOG-6")
 @pytest.mark.parametrize("clean", [True, False])
 @in_loop
 async def test_a_restart_and_a_truncation_do_not_renew_a_segment(tmp_path: Path, clean: bool) -> None:
