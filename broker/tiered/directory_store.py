@@ -2,6 +2,11 @@
 
 An object is written to a file of another name, synced and renamed. So a name without `UNFINISHED` at its end always is
 a whole object. File operations run in threads, because the directory may be on a slow network file system.
+
+Invariant: when `put` returns, the object's bytes, its name, and the names of all directories above it are on disk. The
+name costs one sync of its directory. The directories above are synced only if their names have changed since this
+process last synced them: another broker may have created a directory, or removed it and created it again, and may have
+died before it was durable. A directory's modification time shows that.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -19,6 +25,10 @@ from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreEr
 UNFINISHED: Final = ".unfinished"
 """Suffix of the files of objects that are being written, or whose writer died."""
 
+SETTLED_S: Final = 1.0
+"""The age from which a directory's modification time is trusted: two changes within the resolution of a file system's
+clock have the same time."""
+
 T = TypeVar("T")
 
 
@@ -28,6 +38,8 @@ class DirectoryStore:
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
+        self._synced: dict[Path, int] = {}
+        """The modification time (ns) of each directory above those of objects, when its names were synced."""
 
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
         path = self._path(name)
@@ -71,10 +83,19 @@ class DirectoryStore:
 
     def _finish(self, unfinished: Path, path: Path) -> None:
         os.rename(unfinished, path)
-        for directory in (path.parent, *path.parent.parents):
-            _sync_directory(directory)
+        _sync_directory(path.parent)
+        for directory in path.parent.parents if path.parent != self._root else ():
+            self._sync_changed_names(directory)
             if directory == self._root:
                 break
+
+    def _sync_changed_names(self, directory: Path) -> None:
+        changed_ns = directory.stat().st_mtime_ns
+        if self._synced.get(directory) == changed_ns:
+            return
+        _sync_directory(directory)
+        if time.time_ns() - changed_ns > SETTLED_S * 1e9:
+            self._synced[directory] = changed_ns
 
     def _listed(self, prefix: str) -> Sequence[StoredObject]:
         self._require_root()
