@@ -214,7 +214,7 @@ class Controller:
     def delete_topics(
         self, image: MetadataImage, request: DeleteTopicsRequest
     ) -> ControllerDecision[DeleteTopicsResponse]:
-        records, response = delete_topics(image, request)
+        records, response = delete_topics(image, request, self._config)
         return ControllerDecision(records, lambda _: response)
 
     def create_partitions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.controller.eligibility import first_of
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.controller.partition_elections import Elections
 from broker.errors import ErrorCode, ProtocolError
@@ -99,5 +100,9 @@ def _preferred(
         raise ProtocolError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {preferred} is not in sync")
     if elections.handovers.holds((topic.name, index)):
         raise ProtocolError(ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} will have a leader in a moment")
+    order = elections.in_order(topic, index, partition.replicas, partition.isr)
+    if first_of(order, partition.isr, image.is_available) != preferred:
+        message = f"broker {preferred} started after the last tiered offset, and others are in sync"
+        raise ProtocolError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
     leader = elections.successor(image, (topic.name, index), partition.leader, preferred)
     return PartitionChangeRecord(index, topic.id, leader=leader)

@@ -14,7 +14,7 @@ H31). After 2 and 3 the ISR is the leader alone, which must recover before it se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
@@ -201,7 +201,7 @@ class Elections:
         leader = first_of(self._in_order(topic, partition, members.isr), members.isr, available)
         if leader != NO_LEADER:
             return Elected(leader, members, self._clean_recovery_state)
-        leader = first_of(partition.replicas, members.elr, available)
+        leader = first_of(self._in_order(topic, partition, members.elr), members.elr, available)
         if leader != NO_LEADER and not members.isr:
             elr = tuple(replica for replica in members.elr if replica != leader)
             alone = IsrMembership((leader,), elr, members.last_known_elr)
@@ -219,12 +219,17 @@ class Elections:
                 return Elected(leader, IsrMembership((leader,), kept), RECOVERING)
         return Elected(NO_LEADER, members)
 
-    def _in_order(self, topic: TopicImage, partition: PartitionImage, isr: tuple[int, ...]) -> Iterable[int]:
-        """The replicas in the order in which they are elected from the ISR."""
-        if len(isr) < 2 or not is_on(LEAD_LAST, topic.defaults, self._config):
+    def in_order(self, topic: TopicImage, index: int, replicas: Sequence[int], among: Sequence[int]) -> Sequence[int]:
+        """The replicas in the order in which those of `among`, all with everything that is committed, are elected."""
+        if len(among) < 2 or not is_on(LEAD_LAST, topic.defaults, self._config):
+            return replicas
+        return self.tiered_starts.last((topic.id, index), replicas)
+
+    def _in_order(self, topic: TopicImage, partition: PartitionImage, among: Sequence[int]) -> Sequence[int]:
+        if len(among) < 2:
             return partition.replicas
         index = next((index for index, it in topic.partitions.items() if it is partition), -1)
-        return self.tiered_starts.last((topic.id, index), partition.replicas)
+        return self.in_order(topic, index, partition.replicas, among)
 
     def _settled(self, topic: TopicImage, partition: PartitionImage, members: IsrMembership) -> IsrMembership:
         """No replica outside a large enough ISR is eligible, because more may be committed without it."""

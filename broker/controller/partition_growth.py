@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Final
 
 from broker.controller.image import MetadataImage, TopicImage
 from broker.controller.topics import (
@@ -21,6 +22,11 @@ from broker.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from broker.protocol.messages.metadata_records import MetadataRecord
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
+
+ASSIGNED_BY_COUNT: Final = {OFFSETS_TOPIC: "groups", METADATA_TOPIC: "remote segments"}
+"""Topics in which the partition of a record is a hash modulo the number of partitions. With another number, a group's
+committed offsets, or the segments of a log, would not be found."""
 
 
 def create_partitions(
@@ -38,11 +44,11 @@ def create_partitions(
             topic = image.topics.get(asked.name)
             if topic is None:
                 raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {asked.name!r}")
-            if asked.name == OFFSETS_TOPIC:
-                # A group's partition is the hash of its name modulo the number of partitions. With another number, the
-                # committed offsets of groups would not be found.
-                message = f"{OFFSETS_TOPIC} assigns groups by the number of its partitions, which cannot change"
-                raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
+            if asked.name in ASSIGNED_BY_COUNT:
+                message = (
+                    f"{asked.name} assigns {ASSIGNED_BY_COUNT[asked.name]} by the number of its partitions, which "
+                )
+                raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{message}cannot change")
             assignment = _assignment(image, topic, asked, rng)
             if len(records) + len(assignment) > MAX_PARTITIONS_PER_REQUEST:
                 limit = f"at most {MAX_PARTITIONS_PER_REQUEST} partitions are created by one request"

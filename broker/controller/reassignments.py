@@ -83,7 +83,8 @@ def completed(
         return None
     replicas = [replica for replica in partition.replicas if replica not in partition.removing]
     left = [member for member in members.isr if member in replicas]
-    leader = partition.leader if partition.leader in left else first_of(replicas, left, image.is_available)
+    order = elections.in_order(topic, index, replicas, left)
+    leader = partition.leader if partition.leader in left else first_of(order, left, image.is_available)
     if not left or leader == NO_LEADER:
         return None
     return PartitionChangeRecord(
@@ -138,7 +139,8 @@ def _reassigned(
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
     leader = wanted.leader
     if leader not in wanted.isr:  # refusals are not possible from here on: the handover has started
-        successor = first_of(wanted.replicas, wanted.isr, image.is_available)
+        order = elections.in_order(topic, entry.partition_index, wanted.replicas, wanted.isr)
+        successor = first_of(order, wanted.isr, image.is_available)
         leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     return PartitionChangeRecord(
         entry.partition_index,

@@ -2,7 +2,10 @@
 
 Such a replica has few local records, and would read the others from remote storage. Brokers report these replicas with
 every heartbeat. The controller keeps the reports in memory; a new controller has them after one heartbeat of each
-broker. They only order the members of an ISR: who may lead does not depend on them.
+broker. They only order replicas that have everything that is committed, in elections from the ISR or the ELR and at the
+end of a reassignment: which replicas may lead does not depend on them. An election of the preferred leader is refused
+while that replica is the last choice. An unclean election does not use the reports: only what a replica has counts
+there.
 """
 
 from __future__ import annotations

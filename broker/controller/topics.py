@@ -35,7 +35,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.protocol.schema import NO_ID
 from broker.protocol.uuids import random_id
-from broker.tiered.remote_storage_rules import check_remote_storage
+from broker.tiered.remote_storage_rules import check_deletion, check_remote_storage
 
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
@@ -223,7 +223,7 @@ def _created(topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int,
 
 
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest
+    image: MetadataImage, request: DeleteTopicsRequest, config: BrokerConfig
 ) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
     """The records that remove the topics that exist, and an answer for each topic."""
     records: list[MetadataRecord] = []
@@ -234,6 +234,7 @@ def delete_topics(
             topic = _find(image, state)
             if topic.id in removed:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            check_deletion(topic.name, config)
         except ProtocolError as error:
             response.responses.append(deletion_refused(state, error))
             continue

@@ -7,30 +7,19 @@ from crc32c import crc32c
 from broker.config import BrokerConfig
 from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.protocol.records import Record, build_batch
-from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.remote_storage_rules import METADATA_TOPIC, METADATA_TOPIC_SETTINGS
 from broker.tiered.segments import RemotePartition, SegmentEvent
 
 CREATION_TIMEOUT_S = 5.0
 
 
 def creation(config: BrokerConfig) -> CreateTopicsRequest:
-    """The request for the topic. The controller refuses it while there are fewer brokers than replicas.
-
-    Brokers delete local records because of this topic's records. So these must survive what the records themselves
-    would survive: nothing expires, no unclean election happens, and a record counts as replicated once it is on disk.
-    """
-    configs = {
-        "cleanup.policy": "delete",
-        "flush.messages": "1",
-        "retention.bytes": "-1",
-        "retention.ms": "-1",
-        "unclean.leader.election.enable": "false",
-    }
+    """The request for the topic. The controller refuses it while there are fewer brokers than replicas."""
     topic = CreatableTopic(
         name=METADATA_TOPIC,
         num_partitions=config.remote_log_metadata_topic_num_partitions,
         replication_factor=config.remote_log_metadata_topic_replication_factor,
-        configs=[CreatableTopicConfig(name, value) for name, value in configs.items()],
+        configs=[CreatableTopicConfig(name, value) for name, value in METADATA_TOPIC_SETTINGS.items()],
     )
     return CreateTopicsRequest(topics=[topic], timeout_ms=int(CREATION_TIMEOUT_S * 1000))
 

@@ -11,13 +11,35 @@ from broker.topic_settings import AS_TOTAL, COMPACT, KEYS, NEVER, REMOTE_STORAGE
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
 """The topic with the events of remote segments."""
+METADATA_TOPIC_SETTINGS: Final = {
+    "cleanup.policy": "delete",
+    "flush.messages": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+    "unclean.leader.election.enable": "false",
+}
+"""Brokers delete local records because of this topic's records. So these must survive what the records themselves would
+survive: nothing expires, no unclean election happens, and a record counts as replicated once it is on disk."""
+
+
+_STAYS: Final = "without its records, nothing finds the records of topics that are in remote storage"
+
+
+def check_deletion(topic: str, config: BrokerConfig) -> None:
+    """Raises `ProtocolError` (INVALID_TOPIC_EXCEPTION) for the metadata topic while the brokers have tiered storage.
+    Apache Kafka 4.3 deletes it, and loses what is in remote storage."""
+    if topic == METADATA_TOPIC and config.remote_log_storage_system_enable:
+        remedy = "set remote.log.storage.system.enable=false on the brokers first"
+        raise ProtocolError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} cannot be deleted: {_STAYS}; {remedy}"
+        )
 
 
 def check_remote_storage(
     topic: str, wanted: Mapping[str, str], config: BrokerConfig, *, before: Mapping[str, str] | None = None
 ) -> None:
-    """Check that the settings of a topic, each valid alone, fit together. `before`: its settings so far; None: a new
-    topic.
+    """Check that the settings of a topic, each valid alone, fit together, and that those of the metadata topic keep its
+    records. `before`: its settings so far; None: a new topic.
 
     Raises `ProtocolError` (INVALID_CONFIG) for a contradiction.
     """
@@ -25,6 +47,10 @@ def check_remote_storage(
     def value(name: str) -> str:
         return wanted[name] if name in wanted else KEYS[name].default(config)
 
+    if topic == METADATA_TOPIC and config.remote_log_storage_system_enable:
+        for name, needed in METADATA_TOPIC_SETTINGS.items():
+            if wanted.get(name) != needed:
+                raise _refusal(f"{name} of {METADATA_TOPIC} must be {needed}: {_STAYS}")
     if value(REMOTE_STORAGE) == "false":
         if (before or {}).get(REMOTE_STORAGE) == "true" and value("remote.log.delete.on.disable") == "false":
             raise _refusal(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
@@ -21,6 +21,10 @@ from broker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
+
+PROTECTED: Final = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
+"""Topics whose records clients must not delete: the committed offsets of groups, the places of remote segments."""
 
 
 class LogRanges(Protocol):
@@ -52,7 +56,7 @@ class LogHandler:
         )
 
     async def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        if topic == OFFSETS_TOPIC:  # clients must not delete the committed offsets of groups
+        if topic in PROTECTED:
             return DeleteRecordsPartitionResult(asked.partition_index, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
         error, start = await self._replicas.delete_records(topic, asked.partition_index, asked.offset)
         return DeleteRecordsPartitionResult(asked.partition_index, start, error)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from broker.errors import ErrorCode
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from broker.protocol.messages.broker_heartbeat import TieredStarts
+from broker.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from broker.protocol.messages.metadata_records import ConfigRecord
 from broker.topic_settings import LEAD_LAST
 from tests.broker.controller.world import World
@@ -27,6 +36,14 @@ def led_by_1(*, is_on: bool) -> World:
 def report(world: World, broker: int, *topics: str) -> None:
     starts = [TieredStarts(world.image.topics[name].id, [0]) for name in topics]
     world.rules.tiered_starts.reported(broker, world.image.brokers[broker].epoch, starts)
+
+
+def reassign(world: World, topic: str, replicas: list[int]) -> None:
+    moves = [ReassignableTopic(topic, [ReassignablePartition(0, replicas)])]
+    request = AlterPartitionReassignmentsRequest(topics=moves, timeout_ms=1_000)
+    answer = world.decide(world.rules.alter_reassignments(world.image, request))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    world.hand_over()
 
 
 def leaders(world: World) -> dict[str, int]:
@@ -52,3 +69,33 @@ def test_it_is_as_good_as_the_others_once_it_does_not_report_it_any_more() -> No
     report(world, 2)
     world.fence(1)
     assert leaders(world) == {"t": 2, "u": 2}
+
+
+@pytest.mark.parametrize(("is_on", "leader"), [(True, 3), (False, 2)])
+def test_another_replica_leads_before_it_after_a_reassignment(is_on: bool, leader: int) -> None:
+    world = led_by_1(is_on=is_on)
+    reassign(world, "t", [2, 3])
+    assert leaders(world)["t"] == leader
+
+
+@pytest.mark.parametrize(("is_on", "leader"), [(True, 3), (False, 2)])
+def test_another_eligible_replica_leads_before_it(is_on: bool, leader: int) -> None:
+    """Both are eligible, neither is in sync, and both become available: only a controller that starts sees that."""
+    world = led_by_1(is_on=is_on)
+    partitions = world.image.topics["t"].partitions
+    partitions[0] = replace(partitions[0], leader=-1, isr=(), elr=(2, 3))
+    assert world.elect(UNCLEAN) == [ErrorCode.NONE]
+    assert leaders(world)["t"] == leader
+
+
+@pytest.mark.parametrize(
+    ("is_on", "error", "leader"),
+    [(True, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 1), (False, ErrorCode.NONE, 2)],
+)
+def test_it_is_not_elected_as_the_preferred_leader(is_on: bool, error: ErrorCode, leader: int) -> None:
+    world = led_by_1(is_on=is_on)
+    reassign(world, "t", [2, 1, 3])
+    assert leaders(world)["t"] == 1
+    assert world.elect(PREFERRED) == [error]
+    world.hand_over()
+    assert leaders(world)["t"] == leader
