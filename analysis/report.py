@@ -10,37 +10,48 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
+from analysis.core.register_witness import value_text
+from analysis.page.node_story import leader_at
+from analysis.page.run_page import RunPage, gather
+from analysis.page.terms import TERMS, heading
+from analysis.page.witness_text import ends_at
+from analysis.plots.colors import fault_color_of
 from analysis.stored_verdict import StoredVerdict
 from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF
-from installation.sanitize import brief
+from installation.sanitize import brief, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
 # The columns of a witness that come first, in this order, and the columns that only verdict.json shows.
 WITNESS_COLUMNS = (
-    "node", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset", "records", "epoch", "source",
-    "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
+    "node", "leader", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset", "records", "epoch",
+    "source", "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
 )  # fmt: skip
 UNSHOWN_COLUMNS = frozenset({"topic", "partition", "process", "acks", "record_count"})
 
 
 @dataclass(frozen=True)
 class AnomalyCard:
-    """An anomaly as the report shows it: its plot (a data URL or empty) and the rows of its witness."""
+    """An anomaly as the report shows it: its plot (a data URL or empty), the columns of its witness
+    as heading and explanation, the rows, the broken promise in words, and how many rows are not shown."""
 
     anomaly: Anomaly
     image: str
-    columns: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
+    promise: str
+    unshown: int
 
 
 def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
@@ -48,32 +59,60 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
     about a stored verdict."""
     stored = Verdict.read(run_dir / "verdict.json")
     verdict = stored if standing is None else standing.believed(stored)
-    files = [path for path in sorted((run_dir / "plots").glob("*.png")) if path.is_file()]
-    room = MOST_PAGE_BYTES
-    images: dict[str, str] = {}
-    for plot in files:
-        if plot.stat().st_size <= room:
-            room -= plot.stat().st_size
-            images[plot.stem] = data_url(plot)
-    page = (
+    page = gather(run_dir, verdict)
+    images = _images(run_dir, page)
+    text = (
         _environment()
         .get_template("run.html")
         .render(
             v=verdict,
+            page=page,
             reasons=[reason for reason in verdict.reasons if not reason.startswith(BESIDES)],
             besides=verdict.doubts if verdict.verdict == FAIL else (),
             css=_css(),
             worth=worth_of_run(verdict),
             figures=_figures(verdict.stats),
+            faults_by_id=_faults_by_id(page),
             fault_rows=[_fault_row(fault) for fault in verdict.faults],
-            anomaly_cards=[
-                _card(index, anomaly, images, verdict.stats.get("origin_ns", 0))
-                for index, anomaly in enumerate(verdict.anomalies)
-            ],
+            anomaly_cards=[_card(index, anomaly, images, page) for index, anomaly in enumerate(verdict.anomalies)],
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
+            link=lambda file: _link(run_dir, file),
+            terms=TERMS,
         )
     )
-    return _write(run_dir / "report.html", page)
+    return _write(run_dir / "report.html", text)
+
+
+def _images(run_dir: Path, page: RunPage) -> dict[str, str]:
+    """The plots as data URLs by name, as many as fit into the page; those that do not fit are named in
+    `page.missing`."""
+    room = MOST_PAGE_BYTES
+    images: dict[str, str] = {}
+    for plot in sorted((run_dir / "plots").glob("*.png")):
+        size = plot.stat().st_size if plot.is_file() else 0
+        if size > room:
+            page.missing.append(f"plots/{plot.name} is not on this page, which would be too large: open the file")
+        elif size and (image := page.part(f"plots/{plot.name}", lambda p=plot: data_url(p), "")):  # type: ignore[misc]
+            room -= size
+            images[plot.stem] = image
+    return images
+
+
+def _link(run_dir: Path, file: str) -> str:
+    """The relative address of a file of the run; empty if it is not there."""
+    return quote(file) if file and (run_dir / file).is_file() else ""
+
+
+def _faults_by_id(page: RunPage) -> dict[str, dict[str, str]]:
+    """Each fault's name and colour, for the bands beside the story."""
+    return {
+        str(line["id"]): {
+            "name": f"{line.get('kind', '?')} {', '.join(map(str, line.get('targets', ())))}".strip(),
+            "color": fault_color_of(str(line.get("kind", "?")), str(line.get("group", "")), str(line.get("mark", ""))),
+        }
+        for line in page.journal
+        if line["event"] == "fault_invoked"
+    }
 
 
 def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
@@ -129,11 +168,19 @@ def data_url(plot: Path) -> str:
 @cache
 def _environment() -> Environment:
     """One for all pages of a process: compiling the templates takes as long as analyzing a small run."""
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable
+    )
 
 
-def _css() -> str:
-    return (TEMPLATES / "style.css").read_text(encoding="utf-8")
+def _printable(value: Any) -> Any:
+    """Every text that a template prints has its control characters as escapes. Markup is the project's own."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _css() -> Markup:
+    """The style sheet, unescaped: browsers take the text of <style> literally."""
+    return Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
 
 
 def _write(path: Path, page: str) -> Path:
@@ -181,21 +228,45 @@ def _evidence_text(evidence: Any, most: int = 320) -> str:
     return brief(text, most)
 
 
-def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], origin: int) -> AnomalyCard:
-    rows = anomaly.witness[:MOST_WITNESS_ROWS]
+def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], page: RunPage) -> AnomalyCard:
+    rows = [_with_leader(row, anomaly, page) for row in anomaly.witness[:MOST_WITNESS_ROWS]]
     present = {key for row in rows for key, value in row.items() if value not in (None, -1, [], "")}
     others = dict.fromkeys(key for row in rows for key in row if key not in WITNESS_COLUMNS)
     columns = tuple(key for key in (*WITNESS_COLUMNS, *others) if key in present - UNSHOWN_COLUMNS)
     return AnomalyCard(
         anomaly=anomaly,
         image=images.get(f"anomaly-{index}", ""),
-        columns=columns,
-        rows=tuple(tuple(_cell(column, row.get(column, ""), origin) for column in columns) for row in rows),
+        columns=tuple(map(heading, columns)),
+        rows=tuple(tuple(_cell(column, row, page.clock.origin_ns) for column in columns) for row in rows),
+        promise=_promises().get(anomaly.promise, ""),
+        unshown=len(anomaly.witness) - len(rows),
     )
 
 
-def _cell(column: str, value: Any, origin: int) -> str:
+def _with_leader(row: Mapping[str, Any], anomaly: Anomaly, page: RunPage) -> Mapping[str, Any]:
+    """A row with the node that led the partition when the operation returned: the node that answered."""
+    returned = ends_at(row)
+    if returned is None or not anomaly.topic or "node" in row or "key" in row:
+        return row
+    clock = page.clock
+    wall_ns = returned - clock.origin_ns + clock.wall_ns
+    leader = page.part("leaders", lambda: leader_at(page.events, anomaly.topic, anomaly.partition, wall_ns), "")
+    return {**row, "leader": leader}
+
+
+@cache
+def _promises() -> Mapping[str, str]:
+    """The text of each promise by its code."""
+    from analysis.checker_registry import CHECKERS  # all checkers, which only a page with an anomaly needs
+
+    return {kind.breaks.code: kind.breaks.text for checker in CHECKERS for kind in checker.anomalies}
+
+
+def _cell(column: str, row: Mapping[str, Any], origin: int) -> str:
     """A witness's field for people: values by their producer's count, times in seconds since the start."""
+    value = row.get(column, "")
+    if "key" in row and column in ("value", "expected", "new") and column in row:
+        return value_text(value) if value is None or isinstance(value, int | str) else str(value)
     if value in ("", None, -1):
         return ""
     if column == "value":

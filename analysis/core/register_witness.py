@@ -12,8 +12,10 @@ from typing import Any, Final
 
 from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
 from history.schemas import CAS, INF, INFO, OK, READ
+from history.values import SESSION_SHIFT, decode_value
 
 MOST_CHECKS: Final = 2_000
+MOST_DIGITS: Final = 20
 
 
 def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
@@ -77,7 +79,7 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
     for read in sorted(guilty, key=lambda each: -each.inv):
         if read.f == READ and (newer := _newer(read, guilty)) is not None:
             late = _length_of_time(read.inv - newer.ret)
-            order = f"{_value(_held(newer))} is newer than {_value(read.value)}"
+            order = f"{value_text(_held(newer))} is newer than {value_text(read.value)}"
             text = f"{_phrase(key, read)}, invoked {late} after {_phrase(key, newer)} had returned, though {order}"
             return "stale-register-read", text
     early = _from_the_future(guilty)
@@ -93,9 +95,24 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
 
 def describe(row: Mapping[str, Any]) -> str:
     """One line that says what an operation of a witness did."""
-    if row["op"] == "cas":
-        return f"compare-and-set of {row['key']} from {row['expected']} to {row['new']}"
-    return f"{row['op']} of {row['key']} = {row['value']}"
+    if row.get("op") == "cas":
+        swap = f"{value_text(row.get('expected'))} to {value_text(row.get('new'))}"
+        return f"compare-and-set of {row['key']} from {swap}"
+    return f"{row.get('op')} of {row['key']} = {value_text(row.get('value'))}"
+
+
+def value_text(value: int | str | None) -> str:
+    """A register's value as `client.n`: write n of a client, from 0. `nil`: absent. A session above 1 comes first,
+    because a restarted client counts from 0 again. A number that no client writes is shown as it is; so is a text of a
+    witness that is not a number."""
+    if value is None:
+        return "nil"
+    if isinstance(value, str):
+        return value_text(int(value)) if value.isdecimal() and len(value) < MOST_DIGITS else value
+    if value < 1 << SESSION_SHIFT:
+        return str(value)
+    session, client, count = decode_value(value)
+    return f"{client}.{count}" if session == 1 else f"{session}.{client}.{count}"
 
 
 def phantom(key: str, look: Operation, refused: Operation | None) -> str:
@@ -146,16 +163,16 @@ def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation]
 def _phrase(key: str, operation: Operation) -> str:
     """An operation as a phrase for a sentence."""
     if operation.f == READ:
-        return f"{operation.client} read {key} = {_value(operation.value)}"
+        return f"{operation.client} read {key} = {value_text(operation.value)}"
     return _effect(key, operation) + (" reported a mismatch" if is_sure(operation) else "")
 
 
 def _effect(key: str, operation: Operation) -> str:
     """A write or compare-and-set as a phrase, without its outcome."""
     if operation.f == CAS:
-        swap = f"{_value(operation.expected)} to {_value(operation.new)}"
+        swap = f"{value_text(operation.expected)} to {value_text(operation.new)}"
         return f"{operation.client}'s compare-and-set of {key} from {swap}"
-    return f"{operation.client}'s write of {key} = {_value(operation.value)}"
+    return f"{operation.client}'s write of {key} = {value_text(operation.value)}"
 
 
 def _timed(key: str, operation: Operation, origin: int) -> str:
@@ -163,10 +180,6 @@ def _timed(key: str, operation: Operation, origin: int) -> str:
     end = "never returned" if operation.ret >= INF else f"{(operation.ret - origin) / 1e6:.3f} ms"
     unsure = " (may have happened)" if operation.type == INFO else ""
     return f"{_phrase(key, operation)}{unsure}, {start:.3f} ms .. {end}"
-
-
-def _value(value: int | None) -> str:
-    return "nil" if value is None else str(value)
 
 
 def _length_of_time(ns: int) -> str:

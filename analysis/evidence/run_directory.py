@@ -239,21 +239,25 @@ def events_by_node(run_dir: Path) -> NodeEvents:
 
 
 def node_events(run_dir: Path, node: str) -> list[dict[str, Any]]:
-    """A node's protocol events in order. A torn last line (the node was killed while writing), an unreadable file and a
-    line that fits no table are left out: these events are for display only. `traces` checks them as evidence."""
+    """A node's protocol events in order; see `numbered_events`."""
+    return [event for _, event in numbered_events(run_dir, node)]
+
+
+def numbered_events(run_dir: Path, node: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """A node's protocol events in order, each with the number of its line, from 1. A torn last line (the node was
+    killed while writing), an unreadable file and a line that fits no table are left out: these events are for display
+    only. `traces` checks them as evidence."""
     try:
         data = read_bytes(run_dir / "nodes" / node / "events.jsonl")
     except OSError:
-        return []
-    events = []
-    for line in data.split(b"\n"):
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
         try:
             event = strict_json.decode(line)
         except ValueError:
             continue
         if isinstance(event, dict) and _can_be_shown(event):
-            events.append(event | {"on": node})
-    return events
+            yield number, event | {"on": node}
 
 
 def _can_be_shown(event: Mapping[str, Any]) -> bool:

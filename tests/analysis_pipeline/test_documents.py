@@ -40,7 +40,7 @@ def test_the_page_of_a_pass_says_what_the_evidence_is_worth(campaign: Path) -> N
 
 def test_the_page_of_a_failure_shows_the_contradiction_first(campaign: Path) -> None:
     page = render_run(campaign / "2-mutant").read_text()
-    assert '<span class="badge fail">fail</span>' in page
+    assert '<span class="badge fail expected">fail</span>' in page, "an expected fail is not alarming"
     assert page.index("lost-acknowledged-write") < page.index("Faults and the evidence")
     assert "Expected <b>fail (lost-acknowledged-write)</b>" in page
     assert "<td>record 1.0.7</td>" in page, "values are named as their producers count them"

@@ -1,0 +1,137 @@
+"""What the journal contributes to a run's page: items of the story, the steps with their reasons, ended processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from analysis.page.node_story import DOWN
+from analysis.page.run_clock import RunClock
+from analysis.page.story import StoryItem, StoryKind
+from history.journal import FILE_NAME
+from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL, service_exits
+
+FILE: Final = f"history/{FILE_NAME}"
+_NAMED_STEP: Final = re.compile(r"step \d+ \((?P<what>.*?)\)(?P<result>.*)", re.DOTALL)
+_PROCESS_FAULTS: Final = {"kill": DOWN, "stop": DOWN, "power-loss": DOWN, "power-loss-all": DOWN,
+                          "pause": "suspended", "stall": "suspended", "clock-freeze": "suspended"}  # fmt: skip
+_K = StoryKind
+
+
+@dataclass
+class StepRecord:
+    """A step of a script: what it did and why, its times in seconds (`end_s` None: it did not end), its result."""
+
+    number: int
+    what: str
+    why: str
+    start_s: float
+    end_s: float | None = None
+    result: str = ""
+
+
+@dataclass(frozen=True)
+class EndedProcess:
+    """A process of the system that ended or stood still by itself; `last_words`: the tail of its log."""
+
+    at_s: float
+    node: str
+    how: str
+    last_words: str
+
+
+def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iterator[StoryItem]:
+    """The items of a journal's lines. A line's number is its position in the file."""
+    kinds: dict[str, tuple[str, tuple[str, ...], str]] = {}
+    for line in journal:
+        event, at_s, number = line["event"], clock.of_monotonic(line.get("t", 0)), int(line.get("n", 0))
+        if event == "phase":
+            yield StoryItem(at_s, "", _K.STEP, f"phase {line.get('name')}", FILE, number, 2)
+        elif event == "note" and "step" in line and "why" in line:
+            why = f": {line['why']}" if line["why"] else ""
+            yield StoryItem(at_s, "", _K.STEP, f"{line.get('text')}{why}", FILE, number, 2)
+        elif event == "fault_invoked":
+            targets = tuple(map(str, line.get("targets", ())))
+            kinds[line["id"]] = (str(line.get("kind", "?")), targets, str(line.get("sentence", "")))
+        elif event in ("fault_injected", "fault_healed"):
+            yield from _fault_items(line, event == "fault_injected", kinds, at_s, number)
+        elif event == "node":
+            started = line.get("what") == "started"
+            role = "up" if started else DOWN if line.get("what") == "stopped" else ""
+            text = f"the run loop: {line.get('what')}"
+            yield StoryItem(at_s, str(line.get("node")), _K.PROCESS, text, FILE, number, 2, role=role)
+        elif event == SERVICE_EXIT:
+            (exit_,) = service_exits([line])
+            role = "suspended" if exit_.way == STOOD_STILL else DOWN
+            text = f"the process {exit_.way} {exit_.how}"
+            yield StoryItem(at_s, exit_.node, _K.PROCESS, text, FILE, number, 0, role=role)
+        elif event == FATAL_LINE:
+            text = f"fatal log line: {line.get('line')}"
+            yield StoryItem(at_s, str(line.get("node")), _K.LOG_LINE, text, FILE, number, 0)
+
+
+def _fault_items(
+    line: Mapping[str, Any],
+    begins: bool,
+    kinds: Mapping[str, tuple[str, tuple[str, ...], str]],
+    at_s: float,
+    number: int,
+) -> Iterator[StoryItem]:
+    """The item of the fault, and for each target whose process it suspends or ends, the item of its role."""
+    name = str(line["id"])
+    kind, targets, sentence = kinds.get(name, ("?", (), ""))
+    where = f" on {', '.join(targets)}" if targets else ""
+    if begins:
+        said = "; ".join(filter(None, (sentence, str(line.get("proof", "")))))
+        text = f"fault {name} starts: {kind}{where} ({said})" if said else f"fault {name} starts: {kind}{where}"
+        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, begins=name)
+    else:
+        text = f"fault {name} is healed: {kind}{where}"
+        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, ends=name)
+    if role := _PROCESS_FAULTS.get(kind):
+        for target in targets:
+            held = role if begins else "up"
+            text = f"the process is {'running again' if not begins else 'ended' if role == DOWN else 'suspended'}"
+            yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=held)
+
+
+def _only(targets: Sequence[str]) -> str:
+    return targets[0] if len(targets) == 1 else ""
+
+
+def steps_of(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[StepRecord]:
+    """The steps in order of their start. A step without an end did not finish."""
+    steps: dict[int, StepRecord] = {}
+    for line in journal:
+        number = line.get("step")
+        if type(number) is not int:
+            continue
+        at_s = clock.of_monotonic(line.get("t", 0))
+        known = steps.get(number)
+        if line["event"] == "step_done":
+            if known is not None:
+                known.end_s = at_s
+        elif line["event"] == "note":
+            text = str(line.get("text", ""))
+            named = _NAMED_STEP.fullmatch(text)
+            if known is None:
+                steps[number] = StepRecord(number, named["what"] if named else text, str(line.get("why", "")), at_s)
+            else:
+                said = named["result"].lstrip(": ") if named else text
+                known.result = "; ".join(filter(None, (known.result, said)))
+    return list(steps.values())
+
+
+def ended_processes(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[EndedProcess]:
+    """The exits that the run did not cause, with the tail of the process's log, at most 2 KB."""
+    return [
+        EndedProcess(
+            clock.of_monotonic(each.t),
+            each.node,
+            f"{each.way} {each.how}" if each.way != ENDED else f"ended {each.how}",
+            each.last_words,
+        )
+        for each in service_exits(journal)
+    ]

@@ -1,0 +1,136 @@
+"""Merges what clients, nodes and the run loop recorded into one list in order of time: the story around an anomaly.
+
+Theory of operation. Readers of the run's files produce `StoryItem`s on one clock, each with its file and line. `tell`
+keeps the items between the first and the last moment of interest (the witness's operations), with `MARGIN_S` on both
+sides. Log lines are kept only within `MARGIN_S` of a moment or of a turn. If too many items remain, the least important
+ones go first, and of these the ones farthest from every moment. The number of items left out is stated by kind.
+
+Roles of nodes and faults in force are computed over all items before any is left out, so that each row shows the state
+of every lane at its time even where the item that caused it is not shown.
+
+This module is pure: it reads no file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MARGIN_S: Final = 2.0
+MOST_ROWS: Final = 250
+GAP_S: Final = 0.5
+"""A pause between two rows that is shown as a row of its own, in seconds."""
+TURN: Final = 1
+"""Items of this rank or less are turns: they may have caused the anomaly."""
+
+
+class StoryKind(StrEnum):
+    """What an item is about, in the words of the page's filter."""
+
+    OPERATION = "operation"
+    FAULT = "fault"
+    STEP = "step"
+    PROCESS = "process"
+    ELECTION = "election"
+    TRUNCATION = "truncation"
+    MEMBERSHIP = "in-sync set"
+    WATERMARK = "high watermark"
+    METADATA = "metadata quorum"
+    LOG_LINE = "log line"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class StoryItem:
+    """One recorded fact. `at_s`: seconds since the start. `lane`: the node or client, empty for the run itself. `file`
+    (relative to the run's directory) and `line` (from 1, 0 unknown): where it is recorded. `rank`: importance, 0 is
+    highest. `role`: the lane's role from this time on, empty for no change. `begins` and `ends`: the id of the fault
+    that it starts or ends."""
+
+    at_s: float
+    lane: str
+    kind: StoryKind
+    text: str
+    file: str
+    line: int
+    rank: int
+    role: str = ""
+    begins: str = ""
+    ends: str = ""
+
+
+@dataclass(frozen=True)
+class StoryRow:
+    """A shown item with the role of each lane and the faults in force at its time. `gap_s`: the pause before it, 0 if
+    it is short."""
+
+    item: StoryItem
+    roles: tuple[str, ...]
+    faults: frozenset[str]
+    gap_s: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """`lanes`: the columns of the space-time plot. `faults`: the ids of the faults in force during the story, in order
+    of their start. `left_out`: number of items in the story's time that are not shown, by kind."""
+
+    lanes: tuple[str, ...]
+    faults: tuple[str, ...]
+    rows: tuple[StoryRow, ...]
+    left_out: Mapping[StoryKind, int]
+
+
+def tell(items: Iterable[StoryItem], *, lanes: Sequence[str], moments: Sequence[float], most: int = MOST_ROWS) -> Story:
+    """The story around `moments` (seconds, of the witness's operations). Without a moment, turns decide; without a turn
+    either, the whole run is shown."""
+    ordered = sorted(items, key=lambda item: (item.at_s, item.rank))
+    turns = sorted(item.at_s for item in ordered if item.rank <= TURN)
+    focus = sorted(moments) or turns
+    begin_s, end_s = (focus[0] - MARGIN_S, focus[-1] + MARGIN_S) if focus else (float("-inf"), float("inf"))
+    near = sorted([*focus, *turns])
+    candidates = [
+        number
+        for number, item in enumerate(ordered)
+        if begin_s <= item.at_s <= end_s
+        and (item.kind is not StoryKind.LOG_LINE or item.rank <= TURN or _distance(item.at_s, near) <= MARGIN_S)
+    ]
+    important = sorted(candidates, key=lambda n: (ordered[n].rank, _distance(ordered[n].at_s, focus), n))
+    kept = set(important[:most])
+    rows = _rows(ordered, kept, lanes)
+    shown = {fault for row in rows for fault in row.faults}
+    begun = dict.fromkeys(item.begins for item in ordered if item.begins in shown)
+    return Story(
+        lanes=tuple(lanes),
+        faults=tuple(begun),
+        rows=tuple(rows),
+        left_out=dict(Counter(ordered[number].kind for number in important[most:])),
+    )
+
+
+def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) -> list[StoryRow]:
+    roles: dict[str, str] = {}
+    faults: set[str] = set()
+    rows: list[StoryRow] = []
+    for number, item in enumerate(ordered):
+        if item.role:
+            roles[item.lane] = item.role
+        if item.begins:
+            faults.add(item.begins)
+        if number in kept:
+            pause = item.at_s - rows[-1].item.at_s if rows else 0.0
+            in_force = frozenset(faults)
+            held = tuple(roles.get(lane, "") for lane in lanes)
+            rows.append(StoryRow(item, held, in_force, pause if pause >= GAP_S else 0.0))
+        faults.discard(item.ends)  # the row of the heal still shows the fault's band
+    return rows
+
+
+def _distance(at_s: float, ordered: Sequence[float]) -> float:
+    """Seconds to the nearest of `ordered`; 0 if there is none."""
+    at = bisect_left(ordered, at_s)
+    return min((abs(at_s - each) for each in ordered[max(at - 1, 0) : at + 1]), default=0.0)

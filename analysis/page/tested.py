@@ -1,0 +1,96 @@
+"""What a run tested, for its page: the system with its version, its settings, the cluster, the load, the campaign."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from history.regular_files import read_text
+
+_LOAD: Final = (
+    "kind", "topic", "partitions", "keys", "producers", "consumers", "rate", "duration_s", "operations", "record_bytes",
+    "idempotent", "compression", "group", "members",
+)  # fmt: skip
+_CLUSTER: Final = ("nodes", "filesystem", "replication_factor")
+
+
+@dataclass(frozen=True)
+class Tested:
+    """`system`: its title and version. `description`: the campaign's. `cluster`, `load`: key and value. `settings`: the
+    table (a role, a node of it, or the topic), key, value, in the order of the file. `node_files`: the configuration
+    files of each node, by `node/file`, as lines with `*` for parts that differ from run to run."""
+
+    system: str = ""
+    description: str = ""
+    started: str = ""
+    cluster: tuple[tuple[str, str], ...] = ()
+    load: tuple[tuple[str, str], ...] = ()
+    settings: tuple[tuple[str, str, str], ...] = ()
+    node_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def tested(run_dir: Path) -> Tested:
+    """From run.toml and campaign.toml. Raises `OSError` and `ValueError` for a run.toml that cannot be read; a
+    campaign.toml that cannot be read has no description."""
+    said = tomllib.loads(read_text(run_dir / "run.toml"))
+    system, workload = _table(said, "system"), _table(said, "workload")
+    name = str(system.get("title") or system.get("name") or "")
+    version = str(system.get("version") or "")
+    if not version and system.get("name") == "brownout":
+        version = str(_table(said, "versions").get("brownout", ""))
+    return Tested(
+        system=" ".join(filter(None, (name, version))),
+        description=_description(run_dir / "campaign.toml"),
+        started=str(said.get("started", "")),
+        cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system)),
+        load=tuple(_pairs(workload, _LOAD)),
+        settings=(
+            *_settings("", _table(said, "settings")),
+            *(("topic", key, str(value)) for key, value in _table(workload, "topic_settings").items()),
+        ),
+        node_files=tuple(_node_files(_table(said, "configuration"))),
+    )
+
+
+def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _pairs(table: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if key in table and not isinstance(table[key], dict):
+            yield key.replace("_", " "), str(table[key])
+
+
+def _roles(system: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    by_role: dict[str, list[str]] = {}
+    for node, role in _table(system, "roles").items():
+        by_role.setdefault(str(role), []).append(node)
+    for role, nodes in by_role.items():
+        yield role, ", ".join(nodes)
+
+
+def _settings(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _settings(f"{where} {key}".strip(), value)
+        else:
+            yield where, key, str(value)
+
+
+def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for node, files in configuration.items():
+        for file, lines in files.items() if isinstance(files, dict) else ():
+            yield f"{node}/{file}", tuple(str(line) for line in lines if isinstance(lines, list) and line)
+
+
+def _description(path: Path) -> str:
+    try:
+        said = tomllib.loads(read_text(path)).get("description", "")
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return said if isinstance(said, str) else ""

@@ -1,0 +1,159 @@
+"""What the page of a run shows: the story, the steps, the system tested, the last words; and what is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.report import render_run
+from analysis.verdict import Verdict
+from orchestrator.command.line import main
+from tests.analysis_pipeline.stored_registers import StoredRegisters
+from tests.analysis_pipeline.stored_run import StoredRun
+
+
+def page_of(run: Path) -> str:
+    analyze(run, engine="in-process", plots=False)
+    return render_run(run).read_text()
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of KIP-101's first scenario with the old rule of truncation."""
+    store = tmp_path_factory.mktemp("store")
+    command = ["run", "kip101-scenario1", "--cell", "mutated", "--world", "simulation", "--quiet"]
+    assert main([*command, "--store", str(store)]) == 0
+    (run,) = store.glob("kip101-scenario1/*-mutated-1")
+    return (run / "report.html").read_text()
+
+
+def rows(page: str) -> list[str]:
+    """The story's rows as text."""
+    table = page[page.index('<table class="story">') :]
+    found = re.findall(r'<td class="what">(.*?)</td></tr>', table[: table.index("</table>")], re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in found]
+
+
+def position(shown: list[str], *words: str, after: int = 0) -> int:
+    """The first row from `after` on that has all the words."""
+    found = [at for at in range(after, len(shown)) if all(word in shown[at] for word in words)]
+    assert found, f"no row after {after} has {words}: {shown[after:]}"
+    return found[0]
+
+
+def test_the_story_of_scenario_1_is_in_order_of_time(scenario: str) -> None:
+    shown = rows(scenario)
+    written = position(shown, "append of record 1.1.0 at offset 0: ok")
+    killed = position(shown, "fault f3 starts: kill on n2", after=written)
+    restarted = position(shown, "n2 the process starts", after=killed)
+    truncated = position(shown, "n2 truncates log-0 from offset 3 to 0, to its high watermark", after=restarted)
+    elected = position(shown, "n2 leader of log-0", "epoch 1", after=truncated)
+    lost = position(shown, "final read from offset 0", "record 1.1.3 at offset 0", after=elected)
+    assert written < killed < restarted < truncated < elected < lost
+
+
+def test_each_row_of_the_story_names_its_file_and_line(scenario: str) -> None:
+    shown = rows(scenario)
+    truncated = shown[position(shown, "n2 truncates log-0 from offset 3")]
+    assert re.search(r"nodes/n2/events\.jsonl:\d+$", truncated)
+    assert re.search(r"history/journal\.jsonl:\d+$", shown[position(shown, "fault f3 starts")])
+    assert 'href="nodes/n2/events.jsonl#L' in scenario
+
+
+def test_the_page_has_the_steps_with_their_reasons(scenario: str) -> None:
+    assert "from here on B cannot get W from A again" in scenario
+    steps = scenario[scenario.index("<h2>Steps</h2>") :]
+    assert steps.index("cut A &lt;-&gt; B") < steps.index("kill B") < steps.index("start B")
+
+
+def test_the_page_says_what_was_tested(scenario: str) -> None:
+    assert "Truncating to the high watermark loses an acknowledged write" in scenario, "the campaign's description"
+    assert re.search(r"Brownout&#39;s own broker [0-9a-f]{7,}", scenario), "the system with its version"
+    settings = scenario[scenario.index("<h2>What was tested</h2>") :]
+    assert "replica.lag.time.max.ms" in settings
+    assert "offsets.topic.num.partitions=4" in settings, "the nodes' configuration files"
+
+
+def test_an_expected_fail_looks_different_from_an_unexpected_one(scenario: str, tmp_path: Path) -> None:
+    assert '<span class="badge fail expected">' in scenario
+    assert '<span class="badge fail">' in page_of(StoredRun(tmp_path / "run", lost=7).write())
+
+
+def test_promises_are_explained_in_place(scenario: str) -> None:
+    assert '<abbr title="an acknowledged write persists">AWL</abbr>' in scenario
+    assert re.search(r'<th title="[^"]+">invoked</th>', scenario)
+
+
+def test_the_witness_names_the_leader_that_answered(scenario: str) -> None:
+    table = scenario[scenario.index(">lost-acknowledged-write <") :]
+    assert re.search(r"<th title=[^>]*>leader</th>", table)
+    assert "<td>n1</td><td>probe</td>" in table
+
+
+def test_the_last_words_of_a_process_are_shown_whole(tmp_path: Path) -> None:
+    words = "\n".join(f"line {number} of the log" for number in range(80))
+    page = page_of(StoredRun(tmp_path / "run", exits=(("n3", 1, None, words),)).write())
+    assert words in page
+    assert "n3 ended with exit code 1" in page
+
+
+HOSTILE = "</pre><script>alert(1)</script>\x00\x1b[31m\x07\u202e\x9b"
+
+
+def test_control_characters_and_markup_of_others_are_escaped(tmp_path: Path) -> None:
+    run = StoredRun(
+        tmp_path / "run", lost=7, exits=(("n3", 1, None, HOSTILE),), fatal_lines=(("n2", HOSTILE, HOSTILE),)
+    ).write()
+    (run / "nodes" / "n1" / "service.log").write_bytes(f"[2023-11-14 22:13:21,500] ERROR {HOSTILE}\n".encode())
+    page = page_of(run)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", page)
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;alert(1)") >= 2
+
+
+def test_the_font_stack_reaches_the_browser(tmp_path: Path) -> None:
+    page = page_of(StoredRun(tmp_path / "run").write())
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "&#34;" not in style
+    assert '"Segoe UI"' in style
+
+
+def test_register_values_are_shown_by_client_and_count(tmp_path: Path) -> None:
+    page = page_of(StoredRegisters(tmp_path / "run", stale=True).write())
+    story = rows(page)
+    assert position(story, "write of k2 = ") >= 0
+    assert not re.search(r"\d{12,}", " ".join(story)), "no integer of 15 digits"
+
+
+def test_a_page_of_a_half_collected_run_says_what_is_missing(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    analyze(run, engine="in-process", plots=False)
+    shutil.rmtree(run / "nodes" / "n2")
+    (run / "history" / "journal.jsonl").unlink()
+    (run / "campaign.toml").write_text("description = [broken")
+    page = render_run(run).read_text()
+    missing = page[page.index("Missing from this page") : page.index("</section>", page.index("Missing from this"))]
+    assert "no static plots" in missing
+    assert "history/journal.jsonl is missing" in missing
+
+
+@pytest.mark.parametrize("name", ["run.toml", "history/journal.jsonl", "nodes/n1/events.jsonl", "nodes/n1/service.log"])
+def test_a_damaged_file_leaves_a_page(tmp_path: Path, name: str) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    analyze(run, engine="in-process", plots=False)
+    (run / name).write_bytes(b"\xff\x00 { not what it was\n" * 3)
+    page = render_run(run).read_text()
+    assert '<span class="badge fail">' in page
+    assert "Missing from this page" in page
+
+
+def test_a_page_of_an_unfinished_analysis_says_so(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    replace(analyze(run, engine="in-process", plots=False), finished=False).write(run / "verdict.json")
+    assert not Verdict.read(run / "verdict.json").finished
+    assert "the analysis did not finish" in render_run(run).read_text()
