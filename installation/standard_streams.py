@@ -7,10 +7,12 @@ Three properties of the environment must not affect how a command ends:
   the interpreter is replaced by one that uses UTF-8, as do all processes that it starts. Output stays in the encoding
   of the user's terminal; characters that it cannot show are escaped.
 - A closed stream (`>&-`). The next opened file would get its descriptor, and a child's output would go into it. The
-null
-  device replaces such a stream.
+  null device replaces such a stream.
 - A reader that has ended (`| head -1`). A campaign continues, and its exit code is its result; further output is
   discarded.
+
+Standard error has no `BufferedWriter`: that class raises RuntimeError when a signal handler writes while the
+interrupted code writes, and the handlers of Ctrl-C and SIGTERM do write.
 """
 
 from __future__ import annotations
@@ -71,9 +73,9 @@ def _command(executable: str, arguments: Sequence[str]) -> list[str]:
 def _safe(number: int, stream: TextIO | None, encoding: str | None) -> TextIO:
     if stream is not None:
         stream.flush()
-    buffered = io.BufferedWriter(_Descriptor(number))
+    descriptor = _Descriptor(number)
     return io.TextIOWrapper(
-        buffered,
+        descriptor if number == 2 else io.BufferedWriter(descriptor),
         encoding=encoding or (stream.encoding if stream is not None else "utf-8"),
         errors="backslashreplace",
         line_buffering=number == 2 or os.isatty(number),
@@ -98,14 +100,20 @@ class _Descriptor(io.RawIOBase):
         return True
 
     def write(self, data: ReadableBuffer, /) -> int:
-        if not self._discards:
-            try:
-                return os.write(self._number, data)
-            except BlockingIOError:  # another program has made the shared terminal non-blocking
-                select.select([], [self._number], [])
-                return self.write(data)
-            except OSError as error:
-                if self._number != 2 and error.errno not in _READER_HAS_GONE:
-                    raise  # an error of standard error itself cannot be reported anywhere
-                self._discards = True
-        return memoryview(data).nbytes
+        """Write all of `data`, since a text stream does not repeat a short write."""
+        rest = memoryview(data).cast("B")
+        size = rest.nbytes
+        while rest and not self._discards:
+            rest = rest[self._written(rest) :]
+        return size
+
+    def _written(self, data: memoryview) -> int:
+        try:
+            return os.write(self._number, data)
+        except BlockingIOError:  # another program has made the shared terminal non-blocking
+            select.select([], [self._number], [])
+        except OSError as error:
+            if self._number != 2 and error.errno not in _READER_HAS_GONE:
+                raise  # an error of standard error itself cannot be reported anywhere
+            self._discards = True
+        return 0

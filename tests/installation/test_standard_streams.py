@@ -27,6 +27,27 @@ print("gr\\u00fcn \\u2714", file=sys.stderr)
 open(sys.argv[1], "w").write("gr\\u00fcn \\u2714")
 print(sys.argv[1], os.path.exists(sys.argv[1]), sys.getfilesystemencoding())
 """
+INTERRUPTED_WRITE = """
+import os, signal, sys
+from installation import standard_streams
+standard_streams.prepare()
+write = os.write
+def interrupted(number, data):
+    os.write = write
+    os.kill(os.getpid(), signal.SIGINT)
+    return write(number, data)
+signal.signal(signal.SIGINT, lambda *_: print("stopping", file=sys.stderr, flush=True))
+os.write = interrupted
+print("first operation", file=sys.stderr, flush=True)
+"""
+SHORT_WRITES = """
+import os, sys
+from installation import standard_streams
+standard_streams.prepare()
+write = os.write
+os.write = lambda number, data: write(number, data[:3])
+print("first operation", file=sys.stderr)
+"""
 
 
 def environment(changed: Mapping[str, str]) -> dict[str, str]:
@@ -95,6 +116,17 @@ def test_a_stream_that_takes_nothing_does_not_decide(line: str, code: int, tmp_p
     assert "Traceback" not in done.stderr
     assert "bug of Brownout" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [(INTERRUPTED_WRITE, "stopping\nfirst operation\n"), (SHORT_WRITES, "first operation\n")],
+)
+def test_standard_error_accepts_a_signal_handlers_line_and_short_writes(program: str, printed: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment({}), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, printed)
 
 
 def test_nothing_that_is_printed_goes_into_a_file_where_a_stream_was_closed(tmp_path: Path) -> None:
