@@ -66,8 +66,18 @@ class Interrupts:
         self._first = self._first or (number, time.monotonic())
         self._count += 1
         if self._count > 1:
-            self._on_second()
+            _notify(self._on_second)
             os._exit(EXIT_INTERRUPTED)
-        self._on_first()
+        _notify(self._on_first)
         if self._shields == 0:
             raise Interrupted
+
+
+def _notify(callback: Callable[[], None]) -> None:
+    """Call a callback that prints a notice. If the signal arrives during a write to the same stream, Python refuses the
+    second write. The notice is then left out, since the run must stop all the same."""
+    try:
+        callback()
+    except RuntimeError as error:
+        if "reentrant call" not in str(error):
+            raise

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from nemeses.scheduling import REAL_TIME
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted
 from orchestrator.running.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def interrupt() -> None:
@@ -148,3 +153,33 @@ def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> 
             [sys.executable, "-c", program, how], capture_output=True, text=True, timeout=120, check=False
         )
         assert (result.returncode, result.stdout) == (0, said)
+
+
+class _InterruptedDescriptor(io.RawIOBase):
+    """A signal arrives during the first write to it."""
+
+    writes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        self.writes += 1
+        if self.writes == 1:
+            interrupt()
+        return memoryview(data).nbytes
+
+
+def test_a_signal_during_a_write_to_the_stream_of_the_notice_stops_the_run() -> None:
+    stream = io.TextIOWrapper(io.BufferedWriter(_InterruptedDescriptor()), line_buffering=True)
+    interrupts = Interrupts(lambda: print("stopping", file=stream), lambda: None)
+    with pytest.raises(Interrupted), interrupts.installed():
+        print("a line", file=stream)
+
+
+def test_another_error_of_the_notice_is_not_hidden() -> None:
+    def notice() -> None:
+        raise RuntimeError("another one")
+
+    with pytest.raises(RuntimeError, match="another one"), Interrupts(notice, lambda: None).installed():
+        interrupt()
