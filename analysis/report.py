@@ -132,6 +132,13 @@ def render_exploration(directory: Path, exploration: Mapping[str, Any], plot: by
     return _write(directory / "report.html", page)
 
 
+def render_page(path: Path, template: str, *, data: Mapping[str, Any], **content: Any) -> Path:
+    """Write a page from one of the templates; returns its path. `data`: values for the page's scripts, which the
+    template puts into elements `<script type="application/json">`."""
+    embedded = {name: Markup(_embedded(value)) for name, value in data.items()}
+    return _write(path, _environment().get_template(template).render(css=_css(), data=embedded, **content))
+
+
 def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run shows, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
@@ -163,6 +170,12 @@ def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
 def data_url(plot: Path) -> str:
     """A plot as a `data:` URL, so that the page needs no other file."""
     return "data:image/png;base64," + base64.b64encode(read_bytes(plot)).decode()
+
+
+def _embedded(value: Any) -> str:
+    """A value as JSON in which no text can close the page's script element."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache

@@ -90,6 +90,11 @@ def runs_in(campaign_dir: Path) -> list[Path]:
     return sorted({path.parent for name in _OF_RUNS for path in campaign_dir.glob(f"*/{name}")})
 
 
+def is_run(path: Path) -> bool:
+    """Whether this directory is a run's, possibly an incomplete one."""
+    return any((path / name).exists() for name in _OF_RUNS)
+
+
 def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:
     """The readable plans, and by stamp the problem of each other plan."""
     plans, doubts = [], {}

@@ -54,6 +54,14 @@ class RunDirectory:
         except (OSError, ValueError):
             return False
 
+    def is_held(self) -> bool:
+        """Whether a living process holds the run's lock."""
+        try:
+            with self.held():
+                return False
+        except UsageError:
+            return True
+
     def write_description(self, content: Mapping[str, Any]) -> None:
         """Write `run.toml`, atomically."""
         replace_text(self.description, toml_text.dump(content))

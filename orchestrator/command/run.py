@@ -15,6 +15,7 @@ from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.engine import Engine, choose_engine
 from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.index_page import renew_index
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import MAX_SEED, SIMULATION, Campaign
 from orchestrator.campaign.parser import load
@@ -119,6 +120,7 @@ def _make_runs(
             sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # does not wait for a Spark session that is still starting
     renew_documents(campaign_dir, store.names)
+    renew_index(store.root)
     result = gate(campaign_dir, invocations=[invocation.stamp])
     _print(result, as_json=options.json)
     if options.resume and open_stamp(campaign_dir) is not None:

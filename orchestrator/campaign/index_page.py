@@ -1,0 +1,40 @@
+"""Writes a store's `index.html`: all campaigns and runs, with search and filters, in one file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from installation.sanitize import visible_line
+from orchestrator.campaign.store_index import IndexedCampaign, ordered, read_index
+from orchestrator.printing import say
+
+PAGE: Final = "index.html"
+
+
+def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
+    """Write the page of these campaigns into the store's directory; returns its path. Raises `OSError`."""
+    from analysis.report import render_page  # imports the templates, which only this function needs
+
+    rows = ordered(tuple(campaigns))
+    return render_page(
+        store / PAGE,
+        "store.html",
+        title=store.name,
+        written=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        count=len(rows),
+        campaigns=sorted(campaigns, key=lambda each: (each.verdict == "pass", each.name)),
+        worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
+        data={"rows": [row.to_json() for row in rows]},
+    )
+
+
+def renew_index(store: Path) -> None:
+    """Read a store's index and write its page. An error is reported and has no other effect: the page decides nothing."""
+    try:
+        write_index(store, read_index(store))
+    except OSError as error:
+        say(f"{store / PAGE} was not updated: {error.strerror}", file=sys.stderr)

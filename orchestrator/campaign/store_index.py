@@ -1,0 +1,207 @@
+"""The index of a store: one row for each run of each campaign, read from documents that were written before.
+
+Theory of operation. A campaign's summary.json has the gate's decision about each run that counts, so one file per
+campaign is read and no evidence is examined: an index of 10,000 runs takes about a second. The index is therefore not a
+decision. A row is unknown when its run's verdict is missing or newer than the summary. Runs that the summary does not
+list (superseded, unfinished, or made since) show their stored verdict and say why they do not count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from analysis.summary import RunSummary
+from analysis.verdict import UNKNOWN, VERDICT_FILE
+from history.regular_files import read_bytes
+from installation.commands import command
+from orchestrator.campaign.matrix import is_run
+from orchestrator.campaign.plan import invocation_of
+from orchestrator.campaign.plans import stamps
+from orchestrator.campaign.store import LATEST, RunDirectory
+
+SUMMARY: Final = "summary.json"
+
+
+class CampaignSummary(msgspec.Struct):
+    """The part of a summary.json that the index and comparisons read."""
+
+    campaign: str
+    verdict: str
+    reason: str
+    runs: tuple[RunSummary, ...]
+    superseded: tuple[str, ...] = ()
+    versions: Mapping[str, tuple[str, ...]] = {}
+
+
+class _StoredVerdict(msgspec.Struct):
+    """The part of a verdict.json that the index reads of a run that its campaign's summary does not list."""
+
+    verdict: str
+    met: bool = False
+    finished: bool = False
+    cell: str = ""
+    seed: int = -1
+    world: str = ""
+    anomalies: tuple[Mapping[str, Any], ...] = ()
+    stats: Mapping[str, Any] = {}
+    versions: Mapping[str, str] = {}
+    mutants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class IndexedRun:
+    """One run of a store. `counts`: the last decision over its campaign rests on it. `made`: the start of its
+    invocation in ISO 8601, UTC; empty if the name of the run's directory has no time. `report`: the path of its page,
+    relative to the store; empty without one."""
+
+    campaign: str
+    summary: RunSummary
+    counts: bool
+    made: str
+    report: str
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether the run counts and did not meet its expectation."""
+        return self.counts and not self.summary.met
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of `brownout list --json`."""
+        run = self.summary
+        return {
+            "campaign": self.campaign,
+            "run": run.run,
+            "made": self.made,
+            "duration_s": run.duration_s,
+            "world": run.world,
+            "system": run.system,
+            "cell": run.cell,
+            "seed": run.seed,
+            "verdict": run.verdict,
+            "expected": run.expected,
+            "met": run.met,
+            "counts": self.counts,
+            "anomalies": list(run.anomalies),
+            "acknowledged": run.acknowledged,
+            "reasons": list(run.reasons),
+            "report": self.report,
+        }
+
+
+@dataclass(frozen=True)
+class IndexedCampaign:
+    """One campaign of a store with the decision in its summary.json; unknown without a readable one."""
+
+    name: str
+    verdict: str
+    reason: str
+    runs: tuple[IndexedRun, ...]
+
+
+def read_index(store: Path) -> tuple[IndexedCampaign, ...]:
+    """The campaigns of a store, by name. Damaged documents become unknown with their reason. Raises `OSError` when the
+    store's directory cannot be listed."""
+    directories = [path for path in sorted(store.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
+    return tuple(
+        found for path in directories if path.is_dir() and not (path / "run.toml").exists() for found in _campaign(path)
+    )
+
+
+def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
+    """All runs: unexpected ones first, then the newest first, then by name."""
+    rows = [run for campaign in campaigns for run in campaign.runs]
+    rows.sort(key=lambda row: (row.campaign, row.summary.run))
+    rows.sort(key=lambda row: row.made, reverse=True)
+    return sorted(rows, key=lambda row: not row.is_unexpected)
+
+
+def read_summary(campaign_dir: Path) -> CampaignSummary:
+    """A campaign's summary.json. Raises `OSError` and `msgspec.DecodeError` (a `ValueError`)."""
+    return msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)
+
+
+def _campaign(directory: Path) -> Iterator[IndexedCampaign]:
+    """The campaign in a directory of the store; nothing for a directory of something else."""
+    try:
+        summary, written = read_summary(directory), (directory / SUMMARY).stat().st_mtime_ns
+        decision = (summary.verdict, summary.reason)
+    except FileNotFoundError:
+        summary, written = None, 0
+        decision = (UNKNOWN, f"there is no {SUMMARY}; make it with: {command('gate', str(directory))}")
+    except (OSError, ValueError) as error:
+        summary, written = None, 0
+        decision = (UNKNOWN, f"{SUMMARY} cannot be read ({error}); make it with: {command('gate', str(directory))}")
+    counted = {} if summary is None else {run.run: run for run in summary.runs}
+    others = [entry.name for entry in os.scandir(directory) if entry.name not in counted and entry.is_dir()]
+    uncounted = [directory / name for name in sorted(others) if name != LATEST and is_run(directory / name)]
+    if summary is None and not uncounted and not stamps(directory):
+        return
+    rows = [_counted(directory, run, written) for run in counted.values()]
+    superseded = () if summary is None else summary.superseded
+    rows += [_uncounted(path, superseded) for path in uncounted]
+    yield IndexedCampaign(directory.name, *decision, tuple(rows))
+
+
+def _counted(campaign_dir: Path, run: RunSummary, written: int) -> IndexedRun:
+    """`written`: when the summary was written, in nanoseconds since 1970."""
+    path = campaign_dir / run.run
+    try:
+        is_changed = (path / VERDICT_FILE).stat().st_mtime_ns > written
+        doubt = "the run was analyzed after the summary was written" if is_changed else ""
+    except OSError:
+        doubt = "" if run.verdict == UNKNOWN else f"{VERDICT_FILE} is missing"
+    if doubt:
+        remedy = f"{doubt}; decide again with: {command('gate', str(campaign_dir))}"
+        run = replace(run, verdict=UNKNOWN, met=False, reasons=(remedy, *run.reasons))
+    return _row(path, run, counts=True)
+
+
+def _uncounted(path: Path, superseded: tuple[str, ...]) -> IndexedRun:
+    name = path.name
+    blank = RunSummary(name, "", -1, UNKNOWN, "", met=False, reasons=())
+    why = "a later invocation supersedes it" if invocation_of(name) in superseded else "the summary does not list it"
+    try:
+        stored = msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)
+    except FileNotFoundError:
+        state = "it is under way" if RunDirectory(path).is_held() else f"it has no {VERDICT_FILE}"
+        return _row(path, replace(blank, reasons=(state,)), counts=False)
+    except (OSError, ValueError) as error:
+        return _row(path, replace(blank, reasons=(f"{VERDICT_FILE} cannot be read: {error}",)), counts=False)
+    duration = stored.stats.get("duration_s")
+    known = replace(
+        blank,
+        cell=stored.cell,
+        seed=stored.seed,
+        verdict=stored.verdict if stored.finished else UNKNOWN,
+        met=stored.met and stored.finished,
+        reasons=(why,),
+        anomalies=tuple(sorted({str(each.get("name", "?")) for each in stored.anomalies})),
+        duration_s=float(duration) if isinstance(duration, int | float) else 0.0,
+        world=stored.world,
+        versions=stored.versions,
+        mutants=stored.mutants,
+    )
+    return _row(path, known, counts=False)
+
+
+def _row(path: Path, run: RunSummary, *, counts: bool) -> IndexedRun:
+    page = path / "report.html"
+    report = f"{path.parent.name}/{path.name}/report.html" if page.is_file() else ""
+    return IndexedRun(path.parent.name, run, counts, _moment(invocation_of(run.run)), report)
+
+
+@cache
+def _moment(stamp: str) -> str:
+    """The time in an invocation's stamp."""
+    try:
+        return datetime.strptime(stamp[:15], "%Y%m%dT%H%M%S").isoformat() + "Z"
+    except ValueError:
+        return ""

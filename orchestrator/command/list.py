@@ -1,0 +1,119 @@
+"""`brownout list`: the campaigns and runs of a store, and its page `index.html`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from installation.files import default_store
+from orchestrator.campaign.index_page import write_index
+from orchestrator.campaign.store import Store
+from orchestrator.campaign.store_index import IndexedRun, ordered, read_index
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, positive, store_option
+from orchestrator.errors import UsageError
+from orchestrator.printing import say, show
+
+_COLUMNS: Final = ("campaign", "run", "verdict", "expected", "length", "world", "system", "anomalies")
+_MOST: Final = 50
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the rows and write the page; returns 0. Raises `UsageError` for a store that cannot be read."""
+    store = Store(options.store or default_store())
+    try:
+        campaigns = read_index(store.root)
+    except OSError as error:
+        raise UsageError(
+            f"{store.named}: {error.strerror}; give the directory of runs with --store, or make runs with "
+            "`brownout run`"
+        ) from error
+    rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
+    page = None
+    try:
+        page = write_index(store.root, campaigns)
+    except OSError as error:
+        say(f"{store.root}: the page was not written: {error.strerror}", file=sys.stderr)
+    if options.json:
+        print(json.dumps([row.to_json() for row in rows], indent=1))
+        return 0
+    _print(rows, options.most, page)
+    return 0
+
+
+def _is_wanted(row: IndexedRun, options: argparse.Namespace) -> bool:
+    run = row.summary
+    text = " ".join((row.campaign, run.run, run.world, run.system, *run.anomalies, *run.reasons)).lower()
+    return (
+        (not options.campaign or row.campaign in options.campaign)
+        and (not options.verdict or run.verdict in options.verdict)
+        and (not options.unexpected or row.is_unexpected)
+        and all(word in text for words in options.search for word in words.lower().split())
+    )
+
+
+def _print(rows: list[IndexedRun], most: int, page: Path | None) -> None:
+    shown = [
+        {
+            **row.to_json(),
+            "verdict": row.summary.verdict + ("" if row.counts else " (does not count)"),
+            "expected": row.summary.expected + ("" if row.summary.met or not row.counts else " - NOT MET"),
+            "length": f"{row.summary.duration_s:.0f} s" if row.summary.duration_s else "-",
+        }
+        for row in rows[:most]
+    ]
+    show(f"{len(rows):,} run{'' if len(rows) == 1 else 's'}", shown, _COLUMNS)
+    if len(rows) > most:
+        say(f"and {len(rows) - most:,} more; --most N, --search TEXT and --json show others")
+    if page is not None:
+        say(f"page: {page}")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--campaign", action="append", default=[], metavar="NAME", help="only runs of this campaign (repeatable)"
+    )
+    command.add_argument(
+        "--verdict",
+        action="append",
+        default=[],
+        choices=("pass", "fail", "unknown"),
+        help="only runs with this verdict (repeatable)",
+    )
+    command.add_argument("--unexpected", action="store_true", help="only runs that did not meet their expectation")
+    command.add_argument(
+        "--search",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only rows with each of these words, in the names, the world, the system, the anomalies or the reasons",
+    )
+    command.add_argument(
+        "--most", type=positive, default=_MOST, metavar="N", help=f"print at most N rows (default: {_MOST})"
+    )
+    store_option(command)
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="list",
+    place=45,
+    summary="list the runs of a store and write its page index.html",
+    description="""\
+Lists every run in the store: runs that missed their expectation first, then the newest first. Also writes
+index.html into the store: the same rows with search and filters, for a browser.
+
+  brownout list                               all runs
+  brownout list --unexpected                  runs that missed their expectation
+  brownout list --search 'etcd stale-read'    rows with both words
+  brownout list --json                        all rows for another program
+
+The rows repeat the decisions that were made last, and no evidence is examined: `brownout gate` decides. A run
+whose verdict is missing, or newer than its campaign's summary, is listed as unknown.
+""",
+    options=_options,
+    main=main,
+)

@@ -1,0 +1,142 @@
+"""`brownout list` and the page `index.html`: every run of a store, without examining evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.summary import RunSummary
+from orchestrator.campaign.store_index import IndexedCampaign, IndexedRun, ordered
+from tests.orchestrator.stored_campaign import NAME, StoredCampaign, ask
+
+
+def summarized(store: Path, name: str = NAME, **changes: Any) -> Path:
+    """A campaign of one run with a summary, as the gate leaves it."""
+    run = "20260102T030405aa-main-1"
+    directory = store / name / run
+    directory.mkdir(parents=True)
+    (directory / "run.toml").touch()
+    (directory / "verdict.json").write_text("{}")
+    entry = {
+        "run": run,
+        "cell": "main",
+        "seed": 1,
+        "verdict": "pass",
+        "expected": "pass",
+        "met": True,
+        "reasons": [],
+        "world": "simulation",
+        "system": "paper",
+    }
+    content = {"campaign": name, "verdict": "pass", "reason": "as expected", "runs": [entry | changes]}
+    (store / name / "summary.json").write_text(json.dumps(content))
+    return directory
+
+
+def rows(store: Path, *options: str) -> list[dict[str, Any]]:
+    answer = ask("list", "--store", store, "--json", *options)
+    assert answer.code == 0, answer.err
+    return list(answer.json)
+
+
+def test_a_run_that_was_made_and_decided_is_listed_with_its_verdict(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store")
+    campaign.made(seeds=[1])
+    assert ask("gate", campaign.path).code == 0
+    row = rows(campaign.store)[0]
+    assert (row["campaign"], row["verdict"], row["met"], row["counts"]) == (NAME, "pass", True, True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["made"])
+    shutil.rmtree(campaign.path / row["run"])
+    assert rows(campaign.store)[0]["verdict"] == "unknown", "its verdict is gone"
+
+
+def test_a_verdict_that_is_newer_than_the_summary_is_unknown(tmp_path: Path) -> None:
+    directory = summarized(tmp_path)
+    assert rows(tmp_path)[0]["verdict"] == "pass"
+    later = (directory.parent / "summary.json").stat().st_mtime + 1
+    os.utime(directory / "verdict.json", (later, later))
+    row = rows(tmp_path)[0]
+    assert (row["verdict"], row["met"]) == ("unknown", False)
+    assert "analyzed after the summary was written; decide again with: ./brownout gate" in row["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"campaign": 1}', '{"campaign": "x", "verdict": "pass", "reason": "", "runs": [{}]}']
+)
+def test_a_damaged_summary_is_unknown_and_names_the_remedy(tmp_path: Path, text: str) -> None:
+    directory = summarized(tmp_path)
+    (directory.parent / "summary.json").write_text(text)
+    answer = ask("list", "--store", tmp_path)
+    assert answer.code == 0
+    assert "unknown (does not count)" in answer.out
+    assert "./brownout gate" in (tmp_path / "index.html").read_text()
+
+
+def test_a_run_without_summary_shows_its_stored_verdict_and_does_not_count(tmp_path: Path) -> None:
+    directory = summarized(tmp_path)
+    other = directory.parent / "20260101T000000aa-main-1"
+    other.mkdir()
+    (other / "run.toml").touch()
+    (other / "verdict.json").write_text(json.dumps({"verdict": "fail", "met": False, "finished": True, "cell": "main"}))
+    unfinished = directory.parent / "20260103T000000aa-main-1"
+    unfinished.mkdir()
+    (unfinished / "run.toml").touch()
+    found = {row["run"]: (row["verdict"], row["counts"], row["reasons"]) for row in rows(tmp_path)}
+    assert found[other.name] == ("fail", False, ["the summary does not list it"])
+    assert found[unfinished.name] == ("unknown", False, ["it has no verdict.json"])
+
+
+def test_rows_are_filtered_by_campaign_verdict_and_words(tmp_path: Path) -> None:
+    summarized(tmp_path, "one")
+    summarized(tmp_path, "two", verdict="fail", met=False, anomalies=["stale-read"])
+    assert [row["campaign"] for row in rows(tmp_path)] == ["two", "one"], "unexpected ones come first"
+    assert [row["campaign"] for row in rows(tmp_path, "--unexpected")] == ["two"]
+    assert [row["campaign"] for row in rows(tmp_path, "--verdict", "pass")] == ["one"]
+    assert [row["campaign"] for row in rows(tmp_path, "--search", "Stale paper")] == ["two"]
+    assert rows(tmp_path, "--campaign", "three") == []
+
+
+def test_order_is_unexpected_first_then_newest_first() -> None:
+    def row(run: str, made: str, *, met: bool, counts: bool = True) -> IndexedRun:
+        summary = RunSummary(run, "main", 1, "pass", "pass", met=met, reasons=())
+        return IndexedRun("c", summary, counts, made, "")
+
+    given = (
+        row("a", "1", met=True),
+        row("b", "2", met=True),
+        row("c", "0", met=False),
+        row("d", "3", met=False, counts=False),
+    )
+    assert [each.summary.run for each in ordered((IndexedCampaign("c", "fail", "", given),))] == ["c", "d", "b", "a"]
+
+
+def test_no_text_of_a_run_can_leave_its_place_in_the_page(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script>\x00\x1b[31m&"
+    summarized(tmp_path, reasons=[hostile], met=False, verdict="unknown", cell=hostile, world=hostile)
+    ask("list", "--store", tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<script") == page.count("</script>") == 2
+    assert not set(page) & {"\x00", "\x1b"}
+    embedded = re.search(r'<script type="application/json" id="rows">(.*?)</script>', page, re.DOTALL)
+    assert embedded is not None
+    assert json.loads(embedded[1])[0]["reasons"] == [hostile]
+
+
+def test_a_store_that_is_missing_is_wrong_usage(tmp_path: Path) -> None:
+    answer = ask("list", "--store", tmp_path / "absent")
+    assert answer.code == 64
+    assert "give the directory of runs with --store" in answer.err
+
+
+def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
+    summarized(tmp_path)
+    (tmp_path / "index.html").mkdir()
+    answer = ask("list", "--store", tmp_path)
+    assert answer.code == 0
+    assert "the page was not written" in answer.err
