@@ -33,7 +33,7 @@ def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
 
 
 def renew_index(store: Path) -> None:
-    """Read a store's index and write its page. An error is reported and has no other effect: the page decides nothing."""
+    """Read a store's index and write its page. An error is reported and has no other effect."""
     try:
         write_index(store, read_index(store))
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from installation.commands import command
 from orchestrator.campaign.lookup import shown
@@ -58,14 +59,20 @@ def expand(
     *,
     cells: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    select: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> tuple[PlannedRun, ...]:
     """Every cell with every seed, or only the named ones. `stamp` distinguishes the invocation's runs from all others.
+    `select`: as for `is_selected`.
 
-    Raises `UsageError` as `check_size` does.
+    Raises `UsageError` as `check_size` does, and if no run is selected.
     """
     check_size(campaign, cells=cells, seeds=seeds)
-    return tuple(expansion(campaign, stamp, cells=cells, seeds=seeds, where=where))
+    found = tuple(expansion(campaign, stamp, cells=cells, seeds=seeds, select=select, where=where))
+    if not found:
+        names = ", ".join(f"{cell.name}-{campaign.seeds.first}" for cell in campaign.cells[:3])
+        raise UsageError(f"--select {' '.join(select)}: no run has such a name; names are CELL-SEED, such as {names}")
+    return found
 
 
 def check_size(campaign: Campaign, *, cells: Sequence[str] = (), seeds: Sequence[int] = ()) -> None:
@@ -84,6 +91,7 @@ def expansion(
     *,
     cells: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    select: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> Iterator[PlannedRun]:
     """As `expand`, as an iterator. Raises `UsageError` before the first run."""
@@ -93,6 +101,7 @@ def expansion(
         for seed in _seeds(campaign, seeds)
         for drawn in (draw(campaign, seed),)
         for cell in chosen
+        if is_selected(cell.name, seed, select)
     )
 
 
@@ -112,6 +121,12 @@ def _chosen(campaign: Campaign, asked: Sequence[str]) -> list[Cell]:
         if name not in names:
             raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
     return [cell for cell in campaign.cells if not asked or cell.name in asked]
+
+
+def is_selected(cell: str, seed: int, patterns: Sequence[str]) -> bool:
+    """Whether the name CELL-SEED matches one of the patterns, which have the wildcards `*`, `?` and `[abc]`. Without
+    patterns every run is selected."""
+    return not patterns or any(fnmatchcase(f"{cell}-{seed}", pattern) for pattern in patterns)
 
 
 def run_id(stamp: str, cell: str, seed: int) -> str:

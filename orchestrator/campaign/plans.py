@@ -20,7 +20,7 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import Campaign, Topology
 from orchestrator.campaign.parser import read_seeds
-from orchestrator.campaign.plan import PlannedRun, run_id
+from orchestrator.campaign.plan import MOST_RUNS, PlannedRun, is_selected, run_id
 from orchestrator.campaign.store import RunDirectory, locked
 from orchestrator.errors import UsageError
 from orchestrator.world_kind import AUTO
@@ -53,6 +53,7 @@ class StoredRun:
 class StoredPlan:
     """One invocation. `whole`: it covers every cell with every seed of the campaign. `where`: the options that selected
     another world than the campaign's. `world`: of the runs; empty if unknown (older plans left it to the machine).
+    `select`: the patterns that the names of its runs match, as for `plan.is_selected`; empty for all.
     `optional_faults`: the campaign's; `left_out`: those that the world was known to lack, None if not recorded.
     `settled`: by cell, the part of its runs' `run.toml` that follows from files of the user. `text`: the campaign's."""
 
@@ -61,6 +62,7 @@ class StoredPlan:
     path: str
     cells: tuple[str, ...]
     seeds: tuple[int, ...]
+    select: tuple[str, ...]
     where: tuple[str, ...]
     world: str
     runs: tuple[StoredRun, ...]
@@ -92,6 +94,7 @@ def keep_plan(
     *,
     cells: Sequence[str],
     seeds: Sequence[int],
+    select: Sequence[str] = (),
     where: Sequence[str],
     world: str,
     left_out: Sequence[str] | None = None,
@@ -103,6 +106,7 @@ def keep_plan(
         "campaign": str(campaign.path),
         "cells": list(cells),
         "seeds": list(seeds),
+        "select": list(select),
         "where": list(where),
         "world": world,
         "left_out": None if left_out is None else list(left_out),
@@ -221,9 +225,16 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
     chosen = [cell for cell in all_cells if not names or cell.name in names]
     asked: Sequence[int] = seeds or all_seeds
     ids = plan.texts("runs")
-    if len(ids) != len(asked) * len(chosen):  # compared first: the campaign may have any number of seeds
+    select = plan.texts("select", ())  # an older plan has none
+    planned = len(asked) * len(chosen)
+    if planned > MOST_RUNS or (len(ids) != planned and not select):  # the campaign may have any number of seeds
         asked = ()
-    runs = tuple(StoredRun(run_id(stamp, cell.name, seed), cell, seed) for seed in asked for cell in chosen)
+    runs = tuple(
+        StoredRun(run_id(stamp, cell.name, seed), cell, seed)
+        for seed in asked
+        for cell in chosen
+        if is_selected(cell.name, seed, select)
+    )
     if not runs or ids != tuple(run.id for run in runs):
         plan.refuse("runs: are not those that follow from the campaign, its cells and seeds", "runs")
     return StoredPlan(
@@ -232,10 +243,11 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         path=plan.text("campaign"),
         cells=names,
         seeds=seeds,
+        select=select,
         where=plan.texts("where", ()),
         world=_world(plan, campaign),
         runs=runs,
-        whole=len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
+        whole=len(runs) == planned and len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
         optional_faults=campaign.table("nemesis").texts("optional_faults", ()),
         left_out=plan.texts("left_out") if "left_out" in plan else None,
         settled=_settled(plan),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from installation.files import PROJECT_ROOT, default_store
 from orchestrator.campaign.lookup import find
+from orchestrator.campaign.seed_list import SEEDS, read_seed_list
 from orchestrator.campaign.store import Store
-from orchestrator.command.run import seed_range
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
 
     if options.seeds is None:
         if options.names or options.campaign or options.write or options.jobs:
-            raise UsageError("nothing is run without --seeds FIRST-LAST; give it, or leave out the other arguments")
+            raise UsageError("nothing is run without --seeds; give it, or leave out the other arguments")
         _list(Brownout.mutants, as_json=options.json)
         return EXIT_PASS
     return _measure(options, Brownout.mutants)
@@ -65,7 +65,7 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
             others, without = all_schedules({name: mutants[name] for name in without}, [find(GENERAL)])
             wanted += others
 
-    seeds, results = seed_range(options.seeds), list["MutantResult"]()
+    seeds, results = read_seed_list(options.seeds), list["MutantResult"]()
     check_size(wanted, seeds)
     try:
         _measure_all(wanted, seeds, options.jobs or os.cpu_count() or 1, results)
@@ -157,9 +157,7 @@ def with_table(page: str, results: Sequence[Mapping[str, Any]], seeds: str) -> s
 
 def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument("names", nargs="*", metavar="NAME", help="only these mutants")
-    command.add_argument(
-        "--seeds", metavar="FIRST-LAST", help="run each mutant in the simulated world with these seeds"
-    )
+    command.add_argument("--seeds", metavar=SEEDS, help="run each mutant in the simulated world with these seeds")
     command.add_argument(
         "--campaign",
         action="append",

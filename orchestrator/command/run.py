@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -17,11 +16,12 @@ from orchestrator.campaign.engine import Engine, choose_engine
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.index_page import renew_index
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
-from orchestrator.campaign.model import MAX_SEED, SIMULATION, Campaign
+from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import check_size
 from orchestrator.campaign.plans import open_stamp
 from orchestrator.campaign.policy_file import find_policy
+from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.gate import print_result, renew_documents
@@ -50,25 +50,22 @@ from orchestrator.worlds.selection import Selection, lab_named, require_machines
 _LAB_VARIABLE = "BROWNOUT_LAB"
 _REASON_VARIABLE = "BROWNOUT_LAB_REASON"
 _OUTSIDE_VARIABLE = "BROWNOUT_OUTSIDE"
-_SEEDS = "seeds are whole numbers from 0, below 2^63 - 1"
-_DIGITS = 1000  # longest seed that is converted to a number
 
 
 def main(options: argparse.Namespace) -> int:
     """Make the runs of a campaign; returns the exit code. Raises `UsageError`."""
     campaign = load(find(DEMO if options.campaign is None else options.campaign))
     for seed in options.seed:
-        if not 0 <= seed < MAX_SEED:
-            raise UsageError(f"--seed {seed}: {_SEEDS}")
-    between = seed_range(options.seeds)
-    if options.seed and between:
-        check_size(campaign, cells=options.cell, seeds=between)  # before the range becomes a list
-    seeds = [*options.seed, *between] if options.seed else between  # a range is not expanded: it may be huge
+        check_seed(seed, "--seed")
+    listed = read_seed_list(options.seeds)
+    if options.seed and listed:
+        check_size(campaign, cells=options.cell, seeds=listed)  # before a range becomes a list
+    seeds = [*options.seed, *listed] if options.seed else listed  # a range is not expanded: it may be huge
     store = Store(options.store or default_store())
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     rehearse_systems(campaign, options.cell)
-    asked = {"cells": options.cell, "seeds": seeds, "where": where}
+    asked = {"cells": options.cell, "seeds": seeds, "select": options.select, "where": where}
     if options.dry_run:
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
         return 0
@@ -78,8 +75,8 @@ def main(options: argparse.Namespace) -> int:
     find_policy(store.names, None)  # needed at the end; reports errors in it now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, options)
     if options.resume:
-        if options.cell or seeds:
-            raise UsageError("--resume uses the stored plan; leave out --cell, --seed and --seeds")
+        if options.cell or seeds or options.select:
+            raise UsageError("--resume uses the stored plan; leave out --cell, --seed, --seeds and --select")
         invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
     else:
         able = selection.lab.capabilities
@@ -129,20 +126,6 @@ def _make_runs(
             file=sys.stderr,
         )
     return result.decision.exit_code
-
-
-def seed_range(text: str | None) -> range:
-    """The seeds of `FIRST-LAST`; empty for None. Raises `UsageError`."""
-    if text is None:
-        return range(0)
-    match = re.fullmatch(r"(\d+)-(\d+)", text)
-    if match is None:
-        raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
-    if len(text) > 2 * _DIGITS or int(match[2]) >= MAX_SEED:
-        raise UsageError(f"--seeds {text}: {_SEEDS}")
-    if int(match[2]) < int(match[1]):
-        raise UsageError(f"--seeds {text}: write the first and the last, such as 1-20")
-    return range(int(match[1]), int(match[2]) + 1)
 
 
 def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
@@ -249,7 +232,14 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--seed", action="append", type=int, default=[], metavar="N", help="only this seed (repeatable)"
     )
-    command.add_argument("--seeds", metavar="FIRST-LAST", help="these seeds in place of the campaign's")
+    command.add_argument("--seeds", metavar=SEEDS, help="these seeds in place of the campaign's, such as 1-20 or 1,3,7")
+    command.add_argument(
+        "--select",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only runs whose name CELL-SEED matches, such as 'fixed-*' or '*-[1-5]' (repeatable)",
+    )
     world_option(command)
     command.add_argument(
         "--keep",
@@ -279,7 +269,9 @@ Makes every run of a campaign (each cell with each seed), analyzes each, and dec
 
   brownout run                                     the demo campaign
   brownout run campaigns/demo.toml --seeds 1-20    twenty seeds
+  brownout run campaigns/demo.toml --seeds 1,3,7   three seeds
   brownout run X.toml --cell mutated --seed 3      one run; this repeats an earlier run
+  brownout run X.toml --select 'fixed-*'           the runs with such a name CELL-SEED
   brownout run X.toml --resume                     continue an interrupted invocation
   brownout run X.toml --dry-run                    print the plan only
 

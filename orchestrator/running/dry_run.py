@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.plan import PlannedRun, count_of, expansion
+from orchestrator.campaign.plan import PlannedRun, count_of, expand, expansion
 from orchestrator.printing import say
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.lab import LabSpec
@@ -25,6 +25,7 @@ def dry_run(
     *,
     cells: Sequence[str],
     seeds: Sequence[int],
+    select: Sequence[str],
     where: Sequence[str],
     as_json: bool,
 ) -> None:
@@ -34,8 +35,11 @@ def dry_run(
     cannot do what the script needs, an inventory that is not understood or too small, a cell that is not there.
     """
     selection = _world(campaign, world, spec)
-    runs = expansion(campaign, "dry", cells=cells, seeds=seeds, where=where)
+    runs: Iterable[PlannedRun] = expansion(campaign, "dry", cells=cells, seeds=seeds, where=where)
     count = count_of(campaign, cells=cells, seeds=seeds)
+    if select:
+        runs = expand(campaign, "dry", cells=cells, seeds=seeds, select=select, where=where)
+        count = len(runs)
     if as_json:
         _print_json(campaign, selection, runs)
         return
@@ -69,7 +73,7 @@ def _row(run: PlannedRun) -> dict[str, Any]:
     }
 
 
-def _print_json(campaign: Campaign, selection: Selection, runs: Iterator[PlannedRun]) -> None:
+def _print_json(campaign: Campaign, selection: Selection, runs: Iterable[PlannedRun]) -> None:
     """A million runs are printed as they are planned, and never held."""
     head = {"campaign": campaign.name, "world": selection.lab.name, "world_reason": selection.reason}
     print(json.dumps(head, indent=1)[:-2] + ',\n "runs": [')

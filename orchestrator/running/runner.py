@@ -321,6 +321,7 @@ def plan_invocation(
     *,
     cells: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    select: Sequence[str] = (),
     where: Sequence[str] = (),
     world: str,
     capabilities: Collection[str] | None = None,
@@ -330,7 +331,7 @@ def plan_invocation(
     recorded, or an existing invocation is newer."""
     campaign_dir = store.campaign_dir(campaign.name)
     left_out = None if capabilities is None else campaign.nemesis.left_out(capabilities)
-    asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "where": where}
+    asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
     kept = settled_by_files(campaign, cells)
     while True:  # until the stamp is unique: concurrent processes see the same newest stamp
         stamp = newest_stamp(campaign_dir, store.new_stamp())
@@ -370,7 +371,7 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
             f"{campaign.name} was last run in the {plan.world} world, and this is the {world} world: resume it where "
             "that world is available, or run it again without --resume"
         )
-    planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, where=where)
+    planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, select=plan.select, where=where)
     with held_plan(campaign_dir, plan.stamp):
         todo = tuple(run for run in planned if not RunDirectory(campaign_dir / run.id).judged)
         for run in todo:

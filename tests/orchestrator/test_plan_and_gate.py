@@ -7,6 +7,7 @@ import pytest
 from analysis.summary import RunSummary
 from orchestrator.campaign.gate import decide
 from orchestrator.campaign.plan import expand
+from orchestrator.campaign.seed_list import read_seed_list
 from orchestrator.errors import UsageError
 from tests.orchestrator.campaigns import campaign
 
@@ -75,3 +76,21 @@ def test_the_gate_decides(runs: list[RunSummary], verdict: str, code: int) -> No
 def test_the_gate_names_the_runs_that_closed_it() -> None:
     decision = decide([entry("r1", "pass"), entry("r2", "fail"), entry("r3", "unknown")])
     assert decision.reason == "1 of 3 runs did not meet their expectation: r2 (fail, expected pass)"
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("7", [7]), ("1-3", [1, 2, 3]), ("1,3,7", [1, 3, 7]), ("5-6,1,5", [5, 6, 1]), ("0", [0])],
+)
+def test_a_list_of_seeds(text: str, seeds: list[int]) -> None:
+    assert list(read_seed_list(text)) == seeds
+
+
+def test_runs_are_selected_by_their_cell_and_seed() -> None:
+    def selected(*patterns: str) -> list[str]:
+        return [run.id for run in expand(campaign(TWO_CELLS), "s", select=patterns)]
+
+    assert selected("fixed-*") == ["s-fixed-3", "s-fixed-4"]
+    assert selected("*-4", "mutated-3") == ["s-mutated-3", "s-mutated-4", "s-fixed-4"]
+    with pytest.raises(UsageError, match="no run has such a name; names are CELL-SEED, such as mutated-3, fixed-3"):
+        selected("fix*-9")

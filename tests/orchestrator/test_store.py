@@ -96,6 +96,16 @@ def test_a_plan_of_few_seeds_may_be_of_a_campaign_of_any_number(tmp_path: Path) 
     assert ([run.seed for run in plan.runs], plan.whole) == ([1, 2], False)
 
 
+def test_a_plan_of_selected_runs_is_not_one_of_the_whole_campaign(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    made = plan_invocation(store, campaign(TWO_SEEDS), select=["*-2"], world="paper")
+    plan = read_plan(tmp_path / "x", made.stamp)
+    assert ([run.seed for run in plan.runs], plan.whole) == ([2], False)
+    assert resume_invocation(store, campaign(TWO_SEEDS), world="paper").todo == made.todo
+    all_of_them = plan_invocation(store, campaign(TWO_SEEDS), select=["*"], world="paper")
+    assert read_plan(tmp_path / "x", all_of_them.stamp).whole
+
+
 def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="was never run"):
