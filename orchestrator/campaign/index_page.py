@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from installation.sanitize import visible_line
-from orchestrator.campaign.store_index import IndexedCampaign, ordered, read_index
-from orchestrator.printing import say
+from orchestrator.campaign.store_index import IndexedCampaign, ordered
 
 PAGE: Final = "index.html"
 
@@ -30,11 +28,3 @@ def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
         worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
         data={"rows": [row.to_json() for row in rows]},
     )
-
-
-def renew_index(store: Path) -> None:
-    """Read a store's index and write its page. An error is reported and has no other effect."""
-    try:
-        write_index(store, read_index(store))
-    except OSError as error:
-        say(f"{store / PAGE} was not updated: {error.strerror}", file=sys.stderr)

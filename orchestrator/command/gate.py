@@ -14,12 +14,14 @@ from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.markdown import in_markdown
 from orchestrator.campaign.matrix import runs_in
 from orchestrator.campaign.plans import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.reports import write_documents
 from orchestrator.campaign.store import LATEST, Store
+from orchestrator.campaign.store_index import read_index
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
@@ -87,6 +89,14 @@ def renew_documents(campaign_dir: Path, stores: Sequence[Path]) -> None:
         _write(gate(campaign_dir, policy=find_policy(stores, None)))
     except InputError as error:
         say(f"the documents of {campaign_dir} were not updated: {error}", file=sys.stderr)
+
+
+def renew_index(store: Path) -> None:
+    """Read a store's index and write its page. An error is reported and has no other effect."""
+    try:
+        write_index(store, read_index(store))
+    except OSError as error:
+        say(f"{store}: the page was not updated: {error.strerror}", file=sys.stderr)
 
 
 def _write(result: GateResult) -> None:

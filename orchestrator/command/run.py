@@ -14,7 +14,6 @@ from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.engine import Engine, choose_engine
 from orchestrator.campaign.gate import GateResult, gate
-from orchestrator.campaign.index_page import renew_index
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import load
@@ -24,7 +23,7 @@ from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
-from orchestrator.command.gate import print_result, renew_documents
+from orchestrator.command.gate import print_result, renew_documents, renew_index
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, store_option, world_option
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
