@@ -131,6 +131,6 @@ def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) ->
 
 
 def _distance(at_s: float, ordered: Sequence[float]) -> float:
-    """Seconds to the nearest of `ordered`; 0 if there is none."""
+    """Seconds to the nearest of `ordered`; 0 if it is empty."""
     at = bisect_left(ordered, at_s)
     return min((abs(at_s - each) for each in ordered[max(at - 1, 0) : at + 1]), default=0.0)

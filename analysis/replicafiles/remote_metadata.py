@@ -136,7 +136,7 @@ def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], l
 
 
 def _read_log(directory: Path) -> tuple[int, list[StateChange]]:
-    """The end of a replica of the topic and its events. Raises ReplicaFileError for a record that is no event."""
+    """The end of a replica of the topic and its events. Raises ReplicaFileError for a record that is not an event."""
     events: list[StateChange] = []
     end = 0
     for path in sorted(directory.glob("[0-9]*.log")):
@@ -174,7 +174,7 @@ def _events_of(value: bytes) -> list[StateChange]:
             return [_json_event(strict_json.decode(value))]
         return _kafka_event(value)
     except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
-        raise ReplicaFileError(f"a record is no event: {type(error).__name__}: {error}") from error
+        raise ReplicaFileError(f"a record is not an event: {type(error).__name__}: {error}") from error
 
 
 def _json_event(fields: Mapping[str, Any]) -> StateChange:

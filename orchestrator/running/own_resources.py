@@ -135,7 +135,7 @@ class OwnResources:
 
 
 def resource_named(text: str) -> str:
-    """The resource named by the error that ended a client; empty if there is none."""
+    """The resource named by the error that ended a client; empty without one."""
     found = _CLIENT_ERROR.match(text)
     if found is None:
         return ""

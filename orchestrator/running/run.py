@@ -362,7 +362,7 @@ class Run:
         it.
 
         A bound that the campaign states covers all of it: leaders, in-sync sets and writes to every place. If the world
-        fails meanwhile, that is no evidence about the cluster."""
+        fails meanwhile, that is not evidence about the cluster."""
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )

@@ -192,7 +192,7 @@ class Stepper:
             return bool(cut) and all({a, b} & first and {a, b} & second for a, b in cut)
 
         if not self._faults.heal(is_meant):
-            raise RunError(f"{step.title}: nothing to end: there is no such cut")
+            raise RunError(f"{step.title}: nothing to end: the cut does not exist")
 
     def _inject(self, step: Step, targets: tuple[str, ...], parameters: Mapping[str, Any]) -> None:
         assert step.kind is not None, "only for steps that start a fault"

@@ -70,7 +70,7 @@ class LivenessRules:
 
     @property
     def bound_s(self) -> float:
-        """The bound for progress of what is well."""
+        """The bound for progress of healthy parts."""
         return ROUNDS * max(machine.settings.patience_s for machine in self._machines.values())
 
     def _controlled(self, ids: set[int], majority: bool, bound: float, now: float) -> None:

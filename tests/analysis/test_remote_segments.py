@@ -100,7 +100,7 @@ def test_an_event_without_an_edge_is_reported_and_has_no_effect(tmp_path: Path) 
 
 def test_metadata_that_is_not_understood_is_a_doubt(tmp_path: Path) -> None:
     write_events(tmp_path, [b"\x01\x09\x00"])
-    assert "a record is no event: ValueError: message 9 of version 0" in read_metadata({"n1": tmp_path}).doubts[0]
+    assert "a record is not an event: ValueError: message 9 of version 0" in read_metadata({"n1": tmp_path}).doubts[0]
 
 
 def test_the_longest_replica_of_the_metadata_counts(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_one_of_several_cuts_can_be_ended(world: FakeWorld) -> None:
         """,
     )
     assert world.done == ["inject partition-one n1", "inject partition-one n2", "heal partition-one n2"]
-    with pytest.raises(RunError, match=r"step 1 \(heal n1 <-> n3\): nothing to end: there is no such cut"):
+    with pytest.raises(RunError, match=r"step 1 \(heal n1 <-> n3\): nothing to end: the cut does not exist"):
         play(world, 'do = "heal"; between = ["n1", "n3"]')
 
 
