@@ -397,14 +397,16 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="tier_above_hw",
             rule="K1023-14",
-            anomaly="replica-divergence",
-            schedule="a leader uploads a closed segment that is not committed; another replica is elected without it",
+            anomaly="uncommitted-record-in-store, tiered-bounds-violated",
+            schedule="a leader uploads a closed segment that is not committed; another replica is elected without it; "
+            "campaigns/tiered-uncommitted.toml",
         ),
         Mutant(
             name="remote_ignores_lineage",
             rule="H28",
-            anomaly="replica-divergence",
-            schedule="after an unclean election, the new leader takes segments of the lost history for its own",
+            anomaly="not-converged",
+            schedule="after an unclean election, the new leader takes segments of the lost history for its own, and an "
+            "empty follower waits for their state; campaigns/tiered-lineage.toml",
         ),
         Mutant(
             name="epuo_off_by_one",
@@ -453,7 +455,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="K1023-6",
             anomaly="local-records-dropped",
             schedule="a follower with records that was down past the local retention drops them and starts after the "
-            "last tiered offset",
+            "last tiered offset; campaigns/tiered-rejoin.toml",
         ),
     )
 }

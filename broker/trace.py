@@ -89,10 +89,18 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "log_compacted": (*_PARTITION, "cleaned_to", "bytes_before", "bytes_after"),
     "log_uncleanable": (*_PARTITION, "reason"),
     # tiered storage. replica_starts: at most four per second; the log starts at `log_start_offset`, its local segments
-    # at `local_start_offset`, and remote storage has its records up to `last_tiered_offset` (-1: none). remote_segment:
+    # at `local_start_offset`, and remote storage has its records up to `last_tiered_offset` (-1: none); the high
+    # watermark and the log's end at the same moment. remote_segment:
     # an event that this broker has committed. remote_storage_failed: an operation fails that worked before;
     # remote_storage_works: it works again. remote_metadata_reread: the leader does not have what this broker has read.
-    "replica_starts": (*_PARTITION, "log_start_offset", "local_start_offset", "last_tiered_offset"),
+    "replica_starts": (
+        *_PARTITION,
+        "log_start_offset",
+        "local_start_offset",
+        "last_tiered_offset",
+        "high_watermark",
+        "log_end_offset",
+    ),
     "remote_segment": (*_PARTITION, "id", "state", "base_offset", "end_offset", "size", "leader_epoch"),
     "remote_start_missing": (*_PARTITION, "log_start_offset", "new_start_offset"),
     "remote_upload_failed": (*_PARTITION, "id", "reason"),

@@ -3,7 +3,7 @@ rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,11 +29,29 @@ ANOMALIES: Final = (
     ),
     AnomalyKind("orphaned-object", INTACT, "The store has an object of a segment that is unknown or deleted."),
     AnomalyKind(
-        "tiered-bounds-violated", KEPT, "A replica's own files started above the end of what remote storage had."
+        "tiered-bounds-violated",
+        KEPT,
+        "The borders of a replica's log were out of order: log start, local start, last tiered offset, high watermark, "
+        "log end.",
+    ),
+    AnomalyKind(
+        "uncommitted-record-in-store", KEPT, "A complete remote segment has a record that the log does not have."
+    ),
+    AnomalyKind(
+        "follower-starts-below-log", KEPT, "A follower started its log again below the start of every other replica's."
+    ),
+    AnomalyKind(
+        "local-records-dropped",
+        KEPT,
+        "A follower with records started its log again above the first record in its leader's own files.",
     ),
 )
 LOSSES: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
 """Damage after which a replica may lack files that it did not remove."""
+FALSE_STARTS: Final = LOSSES | {Damage.TIME_OF_DAY, Damage.CLOCK_PACE}
+"""Damage after which a node's events do not show where its log started at which time."""
+UNCLEAN: Final = "unclean.leader.election.enable"
+FLUSH: Final = "log.flush.interval.messages"
 NOT_READ: Final = Reason("remote-storage-unread", "The metadata of remote storage are missing or cannot be read.")
 
 
@@ -63,9 +81,13 @@ def check(run: CheckedRun) -> Outcome:
         anomalies += [*rules.incomplete(remote), *rules.differing(remote, logs)]
         intact = [log for log in logs if not suffered(run.history.journal, log.node, LOSSES)]
         anomalies += rules.removed(intact, remote) if not metadata.doubts else ()
+        anomalies += rules.uncommitted(remote, logs) if _keeps_committed(run, names) else ()
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
+        others = [name for name in run.events if name != node]
+        if not _suffered(run, others, FALSE_STARTS):
+            anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])
     if not segments:
         doubts.append("no segment was completely in remote storage")
     detail = f"{segments} complete segments, {len(objects)} objects in the store"
@@ -78,6 +100,19 @@ def check(run: CheckedRun) -> Outcome:
 
 def _is_tiered(description: RunDescription) -> bool:
     return description.topic_settings.get("remote.storage.enable") == "true"
+
+
+def _keeps_committed(run: CheckedRun, names: Iterable[str]) -> bool:
+    """Whether replicas can have lost no committed record: no unclean election, and no loss on their disks."""
+    settings = run.description.settings
+    if any(each.get(UNCLEAN) == "true" for each in settings) or any(UNCLEAN in step for step in run.description.steps):
+        return False
+    is_flushed = any(each.get(FLUSH) == "1" for each in settings)
+    return not _suffered(run, names, LOSSES if is_flushed else LOSSES | {Damage.UNSYNCED})
+
+
+def _suffered(run: CheckedRun, nodes: Iterable[str], damage: frozenset[Damage]) -> bool:
+    return any(suffered(run.history.journal, node, damage) for node in nodes)
 
 
 def _places(run: CheckedRun) -> Mapping[str, Path]:

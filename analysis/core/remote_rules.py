@@ -4,8 +4,12 @@
 - R2 a record in a complete segment equals the record with this offset and leader epoch in any replica's own files;
 - R3 an object belongs to a segment that the metadata know and that is not deleted;
 - R4 what a replica has removed from its own files is in complete segments of its lineage;
-- R5 at all times log start <= local start <= last tiered offset + 1, as far as the local start is above the log start
-  (KIP-405 calls this Lz >= Ly >= Lx and Ly >= Ry >= Rx).
+- R5 at all times log start <= local start <= high watermark <= log end, and log start - 1 <= last tiered offset < high
+  watermark; a local start above the log start is at most last tiered offset + 1 (KIP-405: Lz >= Ly >= Lx and
+  Ly >= Ry >= Rx);
+- R6 a complete segment has only records of the log: without unclean elections no record in the store is ever truncated;
+- R7 a follower starts its log again at or above the start of another replica's log (K1023-9, K1023-10);
+- R8 a follower that had records starts its log again at or below the start of another replica's own files (K1023-6).
 """
 
 from __future__ import annotations
@@ -17,15 +21,21 @@ from typing import Any
 import numpy as np
 
 from analysis.core.anomaly import Anomaly
+from analysis.evidence.run_directory import moment
 from analysis.replicafiles.log import ReplicaLog
 from analysis.replicafiles.remote_metadata import DELETE_FINISHED, DeclaredSegment, DeclaredSegments
-from analysis.replicafiles.remote_segments import SegmentContent, StoredLog
+from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, lineage
 
 INCOMPLETE = "remote-segment-incomplete"
 DIFFERS = "remote-record-differs"
 ORPHANED = "orphaned-object"
 REMOVED = "removed-before-upload"
 BOUNDS = "tiered-bounds-violated"
+UNCOMMITTED = "uncommitted-record-in-store"
+BELOW_LOG = "follower-starts-below-log"
+DROPPED = "local-records-dropped"
+
+Reports = Sequence[Mapping[str, Any]]
 
 
 def incomplete(remote: StoredLog) -> Iterator[Anomaly]:
@@ -107,21 +117,93 @@ def _is_claimed(remote: StoredLog, first: int, behind: int) -> bool:
     return any(each.start <= first and each.end >= behind - 1 for each in remote.finished)
 
 
+def uncommitted(remote: StoredLog, logs: Iterable[ReplicaLog]) -> Iterator[Anomaly]:
+    """R6. `logs`: the replicas; the log is that of the last leader epoch. Nothing is decided below its start."""
+    known = [(log.epochs, log) for log in logs if log.is_whole and log.epochs]
+    if not known:
+        return
+    epochs, log = max(known, key=lambda each: (each[0][-1][0], each[1].end))
+    for segment in remote.finished:
+        content = remote.content(segment)
+        if content is None:
+            continue
+        offset, epoch = content.records.offset, content.records.epoch
+        wrong = (offset >= log.end) | (epoch != lineage(epochs, offset))
+        found = np.flatnonzero(wrong & (offset >= max(log.start, epochs[0][1])))
+        if len(found):
+            first = int(found[0])
+            sentence = (
+                f"{_name(segment)} has a record of leader epoch {epoch[first]} at offset {offset[first]}, which the "
+                f"log of {log.node} (up to {log.end}) does not have: the record was uploaded before it was committed"
+            )
+            yield Anomaly(UNCOMMITTED, segment.topic, segment.partition, sentence, (_row(segment),), len(found))
+
+
 def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Anomaly]:
-    """R5, by the trace events `replica_starts` of a node."""
+    """R5, by the trace events `replica_starts` of a node. Earlier versions traced no high watermark and log end."""
     for event in events:
         if event.get("event") != "replica_starts":
             continue
         start, local, tiered = (event[f"{name}_offset"] for name in ("log_start", "local_start", "last_tiered"))
-        if start <= local and (local == start or local <= tiered + 1):
+        mark, end = event.get("high_watermark"), event.get("log_end_offset")
+        is_covered = start <= local and (local == start or local <= tiered + 1)
+        is_committed = mark is None or end is None or max(local, tiered + 1) <= mark <= end
+        if is_covered and is_committed:
             continue
         topic, partition = event["topic"], event["partition"]
         sentence = (
             f"on {node} the log of {topic}-{partition} starts at {start}, its own files at {local}, and remote storage "
-            f"has it up to {tiered}"
+            f"has it up to {tiered}" + ("" if mark is None else f"; its high watermark is {mark}, and it ends at {end}")
         )
         row = {"op": "replica_starts", "node": node, "topic": topic, "partition": partition, "offset": local}
         yield Anomaly(BOUNDS, topic, partition, sentence, (row,), 1)
+
+
+def wrong_starts(node: str, events: Reports, others: Sequence[Reports]) -> Iterator[Anomaly]:
+    """R7 and R8, by the trace events of a node and of all other nodes, whose clocks must be right.
+
+    A follower starts its log again with `truncated` (rule `leader-start`) at the leader's log start, or with
+    `bootstrapped` above it. The leader is one of the other replicas: R7 takes the lowest log start and R8 the highest
+    local start of all others at that time, so a rule that is broken is broken for every possible leader.
+    """
+    for event in events:
+        start = _restarted_at(event)
+        known = [] if start is None else [each for told in others for each in _around(told, event)]
+        if start is None or not known:
+            continue
+        lowest = min(each["log_start_offset"] for each in known)
+        highest = max(each["local_start_offset"] for each in known)
+        if start < lowest:
+            why = f"the log of every other replica starts at {lowest} or above"
+            yield _wrong_start(BELOW_LOG, node, event, start, why)
+        elif event["event"] == "bootstrapped" and event["from_offset"] > 0 and start > highest:
+            why = f"it had records up to {event['from_offset']}, and its leader's own files start at {highest} or below"
+            yield _wrong_start(DROPPED, node, event, start, why)
+
+
+def _restarted_at(event: Mapping[str, Any]) -> int | None:
+    """The offset at which a follower starts its log again; None for another event."""
+    if event.get("event") == "bootstrapped":
+        return int(event["local_start_offset"])
+    if event.get("event") == "truncated" and event.get("rule") == "leader-start":
+        return int(event["to_offset"])
+    return None
+
+
+def _around(told: Reports, event: Mapping[str, Any]) -> Reports:
+    """A node's last report `replica_starts` of a partition before an event, and the first one after it: the changes in
+    between are not traced."""
+    where = (event["topic"], event["partition"])
+    reports = [it for it in told if it.get("event") == "replica_starts" and (it["topic"], it["partition"]) == where]
+    at = sum(moment(it) <= moment(event) for it in reports)
+    return reports[max(at - 1, 0) : at + 1] if at else ()
+
+
+def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, why: str) -> Anomaly:
+    topic, partition = event["topic"], event["partition"]
+    sentence = f"{node} starts its log of {topic}-{partition} again at {start}, but {why}"
+    row = {"op": event["event"], "node": node, "topic": topic, "partition": partition, "offset": start}
+    return Anomaly(kind, topic, partition, sentence, (row,), 1)
 
 
 def _name(segment: DeclaredSegment) -> str:

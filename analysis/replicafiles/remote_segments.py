@@ -124,12 +124,12 @@ def _reach(
     upto = min(content.end, segment.end + 1, end)
     inside = (content.records.offset >= at) & (content.records.offset < upto)
     offset, epoch = content.records.offset[inside], content.records.epoch[inside]
-    other = np.flatnonzero(epoch != _lineage(epochs, offset))
+    other = np.flatnonzero(epoch != lineage(epochs, offset))
     upto = int(offset[other[0]]) if len(other) else upto
     return (upto, content) if upto > at else None
 
 
-def _lineage(epochs: Sequence[tuple[int, int]], offset: I64) -> I64:
+def lineage(epochs: Sequence[tuple[int, int]], offset: I64) -> I64:
     """The leader epoch of each offset by an epoch file; -2 before its first entry."""
     starts = np.array([start for _, start in epochs], np.int64)
     known = np.array([-2, *(epoch for epoch, _ in epochs)], np.int64)

@@ -93,7 +93,7 @@ class Partition:
         self._unlinking: asyncio.Task[None] | None = None
         log.deleted.added = self._unlink_later
         self._traced: tuple[int, int, int] | None = None
-        self._traced_starts: tuple[int, int, int] | None = None
+        self._traced_starts: dict[str, int] = {}
         self.jumped_to: int | None = None
         """Where the log started locally after the last tiered offset (KIP-1023), in this process."""
         self.remote: RemoteView | None = None
@@ -545,19 +545,24 @@ class Partition:
         self.trace("replica_progress", log_end_offset=end, high_watermark=high_watermark, leader_epoch=epoch)
 
     def trace_starts(self) -> None:
-        """Emit where this replica's log starts, remotely and locally, and what is tiered, if that has changed and is
-        known: after a restart the metadata are not read yet, and the high watermark is below the local start until the
-        leader sends it."""
-        if self.remote is None or self.role is None:
+        """Emit the borders of this replica's log (KIP-405), if they have changed and are known: after a restart the
+        metadata are not read yet, and the high watermark is below the local start until the leader sends it. While the
+        lock is held, a truncation may be in progress, and the borders do not belong together."""
+        if self.remote is None or self.role is None or self.lock.locked():
             return
         if not self.remote.is_read or self.high_watermark < self.log.local_start_offset:
             return
         tiered = self.remote.highest_tiered()
-        starts = (self.log.log_start_offset, self.log.local_start_offset, -1 if tiered is None else tiered.offset)
+        starts = {
+            "log_start_offset": self.log.log_start_offset,
+            "local_start_offset": self.log.local_start_offset,
+            "last_tiered_offset": -1 if tiered is None else tiered.offset,
+            "high_watermark": self.high_watermark,
+            "log_end_offset": self.log.log_end_offset,
+        }
         if starts != self._traced_starts:
             self._traced_starts = starts
-            start, local, last = starts
-            self.trace("replica_starts", log_start_offset=start, local_start_offset=local, last_tiered_offset=last)
+            self.trace("replica_starts", **starts)
 
 
 def _admit_by(settings: TopicSettings) -> Admit:

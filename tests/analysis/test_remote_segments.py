@@ -290,22 +290,102 @@ def test_files_that_were_removed_before_their_upload_ended_are_an_anomaly(tmp_pa
     assert found.count == 4
 
 
+def starts(wall: int, start: int, local: int, tiered: int, mark: int = 100, end: int = 100) -> dict[str, object]:
+    """An event `replica_starts`."""
+    where = {"event": "replica_starts", "wall": wall, "topic": "log", "partition": 0}
+    borders = {"log_start_offset": start, "local_start_offset": local, "last_tiered_offset": tiered}
+    return where | borders | {"high_watermark": mark, "log_end_offset": end}
+
+
+@pytest.mark.conforms("K1023-14")
 @pytest.mark.parametrize(
-    ("starts", "is_wrong"),
+    ("borders", "is_wrong"),
     [
         ((0, 0, -1), False),
         ((0, 8, 7), False),
         ((0, 8, 9), False),
         ((5, 5, -1), False),
+        ((0, 8, 9, 10, 10), False),
+        ((0, 8, 9, 10, 12), False),
         ((0, 8, 6), True),
         ((9, 8, 7), True),
+        ((0, 8, 9, 9, 12), True),
+        ((0, 8, 9, 13, 12), True),
+        ((8, 8, -1, 7, 12), True),
     ],
 )
-def test_own_files_start_at_most_behind_what_remote_storage_has(starts: tuple[int, int, int], is_wrong: bool) -> None:
-    names = ("log_start_offset", "local_start_offset", "last_tiered_offset")
-    event = {"event": "replica_starts", "topic": "log", "partition": 0, **dict(zip(names, starts, strict=True))}
-    found = list(rules.out_of_bounds("n1", [{"event": "other"}, event]))
+def test_the_borders_of_a_log_are_in_order(borders: tuple[int, ...], is_wrong: bool) -> None:
+    found = list(rules.out_of_bounds("n1", [{"event": "other"}, starts(1, *borders)]))
     assert [each.name for each in found] == (["tiered-bounds-violated"] if is_wrong else [])
+
+
+def test_the_borders_of_a_log_are_in_order_also_in_events_of_earlier_versions() -> None:
+    event = {key: it for key, it in starts(1, 0, 8, 6).items() if key not in ("high_watermark", "log_end_offset")}
+    assert [each.name for each in rules.out_of_bounds("n1", [event])] == ["tiered-bounds-violated"]
+    assert list(rules.out_of_bounds("n1", [event | {"last_tiered_offset": 7}])) == []
+
+
+def uncommitted(tmp_path: Path) -> list[str]:
+    remote, logs = both(tmp_path)
+    return [each.sentence for each in rules.uncommitted(remote, logs)]
+
+
+def test_a_store_with_records_of_the_log_only_passes(tmp_path: Path) -> None:
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8), (C, 8, 10))
+    assert uncommitted(tmp_path) == []
+
+
+@pytest.mark.conforms("K1023-14")
+@pytest.mark.parametrize("wrong", ["epoch", "end"])
+def test_a_record_in_the_store_that_the_log_does_not_have_is_an_anomaly(tmp_path: Path, wrong: str) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    start, end = (4, 8) if wrong == "epoch" else (8, 16)
+    write_object(tmp_path / "store", C, start, part(start, end, [7] * 16, [1 if wrong == "epoch" else 2] * 16))
+    events = [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
+    events += [kafka_started(C, start, end - 1, [(1, start)]), kafka_update(C, "COPY_FINISHED")]
+    write_events(data, events)
+    (found,) = uncommitted(tmp_path)
+    assert f"at offset {4 if wrong == 'epoch' else 12}" in found
+    assert "uploaded before it was committed" in found
+
+
+def restarts(wall: int, start: int, *, had: int = 0, above: bool = True) -> dict[str, object]:
+    """A follower starts its log again, above remote records or at the log's start."""
+    where = {"wall": wall, "topic": "log", "partition": 0, "from_offset": had}
+    if above:
+        return where | {"event": "bootstrapped", "local_start_offset": start}
+    return where | {"event": "truncated", "rule": "leader-start", "to_offset": start}
+
+
+LEADER = [starts(1, 20, 40, 60), starts(10, 30, 50, 70)]
+"""The log of the leader starts at 20 until a time between 1 and 10, then at 30."""
+
+
+@pytest.mark.conforms("K1023-6", "K1023-9", "K1023-10")
+@pytest.mark.parametrize(
+    ("event", "anomaly"),
+    [
+        (restarts(5, 61), None),
+        (restarts(5, 40, had=7), None),
+        (restarts(5, 50, had=7), None),
+        (restarts(5, 51, had=7), "local-records-dropped"),
+        (restarts(5, 20, above=False), None),
+        (restarts(5, 19, above=False), "follower-starts-below-log"),
+        (restarts(5, 19), "follower-starts-below-log"),
+        (restarts(11, 29, above=False), "follower-starts-below-log"),
+        (restarts(0, 0, above=False), None),
+    ],
+)
+def test_a_follower_starts_its_log_again_where_a_leader_has_records(
+    event: dict[str, object], anomaly: str | None
+) -> None:
+    found = list(rules.wrong_starts("n2", [starts(2, 0, 0, -1), event], [LEADER, []]))
+    assert [each.name for each in found] == ([] if anomaly is None else [anomaly])
+
+
+def test_any_other_replica_may_be_the_leader_at_which_a_follower_starts() -> None:
+    event = restarts(5, 10, above=False)
+    assert list(rules.wrong_starts("n2", [event], [LEADER, [starts(2, 10, 10, -1)]])) == []
 
 
 def test_an_event_that_expects_another_state_has_no_effect(tmp_path: Path) -> None:
