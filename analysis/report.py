@@ -108,7 +108,7 @@ def _faults_by_id(page: RunPage) -> dict[str, dict[str, str]]:
     return {
         str(line["id"]): {
             "name": f"{line.get('kind', '?')} {', '.join(map(str, line.get('targets', ())))}".strip(),
-            "color": fault_color_of(str(line.get("kind", "?")), str(line.get("group", "")), str(line.get("mark", ""))),
+            "color": fault_color_of(str(line.get("group", ""))),
         }
         for line in page.journal
         if line["event"] == "fault_invoked"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from analysis.verdict import Verdict
 from history.checksummed_lines import read_lines
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
-from history.regular_files import open_regular
+from history.regular_files import open_regular, read_text
 
 T = TypeVar("T")
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
@@ -100,6 +101,9 @@ def _nodes(run_dir: Path, page: RunPage) -> list[str]:
 
 
 def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]) -> Iterator[str]:
+    left_out = run_dir / "plots" / "left_out.json"
+    if left_out.is_file():
+        yield from map(str, page.part("plots/left_out.json", lambda: json.loads(read_text(left_out)), []))
     if not (run_dir / "plots").is_dir():
         yield "no static plots: the run was analyzed without them; brownout analyze on this run draws them"
     if not nodes:

@@ -31,7 +31,8 @@ def operation_text(row: Mapping[str, Any]) -> str:
         records = row.get("records", [])
         shown = ", ".join(f"{name_of(value)} at offset {at}" for at, value in records[:RECORDS_NAMED])
         final = "final read" if row.get("phase") == "final" else "read"
-        return f"{final} from offset {offset} shows {row.get('record_count')} records: {shown}"
+        count = row.get("record_count", len(records))
+        return f"{final} from offset {offset} shows {count} record{'' if count == 1 else 's'}: {shown}"
     if kind == "end":
         return f"query of the log's end: {row.get('hi', row.get('lo'))}"
     at = f" at offset {offset}" if offset >= 0 else ""

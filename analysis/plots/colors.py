@@ -1,39 +1,35 @@
-"""Colours of faults and epochs, for plots and pages. A fault's group decides the hue, its mark the lightness, so that
-each kind has a colour of its own."""
+"""Colours of faults and epochs, for plots and pages. A fault's kind has the colour of its group and a mark."""
 
 from __future__ import annotations
 
-import colorsys
-import zlib
 from typing import Final
 
-from history.fault_looks import FaultGroup, FaultMark
+from history.fault_looks import FaultGroup
 
 INK: Final = "#1f2933"
-EPOCH_COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")
-_HUES: Final = {
-    FaultGroup.PROCESS: 0.06,
-    FaultGroup.POWER: 0.90,
-    FaultGroup.MACHINE: 0.13,
-    FaultGroup.CLOCK: 0.44,
-    FaultGroup.PARTITION: 0.56,
-    FaultGroup.PACKETS: 0.50,
-    FaultGroup.DISK: 0.82,
-    FaultGroup.OBJECTS: 0.70,
-    FaultGroup.STORE: 0.64,
+GROUP_COLORS = {
+    FaultGroup.PROCESS: "#d55e00",
+    FaultGroup.POWER: "#cc79a7",
+    FaultGroup.MACHINE: "#e69f00",
+    FaultGroup.CLOCK: "#009e73",
+    FaultGroup.PARTITION: "#0072b2",
+    FaultGroup.PACKETS: "#56b4e9",
+    FaultGroup.DISK: "#882255",
+    FaultGroup.OBJECTS: "#000078",
+    FaultGroup.STORE: "#0000f0",
 }
-_LIGHTNESS: Final = dict(zip(FaultMark, (0.38, 0.24, 0.44, 0.31, 0.28, 0.35, 0.41), strict=True))
-_SATURATION: Final = 0.85
+OTHER_FAULT: Final = "#333333"
+EPOCH_COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")
 
 
-def fault_color_of(kind: str, group: str, mark: str) -> str:
-    """The colour of a kind of fault as `#rrggbb`; for a kind without a known look, one computed from its name."""
-    known = next((hue for each, hue in _HUES.items() if each == group), None)
-    spread = zlib.crc32(kind.encode(errors="replace"))
-    hue = (spread % 997) / 997 if known is None else known
-    shade = next((light for each, light in _LIGHTNESS.items() if each == mark), 0.26 + spread % 13 / 65)
-    red, green, blue = colorsys.hls_to_rgb(hue, shade, _SATURATION if known is not None else 0.55)
-    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+def fault_color_of(group: str) -> str:
+    """The colour of a fault's group, `#rrggbb`."""
+    return next((color for each, color in GROUP_COLORS.items() if each == group), OTHER_FAULT)
+
+
+def epoch_color(epoch: int) -> str:
+    """The colour of a leader epoch; colours repeat."""
+    return EPOCH_COLORS[epoch % len(EPOCH_COLORS)]
 
 
 def ink_on(background: str) -> str:

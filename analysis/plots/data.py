@@ -12,7 +12,7 @@ import pyarrow as pa
 from analysis.evidence.run_directory import NodeEvents, fits, moment
 from analysis.plots.view import Band, Floats, Lane, PlotData, PlottedOperations, StartsLane
 from history.reader import History
-from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
+from history.schemas import APPEND, CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 
 NS = 1e9
 # The most operations that plots and statistics use; a longer run is thinned evenly before conversion to columns.
@@ -52,8 +52,8 @@ def _origin(history: History) -> tuple[int, float]:
 
 def _all_operations(history: History) -> pa.Table:
     """The columns that operations on logs and on registers share."""
-    names = ["f", "type", "inv", "ret"]
-    return pa.concat_tables([history.operations.select(names), history.registers.select(names)])
+    names = ["f", "type", "inv", "ret", "error"]
+    return pa.concat_tables([history.operations.select(names), history.registers.select(names)]).unify_dictionaries()
 
 
 def _operations(table: pa.Table, origin: int) -> PlottedOperations:
@@ -67,7 +67,15 @@ def _operations(table: pa.Table, origin: int) -> PlottedOperations:
         returned=(np.where(ret >= INF, last, ret) - origin) / NS,
         f=table["f"].to_numpy()[::stride].astype(np.int64),
         type=table["type"].to_numpy()[::stride].astype(np.int64),
+        mismatched=_mismatched(table)[::stride],
     )
+
+
+def _mismatched(table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Compare-and-sets that failed with the answer that the key did not hold the expected value."""
+    said = pa.compute.equal(table["error"].cast(pa.string()), MISMATCH).to_numpy()
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(said, np.bool_) & (table["f"].to_numpy() == CAS)
+    return mask
 
 
 def _bands(faults: pa.Table, origin: int, end: float) -> list[Band]:

@@ -9,11 +9,11 @@ from typing import Final
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analysis.page.witness_text import record_text
 from analysis.plots.replicas import LaneCell
 from analysis.replicafiles.log import NO_VALUE
 from history.regular_files import require_regular
 from history.topic_folders import folder_of
-from history.values import decode_value
 
 AROUND: Final = 40
 
@@ -30,14 +30,8 @@ def logs_around(
     logs: dict[str, dict[int, LaneCell]] = {}
     records: dict[int, set[tuple[int, int]]] = {}
     for row in pq.ParquetFile(require_regular(path)).read().filter(near).to_pylist():
-        logs.setdefault(row["node"], {})[row["offset"]] = LaneCell(row["epoch"], _text(row["value"]))
+        logs.setdefault(row["node"], {})[row["offset"]] = LaneCell(
+            row["epoch"], record_text(-1 if row["value"] == NO_VALUE else row["value"])
+        )
         records.setdefault(row["offset"], set()).add((row["epoch"], row["digest"]))
     return logs, sorted(offset for offset, different in records.items() if len(different) > 1)
-
-
-def _text(value: int) -> str:
-    """A record's value as producer.sequence, which is how clients count."""
-    if value == NO_VALUE or value < 0:
-        return "–"
-    parts = decode_value(value)
-    return f"{parts.producer}.{parts.sequence}"

@@ -7,7 +7,8 @@ from typing import Final
 
 from matplotlib.lines import Line2D
 
-from analysis.plots.style import INK, empty_note, figure, png
+from analysis.plots.colors import INK
+from analysis.plots.style import empty_note, figure, png
 
 _STYLES: Final[Mapping[str, tuple[str, str]]] = {"guided": ("#0072b2", "-"), "random": ("#d55e00", "--")}
 _FOUND: Final = "#c1121f"

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
-from analysis.plots.style import INK, OUTCOME_STYLE, draw_bands, empty_note, fault_color, figure, label_bands, png
-from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Floats, PlotData, PlottedOperations
+from analysis.plots.colors import INK
+from analysis.plots.style import (
+    OUTCOME_STYLE,
+    draw_bands,
+    empty_note,
+    fault_color,
+    figure,
+    label_bands,
+    name_kinds,
+    png,
+)
+from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Band, Floats, PlotData, PlottedOperations
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
 MOST_POINTS = 4_000
+MOST_RECOVERIES = 60
+RECOVERY_LETTER = 0.0088  # width of a letter, as a share of the axis
 
 
 def thin(count: int, most: int = MOST_POINTS) -> slice:
@@ -26,8 +40,9 @@ def latency(view: PlotData) -> bytes:
     Indeterminate appends are drawn at their invocation, on a rail above all others.
     """
     with figure(height=4.0) as (drawn, (axes,)):
-        axes.set_title(f"Latency of {_changes(view)}s", pad=46)
-        draw_bands(axes, view.bands, named=True)
+        axes.set_title(f"Latency of {view.operations.noun()}", pad=46)
+        draw_bands(axes, view.bands)
+        label_bands(axes, view.bands, (0.0, max(view.end, 1.0)))
         operations = view.operations
         shown = False
         for outcome in OUTCOMES:
@@ -51,16 +66,11 @@ def latency(view: PlotData) -> bytes:
             axes.set_yscale("log")
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
-            empty_note(axes, f"no {_changes(view)} was completed")
+            empty_note(axes, f"none of the {view.operations.noun()} was completed")
         axes.set_ylabel("milliseconds")
         axes.set_xlabel("seconds since the start")
         axes.set_xlim(0, max(view.end, 1.0))
         return png(drawn)
-
-
-def _changes(view: PlotData) -> str:
-    """The word for an operation that changes something, in the run's workload."""
-    return "write" if view.operations.of("write").any() or view.operations.of("cas").any() else "append"
 
 
 def _rail(operations: PlottedOperations) -> float:
@@ -99,18 +109,18 @@ def rate(view: PlotData) -> bytes:
                     counts, _ = np.histogram(moments[mask], edges)
                     color = OUTCOME_STYLE[outcome]["color"]
                     axes.step(edges[:-1], counts / width, where="post", color=color, lw=1.3, label=outcome)
-            axes.set_ylabel(f"{name}s / s")
+            axes.set_ylabel(f"{PLURALS[name]}\nper second")
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        label_bands(rows[0], view.bands)
+        label_bands(rows[0], view.bands, (0.0, max(view.end, 1.0)))
         rows[-1].set_xlabel("seconds since the start")
         rows[-1].set_xlim(0, max(view.end, 1.0))
         return png(drawn)
 
 
 def recovery_times(view: PlotData) -> list[tuple[Band, float | None, float | None]]:
-    """For each fault: seconds from its start, and from its end, to the next acknowledged append invoked later."""
-    mask = view.operations.changes("ok")
+    """For each fault: seconds from its start, and from its end, until the next served change that was invoked later."""
+    mask = view.operations.served()
     order = np.argsort(view.operations.invoked[mask])
     invoked = view.operations.invoked[mask][order]
     returned = np.minimum.accumulate(view.operations.returned[mask][order][::-1])[::-1]
@@ -123,39 +133,81 @@ def _next(invoked: Floats, first_return: Floats, moment: float) -> float | None:
 
 
 def availability(view: PlotData) -> bytes:
-    """The share of appends acknowledged over time as a strip, and the time to the next one after each fault."""
-    with figure(2, height=2.9 + 0.16 * len(view.bands), ratios=[1, 1.1 + 0.16 * len(view.bands)]) as (
-        drawn,
-        (strip, bars),
-    ):
+    """The share of changes that the system served over time as a strip, and the time to the next one after each
+    fault."""
+    shown = view.bands[:MOST_RECOVERIES]
+    with figure(2, height=3.1 + 0.16 * len(shown), ratios=[1, 1.1 + 0.16 * len(shown)]) as (drawn, (strip, bars)):
         strip.set_title("Availability, and recovery after each fault")
         bars.set_xlabel("seconds since the start")
         bars.set_xlim(0, max(view.end, 1.0))
         _availability_strip(strip, view)
-        _recovery_bars(bars, recovery_times(view))
+        _recovery_bars(bars, recovery_times(view)[:MOST_RECOVERIES], len(view.bands) - len(shown))
+        name_kinds(bars, view.bands)
         return png(drawn)
 
 
-def _availability_strip(axes: Axes, view: PlotData) -> None:
+def served_share(view: PlotData) -> tuple[Floats, Floats]:
+    """The edges of time windows, in seconds, and for each window the share of its changes that the system served.
+
+    A window in which no change was invoked, while at least one was in flight, has the share 0: the clients were
+    blocked. Without a change in flight, or after the last invocation, the share is not a number: no client asked."""
     operations = view.operations
     width = max(0.5, view.end / 400)
     edges = np.arange(0, max(view.end, 1.0) + width, width)
-    every, _ = np.histogram(operations.invoked[operations.changes()], edges)
-    good, _ = np.histogram(operations.invoked[operations.changes("ok")], edges)
+    changes = operations.changes()
+    invoked, returned = operations.invoked[changes], operations.returned[changes]
+    every, _ = np.histogram(invoked, edges)
+    good, _ = np.histogram(operations.invoked[operations.served()], edges)
     share = np.divide(good, every, out=np.full(len(every), np.nan), where=every > 0)
+    begun = np.searchsorted(np.sort(invoked), edges[:-1])
+    over = np.searchsorted(np.sort(returned), edges[1:])
+    blocked = (every == 0) & (begun > over) & (edges[:-1] < invoked.max(initial=-1.0))
+    share[blocked] = 0.0
+    return edges, share
+
+
+def _availability_strip(axes: Axes, view: PlotData) -> None:
+    edges, share = served_share(view)
     axes.imshow(
         share[None, :], aspect="auto", extent=(0.0, float(edges[-1]), 0.0, 1.0), cmap="cividis", vmin=0, vmax=1,
         interpolation="nearest",
     )  # fmt: skip
     axes.set_yticks([])
     axes.grid(False)
-    axes.set_ylabel("appends\nok", rotation=0, ha="right", va="center")
-    if not every.any():
-        empty_note(axes, "no append was invoked")
+    axes.set_ylabel(f"{view.operations.noun()}\nserved".replace(" and ", "\nand "), rotation=0, ha="right", va="center")
+    colors = mpl.colormaps["cividis"]
+    axes.legend(
+        handles=[
+            Patch(facecolor=colors(1.0), label="all served"),
+            Patch(facecolor=colors(0.5), label="half"),
+            Patch(facecolor=colors(0.0), label="not served"),
+            Patch(facecolor="white", edgecolor="#7b8794", label="no client asked"),
+        ],
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )
+    if np.isnan(share).all():
+        empty_note(axes, "no change was invoked")
 
 
-def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]]) -> None:
-    middle = axes.get_xlim()[1] / 2
+def _recovery_text(axes: Axes, row: int, text: str, bar: tuple[float, float]) -> None:
+    """Beside the bar on the side with room, or on the bar if there is none."""
+    end = axes.get_xlim()[1]
+    gap, width = end * 0.01, end * RECOVERY_LETTER * len(text)
+    if bar[1] + gap + width <= end:
+        place, side = bar[1] + gap, "left"
+    elif bar[0] - gap - width >= 0:
+        place, side = bar[0] - gap, "right"
+    else:
+        place, side = max(end - width - gap, 0.0), "left"
+    box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.8}
+    axes.text(place, row, text, va="center", ha=side, fontsize=7.5, color=INK, bbox=box)
+
+
+def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]], unshown: int) -> None:
+    """`unshown`: the number of faults that are not in `recoveries`."""
+    if unshown:
+        axes.set_title(f"the first {len(recoveries)} faults; {unshown} more are in the table", fontsize=8.5)
     axes.set_ylim(max(len(recoveries), 1) - 0.4, -0.6)
     axes.set_yticks(
         range(len(recoveries)), [f"{band.kind} {','.join(band.targets)}" for band, _, _ in recoveries], fontsize=8
@@ -164,16 +216,13 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, fl
         color = fault_color(band)
         axes.barh(row, band.end - band.start, left=band.start, height=0.55, color=color, alpha=0.45)
         if after_start is None:
-            axes.text(band.end, row, "  no append after it", va="center", fontsize=7.5, color="#d55e00")
+            axes.text(band.end, row, "  no change was served after it", va="center", fontsize=7.5, color="#d55e00")
             continue
         axes.plot([band.start, band.start + after_start], [row, row], color=INK, lw=1.6, marker="|", ms=8)
-        text = f"  first append ok {after_start:.2f} s after its start"
+        text = f"  next served {after_start:.2f} s after its start"
         if after_end is not None:
             text += f", {after_end:.2f} s after its end"
         right = max(band.end, band.start + after_start)
-        if band.start > middle:  # there is more room on the other side
-            axes.text(band.start, row, text.strip() + "  ", va="center", ha="right", fontsize=7.5, color=INK)
-        else:
-            axes.text(right, row, text, va="center", fontsize=7.5, color=INK)
+        _recovery_text(axes, row, text.strip(), (band.start, right))
     if not recoveries:
         empty_note(axes, "no fault was injected")

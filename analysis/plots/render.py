@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.explain import name_of
-from analysis.core.register_witness import describe
+from analysis.page.witness_text import operation_text
 from analysis.plots import performance, replicas, spacetime, tiers
 from analysis.plots.divergence_data import logs_around
 from analysis.plots.spacetime_data import spacetime_of
@@ -20,6 +20,8 @@ from analysis.verdict import Verdict
 MOST_LANES: Final = 6
 MOST_ANOMALIES: Final = 6
 MOST_BARS: Final = 12
+LEFT_OUT: Final = "left_out.json"
+"""The file in `plots/` that lists what has no plot, as sentences."""
 
 
 def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
@@ -38,13 +40,15 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
         drawings["0-lives"] = lambda: spacetime.lives(data)
         drawings["0-spacetime"] = lambda: spacetime.diagram(data)
     troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
-    shown = [key for key in dict.fromkeys([*troubled, *sorted(view.lanes)]) if key in view.lanes][:MOST_LANES]
+    ordered = by_relevance(view.lanes, troubled)
+    shown = ordered[:MOST_LANES]
     for topic, partition in shown:
         drawings[f"4-replicas-{topic}-{partition}"] = lambda t=topic, p=partition: replicas.lanes(view, t, p)  # type: ignore[misc]
     for topic, partition in [key for key in shown if key in view.starts]:
         drawings[f"5-tiers-{topic}-{partition}"] = lambda t=topic, p=partition: tiers.lanes(view, t, p)  # type: ignore[misc]
     for index, anomaly in enumerate(verdict.anomalies[:MOST_ANOMALIES]):
         drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
+    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, verdict), indent=1) + "\n")
     written = []
     for name, drawing in drawings.items():
         plot = drawing()
@@ -52,6 +56,29 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
             (folder / f"{name}.png").write_bytes(plot)
             written.append(folder / f"{name}.png")
     return written
+
+
+def by_relevance(lanes: Mapping[tuple[str, int], object], troubled: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The partitions with replicas: those with anomalies first, then those of the workload, then the system's own,
+    whose topics start with two underscores."""
+    rest = sorted(lanes, key=lambda key: (key[0].startswith("__"), key))
+    return [key for key in dict.fromkeys([*troubled, *rest]) if key in lanes]
+
+
+def _left_out(ordered: Sequence[tuple[str, int]], verdict: Verdict) -> list[str]:
+    """What has no plot because of the bounds above, as sentences."""
+    sentences = []
+    if unshown := ordered[MOST_LANES:]:
+        named = ", ".join(f"{topic}-{partition}" for topic, partition in unshown[:MOST_LANES])
+        more = f" and {len(unshown) - MOST_LANES} more" if len(unshown) > MOST_LANES else ""
+        sentences.append(f"{len(unshown)} of {len(ordered)} partitions have no plot of their replicas: {named}{more}")
+    if len(verdict.anomalies) > MOST_ANOMALIES:
+        sentences.append(
+            f"{len(verdict.anomalies) - MOST_ANOMALIES} of {len(verdict.anomalies)} anomalies have no plot"
+        )
+    if any(len(anomaly.witness) > MOST_BARS for anomaly in verdict.anomalies[:MOST_ANOMALIES]):
+        sentences.append(f"plots of witnesses show the first {MOST_BARS} operations")
+    return sentences
 
 
 def _anomaly(run_dir: Path, view: PlotData, anomaly: Anomaly) -> bytes | None:
@@ -70,19 +97,4 @@ def _bar(view: PlotData, row: Mapping[str, Any]) -> WitnessBar | None:
     start = (row["inv"] - view.origin) / 1e9
     returned = row.get("ret")
     end = None if returned is None or returned >= 1 << 60 else (returned - view.origin) / 1e9
-    return WitnessBar(_label(row), start, end, guilty=True)
-
-
-def _label(row: Mapping[str, Any]) -> str:
-    """One line that says what an operation did and showed."""
-    client, kind, offset = row.get("client", "?"), row.get("op"), row.get("offset", -1)
-    if "key" in row:
-        return f"{client}: {describe(row)}: {row.get('type')}"
-    if kind == "append":
-        at = f" at offset {offset}" if offset >= 0 else ""
-        return f"{client}: append of {name_of(row['value'])}{at}: {row.get('type')}"
-    if kind == "read":
-        shown = ", ".join(f"{name_of(value)} at {at}" for at, value in row.get("records", [])[:3])
-        final = "final read" if row.get("phase") == "final" else "read"
-        return f"{client}: {final} from {offset} showed {row.get('record_count')} records: {shown}"
-    return f"{client}: asked for the end, got {row.get('hi', row.get('lo'))}"
+    return WitnessBar(f"{row.get('client', '?')}: {operation_text(row)}", start, end)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from analysis.plots.colors import INK, epoch_color
 from analysis.plots.performance import thin
-from analysis.plots.style import EPOCH_COLORS, INK, draw_bands, empty_note, figure, label_bands, png
+from analysis.plots.style import TextLevels, draw_bands, empty_note, figure, label_bands, png
 from analysis.plots.view import PlotData
 
 CELLS_AROUND = 7
-MOST_CELLS = 40
+MOST_CELLS = 18
 
 
 def lanes(view: PlotData, topic: str, partition: int) -> bytes:
@@ -25,11 +26,13 @@ def lanes(view: PlotData, topic: str, partition: int) -> bytes:
         for axes, lane in zip(rows, replicas, strict=False):
             draw_bands(axes, view.bands)
             some = thin(len(lane.time), 1_500)
+            levels = TextLevels(max(view.end, 1.0))
             for start, stop, epoch in _runs(lane.leader_epoch.tolist()):
                 until = lane.time[stop] if stop < len(lane.time) else view.end
                 color = epoch_color(epoch)
                 axes.axvspan(lane.time[start], until, ymin=0, ymax=0.06, color=color, lw=0)
-                axes.text(lane.time[start], 0, f" {epoch}", fontsize=7, va="bottom", color=INK)
+                if levels.of(float(lane.time[start]), str(epoch), 1) is not None:
+                    axes.text(lane.time[start], top * 0.07, f" {epoch}", fontsize=7, va="bottom", color=INK)
             axes.step(
                 lane.time[some],
                 lane.log_end_offset[some],
@@ -46,7 +49,7 @@ def lanes(view: PlotData, topic: str, partition: int) -> bytes:
             axes.set_ylim(0, top * 1.05 + 1)
         if replicas:
             rows[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-            label_bands(rows[0], view.bands)
+            label_bands(rows[0], view.bands, (0.0, max(view.end, 1.0)))
         else:
             empty_note(rows[0], "no replica reported its progress")
         rows[-1].set_xlabel("seconds since the start (the strip below each lane: leader epoch)")
@@ -63,10 +66,6 @@ def _runs(values: Sequence[int]) -> list[tuple[int, int, int]]:
             runs.append((start, index, values[start]))
             start = index
     return runs
-
-
-def epoch_color(epoch: int) -> str:
-    return EPOCH_COLORS[epoch % len(EPOCH_COLORS)]
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,9 @@ def divergence(
     last = min(max(differing, default=0) + CELLS_AROUND, first + MOST_CELLS, max(longest, first))
     nodes = sorted(logs)
     with figure(height=1.5 + 0.75 * len(nodes)) as (drawn, (axes,)):
-        axes.set_title(f"The logs of {topic}-{partition} diverge at offset {min(differing, default=0)}")
+        contents = {tuple(log.get(offset) for offset in differing) for log in logs.values()}
+        what = "diverge at" if len(contents) > 1 else "around"
+        axes.set_title(f"The logs of {topic}-{partition} {what} offset {min(differing, default=0)}")
         for row, node in enumerate(nodes):
             for offset in range(first, last + 1):
                 cell = logs[node].get(offset)
@@ -98,7 +99,7 @@ def divergence(
         axes.set_yticks(range(len(nodes)), nodes, fontweight="bold")
         axes.set_xticks(range(first, last + 1))
         axes.set_xlabel(
-            "offset (number in a cell: the record's value; colour and e: leader epoch; red frame: replicas differ)"
+            "offset (cell: record as session.producer.number; e and colour: leader epoch; red frame: replicas differ)"
         )
         axes.set_xlim(first - 0.6, last + 0.6)
         axes.set_ylim(len(nodes) - 0.4, -0.6)
@@ -113,5 +114,5 @@ def _draw_cell(axes: Axes, offset: int, row: int, cell: LaneCell, differs: bool)
             edgecolor="#c1121f" if differs else "white", linewidth=2.6 if differs else 1,
         )
     )  # fmt: skip
-    axes.text(offset, row - 0.07, cell.text, ha="center", va="center", fontsize=7.5, color=INK)
+    axes.text(offset, row - 0.07, cell.text, ha="center", va="center", fontsize=6.5, color=INK)
     axes.text(offset, row + 0.2, f"e{cell.epoch}", ha="center", va="center", fontsize=6.5, color=INK)

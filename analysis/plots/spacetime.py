@@ -10,15 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
-from analysis.plots.style import EPOCH_COLORS, INK, draw_bands, empty_note, fault_color, figure, png
+from analysis.plots.colors import EPOCH_COLORS, INK, epoch_color
+from analysis.plots.style import MOST_LEVELS, TextLevels, draw_bands, empty_note, figure, label_bands, png
 from analysis.plots.view import Band
 
 CLIENTS: Final = "clients"
 MOST_ARROWS: Final = 44
 """The most messages in one diagram; more would be unreadable."""
 LEAST_WINDOW_S, MOST_WINDOW_S = 0.02, 2.0
-LETTER: Final = 0.0082  # width of a small letter, as a share of the plot's width
-MOST_LEVELS: Final = 3  # of labels, above each other
 HALF: Final = 0.13  # of a lane's bar, lanes being 1 apart
 FAMILIES: Final = {
     "election": "#882255",
@@ -87,7 +86,7 @@ def lives(data: Spacetime) -> bytes:
     with figure(height=1.7 + 0.95 * len(data.nodes)) as (drawn, (axes,)):
         axes.set_title(f"The nodes' lives{': ' + data.where if data.where else ''}", pad=46)
         draw_bands(axes, data.bands)
-        _label_bands(axes, data.bands, (0.0, data.end_s))
+        label_bands(axes, data.bands, (0.0, data.end_s))
         _draw_lanes(axes, data, data.nodes)
         _draw_marks(axes, [mark for mark in data.marks if mark.kind != "isr"], data.nodes, (0.0, data.end_s))
         if data.guilty_s is not None:
@@ -113,7 +112,7 @@ def diagram(data: Spacetime) -> bytes:
         axes.set_title(f"Messages{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
         bands = [band for band in data.bands if band.end > begin_s and band.start < end_s]
         draw_bands(axes, bands)
-        _label_bands(axes, bands, (begin_s, end_s))
+        label_bands(axes, bands, (begin_s, end_s))
         _draw_lanes(axes, data, lanes)
         for arrow in shown:
             _draw_arrow(axes, arrow, lanes, end_s - begin_s)
@@ -170,7 +169,7 @@ def _bar(stretch: Stretch, row: int) -> Rectangle:
     if stretch.role in _DOWN:
         return Rectangle(place, width, 2 * HALF, facecolor="white", edgecolor="#9aa5b1", hatch="////", lw=0, zorder=2.5)
     if stretch.role in ("leader", "follower"):
-        color = EPOCH_COLORS[stretch.epoch % len(EPOCH_COLORS)]
+        color = epoch_color(stretch.epoch)
         alpha = 0.95 if stretch.role == "leader" else 0.3
         half = HALF if stretch.role == "leader" else HALF * 0.6
         return Rectangle((stretch.begin_s, row - half), width, 2 * half, facecolor=color, alpha=alpha, lw=0, zorder=2)
@@ -181,7 +180,7 @@ def _bar(stretch: Stretch, row: int) -> Rectangle:
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window: tuple[float, float]) -> None:
     """Draw marks above the lanes, stacked where they would collide."""
-    levels = {lane: _Levels(window) for lane in lanes}
+    levels = {lane: TextLevels(window[1] - window[0]) for lane in lanes}
     for mark in marks:
         if not window[0] <= mark.at_s <= window[1]:
             continue
@@ -192,7 +191,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window:
         axes.annotate(
             mark.text,
             xy=(mark.at_s, row + HALF),
-            xytext=(3, 2 + 9 * levels[mark.node].of(mark.at_s, mark.text)),
+            xytext=(3, 2 + 9 * (levels[mark.node].of(mark.at_s, mark.text) or 0)),
             textcoords="offset points",
             fontsize=7.2,
             color=INK,
@@ -201,55 +200,16 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], lanes: Sequence[str], window:
         )
 
 
-class _Levels:
-    """Assigns heights to texts, given from left to right, so that they do not overlap."""
-
-    def __init__(self, window: tuple[float, float]) -> None:
-        self._of_a_letter = (window[1] - window[0]) * LETTER
-        self._ends: list[float] = []
-
-    def of(self, at_s: float, text: str) -> int:
-        """The lowest height at which there is room."""
-        end_s = at_s + (len(text) + 2) * self._of_a_letter
-        for level, taken_s in enumerate(self._ends):
-            if taken_s <= at_s:
-                self._ends[level] = end_s
-                return level
-        self._ends.append(end_s)
-        return len(self._ends) - 1
-
-
-def _label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) -> None:
-    """The faults' names above the plot, stacked where they would collide; a fourth level is left out."""
-    levels = _Levels(window)
-    for band in bands:
-        at_s = max(band.start, window[0])
-        text = f"{band.kind} {','.join(band.targets)}"
-        level = levels.of(at_s, text)
-        if level > MOST_LEVELS:
-            continue
-        axes.annotate(
-            text,
-            xy=(at_s, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(1, 3 + 10 * level),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=fault_color(band),
-            annotation_clip=False,
-        )
-
-
 def _name_arrows(axes: Axes, arrows: Sequence[Arrow], lanes: Sequence[str], window: tuple[float, float]) -> None:
     """Each request's name, next to its arrow, where there is room between the lanes."""
-    levels = {row: _Levels(window) for row in range(len(lanes))}
+    levels = {row: TextLevels(window[1] - window[0]) for row in range(len(lanes))}
     for arrow in arrows:
         if arrow.answer:
             continue
         rows = sorted(len(lanes) - 1 - lanes.index(name) for name in (arrow.source, arrow.target))
         text = arrow.text.split(" ", 1)[0]
-        level = levels[rows[0]].of(arrow.sent_s, text)
-        if level > MOST_LEVELS:
+        level = levels[rows[0]].of(arrow.sent_s, text, MOST_LEVELS)
+        if level is None:
             continue
         axes.annotate(
             text,

@@ -13,27 +13,17 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from analysis.plots.colors import INK, fault_color_of
 from analysis.plots.view import Band
-from history.fault_looks import FaultGroup, FaultMark
+from history.fault_looks import FaultMark
 
 # Okabe and Ito's palette, in the order of use.
-INK = "#1f2933"
 OUTCOME_STYLE = {
     "ok": {"color": "#0072b2", "marker": "."},
     "fail": {"color": "#d55e00", "marker": "x"},
     "info": {"color": "#e69f00", "marker": "^"},
-}
-GROUP_COLORS = {
-    FaultGroup.PROCESS: "#d55e00",
-    FaultGroup.POWER: "#cc79a7",
-    FaultGroup.MACHINE: "#e69f00",
-    FaultGroup.CLOCK: "#009e73",
-    FaultGroup.PARTITION: "#0072b2",
-    FaultGroup.PACKETS: "#56b4e9",
-    FaultGroup.DISK: "#882255",
-    FaultGroup.OBJECTS: "#000078",
-    FaultGroup.STORE: "#0000f0",
 }
 MARKERS = {
     FaultMark.CIRCLE: "o",
@@ -45,9 +35,10 @@ MARKERS = {
     FaultMark.CROSS: "X",
 }
 # The look of faults whose journal has no group and mark, or one that this version does not know.
-OTHER_FAULT = "#333333"
 OTHER_MARKER = "|"
-EPOCH_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")
+LETTER = 0.0082  # width of a small letter, as a share of the plot's width
+MOST_LEVELS = 3  # of labels, above each other
+RIGHT_ROOM = 0.08  # a label may end so far right of the plot, as a share of its width
 
 STYLE = {
     "figure.dpi": 110,
@@ -104,7 +95,7 @@ def png(drawn: Figure) -> bytes:
 
 def fault_color(band: Band) -> str:
     """The colour of the fault's group."""
-    return next((color for group, color in GROUP_COLORS.items() if group == band.group), OTHER_FAULT)
+    return fault_color_of(band.group)
 
 
 def fault_marker(band: Band) -> str:
@@ -112,10 +103,9 @@ def fault_marker(band: Band) -> str:
     return next((marker for mark, marker in MARKERS.items() if mark == band.mark), OTHER_MARKER)
 
 
-def draw_bands(axes: Axes, bands: Sequence[Band], *, named: bool = False) -> None:
-    """Faults as translucent bands in their group's colour, with their mark at the start; unconfirmed ones are hatched.
-
-    With `named`, their names are along the upper edge."""
+def draw_bands(axes: Axes, bands: Sequence[Band]) -> None:
+    """Faults as translucent bands in their group's colour, with their mark at the start; unconfirmed ones are
+    hatched."""
     for band in bands:
         color = fault_color(band)
         axes.axvspan(
@@ -131,26 +121,81 @@ def draw_bands(axes: Axes, bands: Sequence[Band], *, named: bool = False) -> Non
             transform=axes.get_xaxis_transform(),
             zorder=4,
         )
-    if named:
-        label_bands(axes, bands)
 
 
-def label_bands(axes: Axes, bands: Sequence[Band]) -> None:
-    """Write each fault's kind and targets above its band, slanted so that neighbours do not collide."""
+class TextLevels:
+    """Assigns heights to texts, given from left to right, so that they do not overlap. `width`: of the axis, in its
+    units; `letter`: the width of a letter, as a share of it."""
+
+    def __init__(self, width: float, letter: float = LETTER) -> None:
+        self._of_a_letter = width * letter
+        self._ends: list[float] = []
+
+    def of(self, at: float, text: str, most: int = 1 << 30) -> int | None:
+        """The lowest height, from 0, at which there is room; None if that is not below `most`."""
+        end = at + (len(text) + 2) * self._of_a_letter
+        for level, taken in enumerate(self._ends):
+            if taken <= at:
+                self._ends[level] = end
+                return level
+        if len(self._ends) >= most:
+            return None
+        self._ends.append(end)
+        return len(self._ends) - 1
+
+
+def label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) -> int:
+    """Write the faults' names above the plot, stacked where they would collide; returns how many had no room. Their
+    number is stated at the right, and their marks remain. `window`: the time span of the plot, in seconds."""
+    width = window[1] - window[0]
+    levels = TextLevels(width)
+    left_out = 0
     for band in bands:
-        who = ",".join(band.targets)
-        label = f"{band.kind} {who}" if len(who) <= 8 else band.kind
+        at = max(band.start, window[0])
+        text = f"{band.kind} {','.join(band.targets)}".strip()
+        fits = at + len(text) * LETTER * width <= window[1] + RIGHT_ROOM * width
+        level = levels.of(at, text, MOST_LEVELS) if fits else None
+        if level is None:
+            left_out += 1
+            continue
         axes.annotate(
-            label,
-            xy=(band.start, 1.0),
+            text,
+            xy=(at, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(1, 3),
+            xytext=(1, 3 + 10 * level),
             textcoords="offset points",
-            rotation=28,
             fontsize=7.5,
             color=fault_color(band),
             annotation_clip=False,
         )
+    if left_out:
+        _note_unnamed(axes, left_out)
+    return left_out
+
+
+def _note_unnamed(axes: Axes, count: int) -> None:
+    axes.annotate(
+        f"{count} more faults: see their table",
+        xy=(1.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(0, 36),
+        textcoords="offset points",
+        ha="right",
+        fontsize=7.5,
+        color=INK,
+        annotation_clip=False,
+    )
+
+
+def name_kinds(axes: Axes, bands: Sequence[Band]) -> None:
+    """A legend right of the plot: each kind of fault in it with its colour and mark."""
+    kinds = {band.kind: band for band in bands}
+    handles = [
+        Line2D([], [], ls="", marker=fault_marker(band), color=fault_color(band), ms=6, label=kind)
+        for kind, band in sorted(kinds.items())
+    ]
+    if handles:
+        axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), title="faults", title_fontsize=8)
 
 
 def empty_note(axes: Axes, text: str) -> None:

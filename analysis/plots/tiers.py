@@ -28,7 +28,7 @@ def lanes(view: PlotData, topic: str, partition: int) -> bytes:
             axes.set_ylabel(lane.node, rotation=0, ha="right", va="center", fontweight="bold")
             axes.set_ylim(0, max(ends, default=1) * 1.05 + 1)
         rows[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        label_bands(rows[0], view.bands)
+        label_bands(rows[0], view.bands, (0.0, max(view.end, 1.0)))
         rows[-1].set_xlabel("seconds since the start")
         rows[-1].set_xlim(0, max(view.end, 1.0))
         return png(drawn)

@@ -13,6 +13,9 @@ Ints = npt.NDArray[np.int64]
 OUTCOMES = ("ok", "fail", "info")
 OPERATIONS = ("append", "read", "end", "write", "cas")
 CHANGES = ("append", "write", "cas")
+PLURALS = {"append": "appends", "read": "reads", "end": "queries of log ends", "write": "writes",
+           "cas": "compare-and-sets"}  # fmt: skip
+"""Each operation's name in titles and labels."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,35 @@ class Band:
 
 @dataclass(frozen=True)
 class PlottedOperations:
-    """Operations as columns of equal length: times in seconds, `f` an index of OPERATIONS, `type` of OUTCOMES."""
+    """Operations as columns of equal length: times in seconds, `f` an index of OPERATIONS, `type` of OUTCOMES.
+    `mismatched`: compare-and-sets that were answered because the key did not hold the expected value."""
 
     invoked: Floats
     returned: Floats
     f: Ints
     type: Ints
+    mismatched: npt.NDArray[np.bool_]
 
     def of(self, operation: str, outcome: str | None = None) -> npt.NDArray[np.bool_]:
         """The mask of the rows of one operation, and of one outcome if given."""
         mask: npt.NDArray[np.bool_] = self.f == OPERATIONS.index(operation)
         return mask if outcome is None else mask & (self.type == OUTCOMES.index(outcome))
 
+    def served(self) -> npt.NDArray[np.bool_]:
+        """The mask of the changes that the system served: those that happened, and compare-and-sets that it answered
+        with a mismatch. A log refuses an append only when it is not available."""
+        mask: npt.NDArray[np.bool_] = self.changes() & ((self.type == OUTCOMES.index("ok")) | self.mismatched)
+        return mask
+
     def changes(self, outcome: str | None = None) -> npt.NDArray[np.bool_]:
         """The mask of the rows of the operations that change something, and of one outcome if given."""
         mask: npt.NDArray[np.bool_] = np.isin(self.f, [OPERATIONS.index(name) for name in CHANGES])
         return mask if outcome is None else mask & (self.type == OUTCOMES.index(outcome))
+
+    def noun(self) -> str:
+        """The plural of the operations that change something in this run, for labels."""
+        present = [PLURALS[name] for name in CHANGES if self.of(name).any()]
+        return " and ".join(present) or "changes"
 
 
 @dataclass(frozen=True)

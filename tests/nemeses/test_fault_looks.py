@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 from matplotlib.colors import to_rgb
 
-from analysis.plots.style import GROUP_COLORS, MARKERS, OTHER_FAULT, OTHER_MARKER, fault_color, fault_marker
+from analysis.plots.colors import GROUP_COLORS, OTHER_FAULT
+from analysis.plots.style import MARKERS, OTHER_MARKER, fault_color, fault_marker
 from analysis.plots.view import Band
 from history.fault_looks import FaultGroup, FaultMark
 from history.journal import Journal

@@ -1,0 +1,140 @@
+"""What the plots of a run show: availability by workload, the order of replicas, and text that does not overlap."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.text import Annotation
+
+from analysis.pipeline import analyze
+from analysis.plots.colors import ink_on
+from analysis.plots.performance import availability, served_share
+from analysis.plots.render import by_relevance
+from analysis.plots.style import figure, label_bands
+from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
+from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
+from tests.analysis_pipeline.stored_registers import StoredRegisters
+from tests.analysis_pipeline.stored_run import StoredRun
+
+Row = tuple[float, float, str, str, bool]
+NONE = float("nan")
+
+
+def view(*rows: Row, end: float = 4.0, bands: tuple[Band, ...] = ()) -> PlotData:
+    """Operations as (invoked, returned, operation, outcome, mismatched)."""
+    invoked, returned, operations, outcomes, mismatched = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+    plotted = PlottedOperations(
+        np.array(invoked, np.float64),
+        np.array(returned, np.float64),
+        np.array([OPERATIONS.index(each) for each in operations], np.int64),
+        np.array([OUTCOMES.index(each) for each in outcomes], np.int64),
+        np.array(mismatched, np.bool_),
+    )
+    return PlotData(plotted, bands, (), {}, end=end)
+
+
+def shares(data: PlotData) -> list[float]:
+    """By half seconds."""
+    _, share = served_share(data)
+    return list(share[: int(data.end * 2)])
+
+
+def test_a_compare_and_set_that_is_answered_with_a_mismatch_is_served() -> None:
+    answered = view((0.1, 0.2, "cas", "fail", True), (0.6, 0.7, "cas", "fail", False), end=1.0)
+    assert shares(answered) == [1.0, 0.0]
+
+
+def test_an_outage_in_which_blocked_clients_ask_nothing_is_not_available() -> None:
+    blocked = view(
+        (0.1, 0.2, "append", "ok", False), (0.3, 3.1, "append", "ok", False), (3.2, 3.3, "append", "ok", False)
+    )
+    np.testing.assert_equal(shares(blocked), [1, 0, 0, 0, 0, 0, 1, NONE])
+
+
+def test_a_pause_of_clients_that_wait_for_nothing_is_no_outage() -> None:
+    idle = view((0.1, 0.2, "write", "ok", False), (3.2, 3.3, "write", "ok", False))
+    np.testing.assert_equal(shares(idle), [1, NONE, NONE, NONE, NONE, NONE, 1, NONE])
+
+
+def test_an_operation_without_an_end_is_no_outage_after_the_last_invocation() -> None:
+    unfinished = view((0.1, 4.0, "append", "info", False), (1.1, 1.2, "append", "ok", False))
+    np.testing.assert_equal(shares(unfinished), [0, 0, 1, NONE, NONE, NONE, NONE, NONE])
+
+
+@pytest.mark.parametrize(
+    ("names", "noun"),
+    [(["append", "read"], "appends"), (["write", "cas", "read"], "writes and compare-and-sets"), (["read"], "changes")],
+)
+def test_labels_name_the_operations_of_the_workload(names: list[str], noun: str) -> None:
+    assert view(*((0.1, 0.2, name, "ok", False) for name in names)).operations.noun() == noun
+
+
+def test_the_plot_of_a_run_without_an_operation_is_drawn() -> None:
+    assert availability(view()).startswith(b"\x89PNG")
+
+
+def test_partitions_with_anomalies_come_first_and_those_of_the_system_last() -> None:
+    keys = [("__consumer_offsets", 0), ("__consumer_offsets", 1), ("log", 0), ("log", 1)]
+    assert by_relevance(dict.fromkeys(keys), [("log", 1), ("gone", 0)]) == [keys[3], keys[2], keys[0], keys[1]]
+
+
+def many_faults(count: int) -> tuple[Band, ...]:
+    return tuple(
+        Band("partition-leader", ("n1", "n2"), at, at + 0.5, "confirmed", "partition", "star") for at in range(count)
+    )
+
+
+def test_the_names_of_fifty_faults_do_not_overlap_and_the_others_are_counted() -> None:
+    bands = many_faults(50)
+    with figure() as (drawn, (axes,)):
+        axes.set_title("a title", pad=46)
+        axes.set_xlim(0, 60)
+        left_out = label_bands(axes, bands, (0.0, 60.0))
+        drawn.draw_without_rendering()
+        texts = [each for each in axes.texts if isinstance(each, Annotation)]
+        boxes = [each.get_window_extent() for each in (*texts, axes.title)]
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+        assert left_out == 50 - (len(texts) - 1)
+        assert f"{left_out} more faults" in texts[-1].get_text()
+
+
+def test_the_axis_of_a_witness_keeps_order_and_gives_short_operations_room() -> None:
+    axis = ShortenedAxis([0.345, 0.349, 4.100, 4.101, 200.0])
+    assert axis.places == sorted(axis.places)
+    widths = np.diff(axis.places)
+    assert widths.max() / widths.min() <= 5
+    assert axis.place(0.0) < axis.place(0.345) < axis.place(2.0) < axis.place(4.1) < axis.place(300.0)
+
+
+def test_a_witness_of_one_moment_is_drawn() -> None:
+    assert witness("x", [WitnessBar("a", 1.0, 1.0), WitnessBar("b", 1.0, None)], many_faults(20)).startswith(b"\x89PNG")
+
+
+def test_text_on_a_dark_colour_is_white() -> None:
+    assert ink_on("#882255") == "#ffffff"
+    assert ink_on("#f0e442") != "#ffffff"
+
+
+def test_the_plots_of_a_failed_run_say_what_they_leave_out(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    names = "".join(
+        json.dumps({"event": "replica_progress", "node": 1, "wall": 1_700_000_001 * 10**9, "topic": "__offsets",
+                    "partition": number, "log_end_offset": 0, "high_watermark": 0, "leader_epoch": 0}) + "\n"
+        for number in range(8)
+    )  # fmt: skip
+    events = run / "nodes" / "n1" / "events.jsonl"
+    events.write_text(names + events.read_text())
+    analyze(run, engine="in-process")
+    assert (run / "plots" / "4-replicas-log-0.png").exists()
+    (sentence,) = json.loads((run / "plots" / "left_out.json").read_text())
+    assert sentence == "3 of 9 partitions have no plot of their replicas: __offsets-5, __offsets-6, __offsets-7"
+
+
+def test_the_plots_of_registers_are_drawn(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    analyze(run, engine="in-process")
+    assert (run / "plots" / "anomaly-0.png").exists()
