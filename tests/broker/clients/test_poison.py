@@ -12,7 +12,17 @@ from kafka import KafkaConsumer, TopicPartition
 
 from broker.errors import ErrorCode
 from tests.broker.clients.harness import PATIENCE, BrokerProcess, cluster, until
-from tests.broker.clients.poison import HONEST, KAFKA, OPENED_BY_CRAMJAM, OTHERWISE, POISON, TOPIC, produce
+from tests.broker.clients.poison import (
+    BOMB,
+    HONEST,
+    KAFKA,
+    OPENED_BY_CRAMJAM,
+    OTHERWISE,
+    POISON,
+    TOPIC,
+    all_poison,
+    produce,
+)
 from tests.broker.clients.test_one_broker import read_all
 
 CRAMJAM = importlib.util.find_spec("cramjam") is not None
@@ -46,8 +56,8 @@ def test_poison_is_refused_and_consumers_read_what_was_taken(broker: BrokerProce
     for records in HONEST.values():
         assert answer(broker, records) is ErrorCode.NONE
         taken += 2
-    answers = {name: answer(broker, records) for name, records in POISON.items()}
-    assert answers == {name: expected(name) for name in POISON}
+    answers = {name: answer(broker, records) for name, records in all_poison().items()}
+    assert answers == {name: expected(name) for name in (*POISON, BOMB)}
     # A largest timestamp that lies is put right rather than refused: Kafka does the same.
     assert [name for name, code in answers.items() if code is ErrorCode.NONE] == [
         "timestamp -2",
@@ -73,5 +83,5 @@ def test_a_lying_largest_timestamp_misleads_no_search_by_time(broker: BrokerProc
 
 
 def test_the_table_names_every_poison() -> None:
-    assert KAFKA.keys() == POISON.keys()
-    assert OTHERWISE.keys() <= POISON.keys()
+    assert KAFKA.keys() == {*POISON, BOMB}
+    assert OTHERWISE.keys() <= KAFKA.keys()
