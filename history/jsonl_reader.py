@@ -59,11 +59,15 @@ class Recorded:
 
 @dataclass
 class TakenNames:
-    """Names that the run has used already: written values with their place, producers of log values by client."""
+    """Names that the run has used already: written values with their place, producers of log values by client.
+
+    `unique`: whether values identify writes and name producers, as in each run; else both dictionaries stay empty.
+    """
 
     values: dict[int, str]
     producers: dict[int, str]
     process: int
+    unique: bool = True
 
 
 def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: TakenNames) -> Recorded:
@@ -182,6 +186,8 @@ class _File:
 
     def _claim(self, number: int, value: int) -> None:
         self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
+        if not self._known.unique:
+            return
         here = f"{self._path.name}:{number}"
         there = self._known.values.setdefault(value, here)
         if there != here:
@@ -190,6 +196,8 @@ class _File:
             )
 
     def _own(self, value: int) -> None:
+        if not self._known.unique:
+            return
         owner = self._known.producers.setdefault(value >> 32, self._path.name)
         if owner != self._path.name:
             raise BadLineError(

@@ -16,6 +16,8 @@ from history.values import SESSION_SHIFT, decode_value
 
 MOST_CHECKS: Final = 2_000
 MOST_DIGITS: Final = 20
+MOST_NAMED: Final = 12
+"""Operations that a sentence names; the witness has all."""
 
 
 def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
@@ -53,13 +55,16 @@ def _without(operations: list[Operation], candidates: list[Operation]) -> list[O
     while changing:
         seen = seen_values(left)
         mismatches = [each for each in left if is_sure(each)]
-        writers = {written(each): each for each in left if not is_pure(each)}
+        first_write: dict[int | None, int] = {}
+        for each in left:
+            if not is_pure(each):
+                first_write[written(each)] = min(each.inv, first_write.get(written(each), INF))
         droppable = {
             each.id
             for each in left
             if each.id in changing
             and written(each) not in seen
-            and all(_is_apart(each, other, writers.get(other.expected)) for other in mismatches)
+            and all(_is_apart(each, other, first_write.get(other.expected)) for other in mismatches)
         }
         if not droppable:
             break
@@ -68,10 +73,10 @@ def _without(operations: list[Operation], candidates: list[Operation]) -> list[O
     return left
 
 
-def _is_apart(write: Operation, mismatch: Operation, awaited: Operation | None) -> bool:
+def _is_apart(write: Operation, mismatch: Operation, awaited: int | None) -> bool:
     """Whether a write of an unseen value cannot explain the mismatch: it was over before the expected value was
-    written, or started after the mismatch was returned."""
-    return write.inv > mismatch.ret or (awaited is not None and write.ret < awaited.inv)
+    first written (`awaited`), or started after the mismatch was returned."""
+    return write.inv > mismatch.ret or (awaited is not None and write.ret < awaited)
 
 
 def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
@@ -89,7 +94,8 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
             f"{_phrase(key, look)}, and returned {_length_of_time(write.inv - look.ret)} before {_phrase(key, write)} "
             "was invoked"
         )
-    text = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty)
+    text = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty[:MOST_NAMED])
+    text += f"; and {len(guilty) - MOST_NAMED} more" if len(guilty) > MOST_NAMED else ""
     return "non-linearizable-register", f"no order of these {len(guilty)} operations explains them: {text}"
 
 
@@ -130,11 +136,17 @@ def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
     over = min((each.ret for each in before), default=INF) if read.value is not None else -1
     for each in sorted(guilty, key=lambda each: each.ret):
         value = _held(each)
+        if _is_written_again(value, guilty) or _is_written_again(read.value, guilty):
+            continue  # a value that returns is neither older nor newer than another
         if each.type != OK or each.ret >= read.inv or value is None or value == read.value:
             continue
         if over < max(other.inv for other in guilty if _holds(other, value)):
             return each
     return None
+
+
+def _is_written_again(value: int | None, guilty: Sequence[Operation]) -> bool:
+    return sum(not is_pure(each) and written(each) == value for each in guilty) > 1
 
 
 def _held(operation: Operation) -> int | None:
@@ -154,7 +166,7 @@ def _holds(operation: Operation, value: int | None) -> bool:
 def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation] | None:
     for look in guilty:
         seen = look.value if look.f == READ else look.expected if look.f == CAS and look.type == OK else None
-        for write in guilty:
+        for write in [] if _is_written_again(seen, guilty) else guilty:
             if seen is not None and not is_pure(write) and written(write) == seen and look.ret < write.inv:
                 return look, write
     return None

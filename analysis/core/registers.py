@@ -69,7 +69,12 @@ class RegisterReport:
 
 def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
     """Checks a table with the schema `history.REGISTERS`. It must hold whole keys."""
-    reports = [_judge(key, operations, budget) for key, operations in by_key(table).items()]
+    return check_keys(by_key(table), budget=budget)
+
+
+def check_keys(keys: Mapping[str, Sequence[Operation]], *, budget: int = BUDGET) -> RegisterReport:
+    """Checks all operations of some keys, those of each in order of invocation."""
+    reports = [_judge(key, operations, budget) for key, operations in keys.items()]
     return RegisterReport(
         tuple(anomaly for each in reports for anomaly in each.anomalies),
         tuple(reason for each in reports for reason in each.undecided),

@@ -6,20 +6,18 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from analysis.core.anomaly import Anomaly
-from analysis.page.witness_text import operation_text
 from analysis.plots import performance, replicas, spacetime, tiers
 from analysis.plots.divergence_data import logs_around
 from analysis.plots.spacetime_data import spacetime_of
 from analysis.plots.view import PlotData
-from analysis.plots.witness import WitnessBar, witness
+from analysis.plots.witness_operations import MOST_BARS, operations_of
 from analysis.verdict import Verdict
 
 MOST_LANES: Final = 6
 MOST_ANOMALIES: Final = 6
-MOST_BARS: Final = 12
 LEFT_OUT: Final = "left_out.json"
 """The file in `plots/` that lists what has no plot, as sentences."""
 
@@ -86,15 +84,4 @@ def _anomaly(run_dir: Path, view: PlotData, anomaly: Anomaly) -> bytes | None:
         around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
         return replicas.divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
-    bars = [bar for row in anomaly.witness[:MOST_BARS] if (bar := _bar(view, row)) is not None]
-    where = f" in {anomaly.where}" if anomaly.topic else ""
-    return witness(anomaly.name + where, bars, view.bands) if bars else None
-
-
-def _bar(view: PlotData, row: Mapping[str, Any]) -> WitnessBar | None:
-    if row.get("inv") is None or row["inv"] < 0:
-        return None
-    start = (row["inv"] - view.origin) / 1e9
-    returned = row.get("ret")
-    end = None if returned is None or returned >= 1 << 60 else (returned - view.origin) / 1e9
-    return WitnessBar(f"{row.get('client', '?')}: {operation_text(row)}", start, end)
+    return operations_of(anomaly, view.origin, view.bands)

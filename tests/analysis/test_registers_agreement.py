@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -41,3 +42,26 @@ def test_the_search_alone_agrees_on_reads_and_writes_too() -> None:
     for key, operations in by_key(table(drawn)).items():
         order = search([each for each in operations if counts(each)], 10_000)
         assert (order is not None) == explicable(drawn[key]), (key, drawn[key])
+
+
+def test_values_that_are_written_again_are_decided() -> None:
+    """The search and its witness: what is left of a contradiction is itself one."""
+    rng = random.Random("again")
+    few = list(histories(rng, swaps=True).items())[: HISTORIES // 4]
+    drawn = {key: _again(history, rng.randint(1, 3)) for key, history in few}
+    report = check(table(drawn))
+    wrong = {anomaly.topic: anomaly for anomaly in report.anomalies}
+    for key, history in drawn.items():
+        assert (key not in wrong) == explicable(history) == (key in report.orders), (key, history)
+    numbered = dict(enumerate(op for history in drawn.values() for op in history))
+    for anomaly in wrong.values():
+        assert not explicable([numbered[row["id"]] for row in anomaly.witness]), anomaly
+    assert report.undecided == ()
+    assert len(wrong) > len(drawn) / 50
+
+
+def _again(history: list[Op], values: int) -> list[Op]:
+    def few(value: int | None) -> int | None:
+        return None if value is None else value % values
+
+    return [replace(op, value=few(op.value), expected=few(op.expected), new=few(op.new)) for op in history]

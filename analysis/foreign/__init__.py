@@ -1,0 +1,1 @@
+"""Judges histories that Brownout did not record (`history.foreign`)."""

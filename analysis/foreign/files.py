@@ -1,0 +1,98 @@
+"""Writes what was found of a foreign history into a directory: all of it or nothing.
+
+    result.json            the verdict, its scope, anomalies and doubts
+    operations.parquet     the operations as they were judged, values renumbered
+    values.parquet         the text of each renumbered value
+    certificate/           of a pass: the order that explains the operations
+    anomaly-N.png          of a fail: the operations that contradict each other
+
+The files are made in a draft directory beside the final one, which then takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from analysis.foreign.judgement import SCOPE, ForeignJudgement, in_texts, shown
+from analysis.page.witness_text import operation_text
+from analysis.plots.witness_operations import operations_of
+from history.foreign.history import ForeignHistory
+from history.regular_files import sha256_of
+
+RESULT: Final = "result.json"
+FORMAT: Final = 1
+MOST_PLOTS: Final = 6
+
+
+class PlaceError(Exception):
+    """A directory cannot be replaced; the message names it and the remedy."""
+
+
+@contextmanager
+def replaced(place: Path) -> Iterator[Path]:
+    """A draft directory that becomes `place` at the end, and is removed if the block raises.
+
+    Raises PlaceError if `place` exists and is not the result of an earlier check.
+    """
+    if (place.exists() or place.is_symlink()) and not (place / RESULT).is_file():
+        raise PlaceError(f"{place} exists and is not the result of a check: name another directory with --out")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f".{place.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        yield draft
+        if place.is_dir():
+            shutil.rmtree(place)
+        draft.rename(place)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write(
+    directory: Path, paths: Sequence[Path], form: str, history: ForeignHistory, judgement: ForeignJudgement
+) -> None:
+    """Writes all files but the certificate. `form`: the name of the files' format."""
+    pq.write_table(history.operations, directory / "operations.parquet", compression="zstd")
+    if history.names:
+        columns = {"number": list(history.names), "text": list(history.names.values())}
+        pq.write_table(pa.table(columns), directory / "values.parquet", compression="zstd")
+    plots = list(_plots(directory, history, judgement))
+    anomalies = [asdict(shown(each, history.names)) for each in judgement.anomalies]
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "verdict": judgement.verdict,
+        "sentence": judgement.sentence,
+        "scope": SCOPE,
+        "not_judged": list(history.not_judged),
+        "files": {str(path): sha256_of(path) for path in paths},
+        "file_format": form,
+        "model": history.model,
+        "certified": judgement.certified,
+        "anomalies": anomalies,
+        "doubts": list(judgement.doubts),
+        "plots": plots,
+    }
+    (directory / RESULT).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _plots(directory: Path, history: ForeignHistory, judgement: ForeignJudgement) -> Iterator[str]:
+    if not judgement.anomalies:
+        return
+    origin = int(pc.min(history.operations["inv"]).as_py())
+    for index, anomaly in enumerate(judgement.anomalies[:MOST_PLOTS]):
+        plot = operations_of(anomaly, origin, (), lambda row: in_texts(operation_text(row), history.names))
+        if plot is not None:
+            (directory / f"anomaly-{index}.png").write_bytes(plot)
+            yield f"anomaly-{index}.png"

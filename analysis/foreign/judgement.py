@@ -1,0 +1,136 @@
+"""Judges a foreign history: the checkers of logs and registers, the certificate and its verification.
+
+The code is the same as for a run. The inputs lack a plan, faults and replicas, so the result is about the operations
+only. Values were renumbered when the history was read; `shown` puts the file's texts into sentences and witnesses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.core import certificate, register_certificate
+from analysis.core.anomaly import Anomaly
+from analysis.core.logcheck import check as check_log
+from analysis.core.register_operations import Operation, by_key
+from analysis.core.registers import check_keys
+from analysis.core.rows import DamagedError
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from analysis.verifiers.log import CertificateError, verify
+from analysis.verifiers.register import verify_registers
+from history.foreign.history import REGISTER, ForeignHistory
+from history.values import SESSION_SHIFT
+
+SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
+_RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class ForeignJudgement:
+    """`verdict`: of the operations; `sentence`: the result with its size; `doubts`: why it is unknown.
+
+    `certified`: what the verifier confirmed, empty without a certificate. `anomalies` have the numbers of values
+    (`shown`)."""
+
+    verdict: str
+    sentence: str
+    anomalies: tuple[Anomaly, ...] = ()
+    doubts: tuple[str, ...] = ()
+    certified: str = ""
+
+
+def judge(history: ForeignHistory, directory: Path, *, upper_bound: str, budget: int) -> ForeignJudgement:
+    """Judges the history. A pass writes its certificate into `directory`. `budget`: the configurations that the search
+    of one register may visit."""
+    if history.model == REGISTER:
+        return _judge_registers(history, directory, budget)
+    return _judge_log(history, directory, upper_bound)
+
+
+def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> ForeignJudgement:
+    try:
+        report = check_log(history.operations, upper_bound=upper_bound, certify=True)
+    except DamagedError as error:
+        return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
+    rows, places = history.operations.num_rows, len(report.partitions)
+    size = f"{rows:,} operations on {places} partitions; upper bounds {upper_bound}"
+    doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
+    if report.certificate is None or report.anomalies or doubts:
+        return _without_certificate(size, report.anomalies, doubts)
+    certificate.write(directory, report.certificate, upper_bound=upper_bound, operations=history.operations)
+    return _certified(size, lambda: verify(directory, history.operations, upper_bound=upper_bound))
+
+
+def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> ForeignJudgement:
+    keys = by_key(history.operations)
+    if history.names:
+        keys = {key: [_named(each, history.names) for each in some] for key, some in keys.items()}
+    report = check_keys(keys, budget=budget)
+    size = f"{history.operations.num_rows:,} operations on {len(keys)} registers"
+    if report.anomalies or report.undecided:
+        return _without_certificate(size, report.anomalies, report.undecided)
+    register_certificate.write(directory, report.orders, history.operations)
+    return _certified(size, lambda: verify_registers(directory, history.operations))
+
+
+def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:
+    if anomalies:
+        return ForeignJudgement(FAIL, f"not linearizable: {len(anomalies)} anomalies; {size}", anomalies, doubts)
+    return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), doubts or ("the history has no answered operation",))
+
+
+def _certified(size: str, verifies: Callable[[], str]) -> ForeignJudgement:
+    try:
+        return ForeignJudgement(PASS, f"linearizable: {size}", certified=verifies())
+    except CertificateError as error:
+        return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), (f"the verifier refused the certificate: {error}",))
+
+
+class _NamedValue(int):
+    """The number of a value, which prints as the text that it has in the file."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _named(operation: Operation, names: Mapping[int, str]) -> Operation:
+    def named(number: int | None) -> int | None:
+        if number is None:
+            return None
+        value = _NamedValue(number)
+        value.text = names[number]
+        return value
+
+    return operation._replace(
+        value=named(operation.value), expected=named(operation.expected), new=named(operation.new)
+    )
+
+
+def in_texts(sentence: str, names: Mapping[int, str]) -> str:
+    """A sentence about a log, with the texts of its values."""
+
+    def text(found: re.Match[str]) -> str:
+        session, producer, sequence = map(int, found.groups())
+        number = session << SESSION_SHIFT | producer << 32 | sequence
+        return f"value {names[number]}" if number in names else found[0]
+
+    return _RECORD.sub(text, sentence)
+
+
+def shown(anomaly: Anomaly, names: Mapping[int, str]) -> Anomaly:
+    """An anomaly with the texts of its values, for people and documents."""
+    witness = tuple({name: _cell(name, held, names) for name, held in row.items()} for row in anomaly.witness)
+    return replace(anomaly, sentence=in_texts(anomaly.sentence, names), witness=witness)
+
+
+def _cell(name: str, held: Any, names: Mapping[int, str]) -> Any:
+    if name == "value" and isinstance(held, int):
+        return names.get(held, held)
+    if name == "records":
+        return [(at, names.get(value, value)) for at, value in held]
+    return held

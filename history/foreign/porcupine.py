@@ -1,0 +1,57 @@
+"""Reads the logs that Porcupine ships for etcd: lines of Jepsen's log, each one event on one register.
+
+    INFO  jepsen.util - 3	:invoke	:cas	[0 4]
+
+A log has no times: each event is taken to be 1 ms later than the one before. A failed cas was answered: the register
+did not hold the expected value. `:info`, `:timed-out` of a read and a missing completion mean that the outcome is
+unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from history.foreign.events import Event, operations_of
+from history.foreign.history import ForeignError, ForeignHistory
+from history.foreign.register_rows import RegisterRows
+from history.foreign.text_lines import lines_of
+from history.schemas import OK
+
+_LINE: Final = re.compile(r"INFO\s+jepsen\.\S+\s+-\s+(:?[\w-]+)\s+:(invoke|ok|fail|info)\s+:([\w-]+)(?:\s+(.*\S))?")
+_VALUE: Final = re.compile(r"nil|-?\d+")
+_PAIR: Final = re.compile(r"\[(nil|-?\d+) (-?\d+)\]")
+_KEY: Final = "register"
+
+
+def read(path: Path) -> ForeignHistory:
+    """The history in a log. Raises ForeignError."""
+    rows = RegisterRows(path, failed_cas_is_mismatch=True)
+    for operation in operations_of(path, _events(path)):
+        answered = operation.f == "read" and operation.outcome == OK
+        given = str(operation.answer if answered else operation.asked)
+        if operation.f == "cas":
+            if (pair := _PAIR.fullmatch(given)) is None:
+                raise ForeignError(path, operation.line, f"the value of a cas is {given}: [EXPECTED NEW] is needed")
+            rows.add(operation, _KEY, pair[2], None if pair[1] == "nil" else pair[1])
+            continue
+        if _VALUE.fullmatch(given) is None:
+            raise ForeignError(path, operation.line, f"the value of a {operation.f} is {given}: an integer is needed")
+        rows.add(operation, _KEY, None if given == "nil" else given)
+    return rows.history()
+
+
+def _events(path: Path) -> Iterator[Event]:
+    for number, line in lines_of(path):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            what = 'is not an event of such a log: "INFO  jepsen.util - PROCESS :TYPE :OPERATION VALUE" is needed'
+            raise ForeignError(path, number, f"{what}; or name another --format")
+        process, kind, f, value = found.groups()
+        if not process.isdecimal():  # the nemesis
+            continue
+        if f not in ("read", "write", "cas"):
+            raise ForeignError(path, number, f"the operation {f} is not an operation of a register: read, write, cas")
+        yield Event(number, int(process), kind, f, value or "nil", error=(value or "").removeprefix(":"))

@@ -1,0 +1,194 @@
+"""`brownout check`: judges histories that Brownout did not record."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from installation.extras import is_there, what_is_missing
+from orchestrator.command.shared.declaration import Command
+from orchestrator.command.shared.options import json_option, positive
+from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKNOWN, EXIT_USAGE, UsageError
+from orchestrator.printing import say, verdict_line
+
+if TYPE_CHECKING:
+    from analysis.foreign.judgement import ForeignJudgement
+    from history.foreign.history import ForeignHistory
+
+JSONL: Final = "jsonl"
+JEPSEN: Final = "jepsen-edn"
+PORCUPINE: Final = "porcupine"
+FORMAT_OF: Final = {".jsonl": JSONL, ".edn": JEPSEN, ".log": PORCUPINE}
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The files of one history, their format, and the directory for its result."""
+
+    paths: tuple[Path, ...]
+    form: str
+    place: Path
+
+
+def main(options: argparse.Namespace) -> int:
+    """Judge each history; returns the exit code. Raises `UsageError` when a file is not a history of its format, after
+    the other histories were judged."""
+    tasks = list(_tasks(options.file, options.format, options.out))
+    results: list[dict[str, Any]] = []
+    refused: list[UsageError] = []
+    for task in tasks:
+        try:
+            results.append(_check(task, options))
+        except UsageError as error:
+            refused.append(error)
+            if len(tasks) > 1:
+                say(f"brownout: {error}", file=sys.stderr)
+    if options.json:
+        print(json.dumps(results, indent=1))
+    elif len(tasks) > 1:
+        counts = Counter(each["verdict"] for each in results)
+        say(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing was judged")
+    if refused and len(tasks) == 1:
+        raise refused[0]
+    codes = {EXIT_OF_VERDICT[each["verdict"]] for each in results}
+    return EXIT_USAGE if refused else next((code for code in (EXIT_FAIL, EXIT_UNKNOWN) if code in codes), EXIT_PASS)
+
+
+def _tasks(files: Sequence[Path], form: str | None, out: Path) -> Iterator[_Task]:
+    """JSON lines have a file for each client of one history; a file of another format is a history."""
+    forms = {path: form or _form_of(path) for path in files}
+    if clients := tuple(path for path in forms if forms[path] == JSONL):
+        yield _Task(clients, JSONL, out / clients[0].stem)
+    used = {clients[0].stem} if clients else set()
+    for path, each in forms.items():
+        if each != JSONL:
+            name, number = path.stem, 2
+            while name in used:
+                name, number = f"{path.stem}-{number}", number + 1
+            used.add(name)
+            yield _Task((path,), each, out / name)
+
+
+def _form_of(path: Path) -> str:
+    if path.suffix not in FORMAT_OF:
+        known = ", ".join(f"{suffix} ({form})" for suffix, form in FORMAT_OF.items())
+        raise UsageError(
+            f"{path}: the name does not identify the format; name it with --format, or end the name: {known}"
+        )
+    return FORMAT_OF[path.suffix]
+
+
+def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
+    from analysis.foreign.files import RESULT, PlaceError, replaced, write
+    from analysis.foreign.judgement import judge
+    from history.foreign.history import ForeignError
+    from history.strict_json import decode
+
+    try:
+        history = _read(task, options.model)
+        with replaced(task.place) as draft:
+            judgement = judge(history, draft / "certificate", upper_bound=options.upper_bound, budget=options.budget)
+            write(draft, task.paths, task.form, history, judgement)
+            content: dict[str, Any] = decode((draft / RESULT).read_text(encoding="utf-8"))
+    except (ForeignError, PlaceError) as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(f"{error.filename or task.place}: {error.strerror}; name another --out") from error
+    if not options.json:
+        _print(task, history, judgement)
+    return {**content, "directory": str(task.place)}
+
+
+def _read(task: _Task, model: str | None) -> ForeignHistory:
+    """Raises ForeignError, and UsageError for another model than the files have."""
+    from history.foreign import jepsen_edn, json_lines, porcupine
+
+    if task.form == JSONL:
+        return json_lines.read(task.paths, model)
+    if task.form == JEPSEN and not is_there("edn"):
+        raise UsageError(what_is_missing("edn", f"the format {JEPSEN}"))
+    read = jepsen_edn.read if task.form == JEPSEN else porcupine.read
+    history = read(task.paths[0])
+    if model not in (None, history.model):
+        raise UsageError(f"{task.paths[0]}: its operations are of a {history.model}; omit --model {model}")
+    return history
+
+
+def _print(task: _Task, history: ForeignHistory, judgement: ForeignJudgement) -> None:
+    from analysis.foreign.judgement import SCOPE, shown
+
+    names = ", ".join(map(str, task.paths))
+    verdict_line(judgement.verdict, f"{names}: {judgement.sentence}")
+    for anomaly in judgement.anomalies:
+        say(f"  {anomaly.name}: {shown(anomaly, history.names).sentence}")
+    for doubt in judgement.doubts:
+        say(f"  {doubt}")
+    if judgement.certified:
+        say(f"  certificate confirmed: {judgement.certified}")
+    say(f"  scope: {SCOPE}")
+    if history.not_judged:
+        say(f"  not judged either: {'; '.join(history.not_judged)}")
+    say(f"  details: {task.place}")
+
+
+def _options(command: argparse.ArgumentParser) -> None:
+    from history.upper_bounds import UPPER_BOUNDS
+
+    command.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a history; `.jsonl`: one client of it")
+    command.add_argument(
+        "--format",
+        choices=tuple(FORMAT_OF.values()),
+        help="the format of all files (default: by the end of a name: .jsonl, .edn, .log)",
+    )
+    command.add_argument(
+        "--model",
+        choices=("log", "register"),
+        help="what the operations are of (default: that follows from the operations; needed if there are both)",
+    )
+    command.add_argument(
+        "--upper-bound",
+        choices=UPPER_BOUNDS,
+        default=UPPER_BOUNDS[0],
+        help=f"which upper bounds on a log's length count (default: {UPPER_BOUNDS[0]}; docs/architecture.md)",
+    )
+    command.add_argument(
+        "--budget",
+        type=positive,
+        default=400_000,
+        metavar="N",
+        help="how many configurations the search of one register may visit before it is unknown (default: 400000)",
+    )
+    command.add_argument(
+        "--out", type=Path, default=Path("checks"), metavar="DIR", help="where results are written (default: checks)"
+    )
+    json_option(command)
+
+
+COMMAND: Final = Command(
+    name="check",
+    place=35,
+    summary="judge a history that Brownout did not record",
+    description="""\
+Decides whether the operations in a history are linearizable, and proves it: a pass has a certificate that a
+separate verifier confirms, a fail has the operations that contradict each other, as text and as a plot.
+
+  brownout check history.edn                            Jepsen: linearizable-register, independent keys, kafka
+  brownout check etcd_000.log etcd_001.log              Porcupine's etcd logs
+  brownout check clients/*.jsonl                        JSON lines (docs/operations.md): all files are one history
+  brownout check history.txt --format jepsen-edn --out /tmp/result
+
+Values of registers may repeat: then a search decides, whose budget ends in unknown. The result is about these
+operations only: completeness, faults and replicas are not judged. docs/foreign.md describes each format.
+
+Writes DIR/NAME/ for each history: result.json, operations.parquet, certificate/ or anomaly-N.png.
+Exit code: the worst verdict of the given histories. 64: a file is not a history of its format.
+""",
+    options=_options,
+    main=main,
+)
