@@ -15,18 +15,23 @@ JARS = ROOT / ".cache/systems/apache-kafka" / VERSION
 TIMEOUT_S = 120
 
 
-def needed() -> None:
-    """Skip the test, with the reason, where the tools cannot run."""
+def jars(version: str) -> Path:
+    """The directory of a version's jars."""
+    return JARS.parent / version
+
+
+def needed(version: str = VERSION) -> None:
+    """Skip the test, with the reason, where the tools of this version cannot run."""
     if shutil.which("java") is None:
         pytest.skip("there is no java")
-    if not list(JARS.glob("kafka_2.13-*.jar")):
-        pytest.skip(f"there are no jars in {JARS}: run `./brownout system fetch apache-kafka {VERSION}`")
+    if not list(jars(version).glob("kafka_2.13-*.jar")):
+        pytest.skip(f"there are no jars in {jars(version)}: run `./brownout system fetch apache-kafka {version}`")
 
 
-def run_tool(main_class: str, *arguments: str) -> str:
+def run_tool(main_class: str, *arguments: str, version: str = VERSION) -> str:
     """What a tool prints. It must end with 0."""
     result = subprocess.run(
-        ["java", "-Xmx128m", "-cp", f"{JARS}/*", main_class, *arguments],
+        ["java", "-Xmx128m", "-cp", f"{jars(version)}/*", main_class, *arguments],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
