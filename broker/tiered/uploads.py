@@ -22,6 +22,7 @@ from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.log.segment import Segment
 from broker.producers.snapshot_format import encode_snapshot
+from broker.protocol.records import CorruptBatch, validate_batch
 from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_store import ObjectStore, chunks_of
 from broker.tiered.remote_index import IndexEntry, RemoteIndex
@@ -107,12 +108,24 @@ class Upload:
         position, end = self._position, self._position + self.size
         while position < end:
             self._check()
-            chunk = self._segment.file.read(position, min(CHUNK_BYTES, end - position))
-            if not chunk:
-                raise SourceGoneError(f"{self._segment.path} is shorter than {end} bytes")
+            chunk = self._batches(position, end)
             yield chunk
             position += len(chunk)
             await asyncio.sleep(0)
+
+    def _batches(self, start: int, end: int) -> bytes:
+        """The intact batches from a position on, at most `CHUNK_BYTES` but at least one. The other replicas delete
+        their copies of what is uploaded, so damaged bytes must not be."""
+        try:
+            stop = self._segment.boundary(start, min(end, start + CHUNK_BYTES))
+            data, within = self._segment.file.read(start, stop - start), 0
+            if not data:
+                raise SourceGoneError(f"{self._segment.path} is shorter than {end} bytes")
+            while within < len(data):
+                within += validate_batch(data, within).size
+        except CorruptBatch as error:
+            raise self._segment.damaged(error) from error
+        return data
 
     def _index(self) -> RemoteIndex:
         self._check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 
 import pytest
@@ -315,6 +316,25 @@ def test_a_leader_that_dies_during_an_upload_leaves_no_object_behind(seed: int, 
             expected = sorted(name for each in manifest for name in each.object_names(cluster_id))
             assert sorted(cluster.objects.objects) == expected
             assert await all_numbers(client) == list(range(40))
+
+        cluster.run(story())
+
+
+def test_records_that_rotted_on_the_leader_are_not_uploaded() -> None:
+    """The other replicas have them, and would remove their copies."""
+    with SimulatedCluster(13, properties={**TIERED, "log.flush.interval.messages": "1"}) as cluster:
+
+        async def story() -> None:
+            client = await tiered_topic(cluster, {"segment.bytes": "4096"})
+            await write(client, 24)
+            first = leader(cluster)
+            disk = cluster.machines[first].disk
+            assert disk.flip(random.Random(1), [replicas(cluster)[first].log.segments[1].path]) is not None
+            await alter(cluster, **{"remote.storage.enable": "true", "local.retention.bytes": "1"})
+            await cluster.until(lambda: not cluster.machines[first].running)
+            cluster.start(first)
+            await cluster.until(lambda: len(replicas(cluster)) == 3 and only_remote(cluster, 17), 60)
+            assert await all_numbers(client) == list(range(24))
 
         cluster.run(story())
 
