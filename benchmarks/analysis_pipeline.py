@@ -11,11 +11,11 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from analysis.engines.log import check_in_process, check_on_spark, files_of
+from analysis.engines.log import LogPlan, check_log
 from analysis.engines.spark import SparkHandle
+from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
 from benchmarks.log_histories import history
 from history.parquet_tables import compact
 from history.reader import History
@@ -34,9 +34,9 @@ def main() -> None:
             session = handle.session()
             print(f"Spark from start to its first Arrow batch: {handle.ready_after_s:.1f} s")
             for operations in map(int, options.operations):
-                files = files_of(_written(operations, options.partitions, Path(scratch)))
-                in_process = _median(lambda f=files: check_in_process(f, upper_bound="strict").ok, options.repeat)  # type: ignore[misc]
-                spark = _median(lambda f=files: check_on_spark(session, f, upper_bound="strict").ok, options.repeat)  # type: ignore[misc]
+                tables = _written(operations, options.partitions, Path(scratch))
+                in_process = _median(tables, in_sequence, options.repeat)
+                spark = _median(tables, SparkTasks(session), options.repeat)
                 print(f"{operations:>10,} operations: in process {in_process:.2f} s, on Spark {spark:.2f} s (medians)")
         finally:
             handle.stop()
@@ -51,11 +51,11 @@ def _written(operations: int, partitions: int, directory: Path) -> Path:
     return run / "tables"
 
 
-def _median(judge: Callable[[], bool], repeat: int) -> float:
+def _median(tables: Path, spread: TaskMap, repeat: int) -> float:
     times = []
     for _ in range(repeat):
         began = time.perf_counter()
-        if not judge():
+        if not check_log(LogPlan.of(tables), spread, upper_bound="strict").ok:
             raise SystemExit("the generated history was judged wrong: the benchmark measures nothing")
         times.append(time.perf_counter() - began)
     return statistics.median(times)

@@ -57,15 +57,13 @@ NOT_READ: Final = Reason("final-read-missing", "A partition or a register was no
 def check(run: CheckedRun) -> Outcome:
     """Check all partitions under the campaign's level of upper bounds."""
     from analysis.core.rows import DamagedError
-    from analysis.engines.log import check_in_process, check_on_spark, files_of
+    from analysis.engines.log import LogPlan, check_log
+    from analysis.engines.task_map import task_map
 
-    files, owners = files_of(run.tables), owners_of(run)
     bound = run.description.requirements.upper_bound
     try:
-        if run.spark is None:
-            report = check_in_process(files, upper_bound=bound, owners=owners)
-        else:
-            report = check_on_spark(run.spark, files, upper_bound=bound, owners=owners)
+        plan = LogPlan.of(run.tables)
+        report = check_log(plan, task_map(run.spark, plan.rows), upper_bound=bound, owners=owners_of(run))
     except DamagedError as error:
         return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     # Without `gap`: a skipped offset was certainly taken by an append, whether or not its record is still there.
@@ -95,11 +93,12 @@ def owners_of(run: CheckedRun) -> Owners:
 def certify(run: CheckedRun) -> Outcome:
     """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
     from analysis.core import certificate
-    from analysis.engines.log import check_in_process, files_of
+    from analysis.engines.log import linearization_of
+    from analysis.engines.row_groups import files_of
     from analysis.verifiers.log import CertificateError, verify
 
     bound, operations = run.description.requirements.upper_bound, run.history.operations
-    report = check_in_process(files_of(run.tables), upper_bound=bound, certify=True)
+    report = linearization_of(files_of(run.tables), upper_bound=bound)
     if report.certificate is None:
         reason = "; ".join(report.undecided) or "the history is empty"
         return Outcome(UNKNOWN, f"no linearization could be written: {reason}")

@@ -70,8 +70,8 @@ UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, 
 
 def check(run: CheckedRun) -> Outcome:
     """Read and compare the files of all nodes."""
-    from analysis.engines.log import files_of
     from analysis.engines.replica import DATA, EARLIER, check_replicas, tasks_of
+    from analysis.engines.row_groups import files_of
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.earlier_marks import lowered
     from analysis.replicafiles.formats import FORMATS, NONE

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from analysis.core.rows import I64, Bools, Ints, Rows
 from history.schemas import FAIL, INFO, OK
+
+COUNTS: Final = ("acknowledged", "failed", "indeterminate", "reads", "ends", "records_read")
+"""The names in `Facts.counts`, in the order in which compiled loops count."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ touches, and evidence for one span from several subsets merges by maximum, minim
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -134,6 +134,16 @@ class OffsetEvidence:
         )
         merged.settle(claims)
         return merged
+
+    def moved(self, by: int) -> OffsetEvidence:
+        """The same evidence for offsets that are higher by `by`."""
+        extras, sessions = self.extras, self.sessions
+        return replace(
+            self,
+            start=self.start + by,
+            extras=replace(extras, offset=extras.offset + by),
+            sessions=replace(sessions, offset=sessions.offset + by),
+        )
 
     def settle(self, claims: OffsetClaims) -> None:
         """Takes all claims for the offsets on which values differ: the canonical one stays, the others become

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.core.aggregates import Facts, FinalReads, LooseAppends, finals_of
+from analysis.core.aggregates import COUNTS, Facts, FinalReads, LooseAppends, finals_of
 from analysis.core.evidence import OffsetEvidence, is_sparse
 from analysis.core.rows import I64, columns_of, partitions_of, rows_of
 from history.schemas import PHASE_FINAL
@@ -21,7 +21,6 @@ from history.schemas import PHASE_FINAL
 LARGE: Final = 1 << 22
 
 Key = tuple[str, int]
-COUNTS: Final = ("acknowledged", "failed", "indeterminate", "reads", "ends", "records_read")
 
 
 def examine_large(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[OffsetEvidence], list[Facts]] | None:

@@ -7,7 +7,7 @@ so it counts as one that may have happened, without an offset; the same holds fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -162,6 +162,33 @@ def rows_of(table: pa.Table) -> Rows:
     asked = np.flatnonzero(~is_append)
     answered = asked[columns.type[asked] == OK]
     return Rows(keys, bound, loose, _queries(columns, part, answered))
+
+
+def within(rows: Rows, start: int, stop: int) -> Rows:
+    """What `rows` say about the offsets start .. stop - 1, as if these were 0 .. stop - start - 1; the loose appends
+    are all there."""
+    bound, queries = rows.bound, rows.queries
+    at = np.flatnonzero((bound.offset >= start) & (bound.offset < stop))
+    names = ("part", "inv", "ret", "offset", "value", "process", "session")
+    moved = Bound(*(getattr(bound, name)[at] for name in names))
+    inside = (queries.item_offset >= start) & (queries.item_offset < stop)
+    before = np.concatenate(([0], np.cumsum(inside)))
+    edges = np.concatenate(([0], np.cumsum(queries.count)))
+    shown = (queries.lo > start) & (queries.lo <= stop)
+    capped = (queries.hi >= start) & (queries.hi < stop)
+    return Rows(
+        rows.keys,
+        replace(moved, offset=moved.offset - start),
+        rows.loose,
+        replace(
+            queries,
+            lo=np.where(shown, queries.lo - start, -1),
+            hi=np.where(capped, queries.hi - start, -1),
+            count=np.diff(before[edges]),
+            item_offset=queries.item_offset[inside] - start,
+            item_value=queries.item_value[inside],
+        ),
+    )
 
 
 def _require_sense(columns: Columns) -> None:

@@ -5,16 +5,14 @@ A file holds whole keys, and keys are independent. So only reports are transferr
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.core.registers import RegisterReport, check
-from analysis.engines.log import numbered
+from analysis.engines.task_map import task_map
 from history.regular_files import require_regular
 from history.schemas import REGISTERS
 
@@ -30,18 +28,7 @@ def register_files(tables: Path) -> list[Path]:
 def check_registers(files: Sequence[Path], session: SparkSession | None) -> RegisterReport:
     """Check all keys; with a session on its workers, which must see the files under the same paths."""
     paths = [str(path.resolve()) for path in files]
-    if session is None or not paths:
-        reports = [_judge(path) for path in paths]
-    else:
-
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    report = pickle.dumps(_judge(paths[number]), protocol=5)
-                    yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], ["payload"])
-
-        rows = numbered(session, len(paths)).mapInArrow(work, "payload binary").collect()
-        reports = [pickle.loads(bytes(row.payload)) for row in rows]
+    reports = task_map(session)(_judge, paths)
     merged = RegisterReport()
     for report in sorted(reports, key=lambda each: sorted(each.keys)):
         merged = merged.merge(report)

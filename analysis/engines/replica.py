@@ -6,8 +6,7 @@ replica's files, and `tables/epochs/`), and checks them. Only the report is tran
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,8 @@ from analysis.core.replica_evidence import (
     client_orders,
 )
 from analysis.core.replicas import check_partition, missing_below
-from analysis.engines.log import numbered, read
+from analysis.engines.row_groups import read
+from analysis.engines.task_map import task_map
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
@@ -184,27 +184,11 @@ def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: Stored
 
 def check_replicas(tasks: Sequence[ReplicaTask], session: SparkSession | None) -> ReplicaReport:
     """Check all partitions; with a session on its workers, which must see the files under the same paths."""
-    if session is None or not tasks:
-        reports = [judge(task) for task in tasks]
-    else:
-        numbers = numbered(session, len(tasks)).mapInArrow(_judge_all(list(tasks)), "number long, payload binary")
-        found = {row.number: pickle.loads(bytes(row.payload)) for row in numbers.collect()}
-        reports = [found[number] for number in range(len(tasks))]
+    reports = task_map(session)(judge, tasks)
     merged = ReplicaReport()
     for report in reports:
         merged = merged.merge(report)
     return merged
-
-
-def _judge_all(tasks: list[ReplicaTask]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                report = pickle.dumps(judge(tasks[number]), protocol=5)
-                columns = [pa.array([number], pa.int64()), pa.array([report], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, ["number", "payload"])
-
-    return work
 
 
 def _write_tables(tables: Path, key: Key, logs: Sequence[ReplicaLog]) -> None:

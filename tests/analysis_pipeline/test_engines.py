@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from analysis.core.incomplete_clients import Owners
+from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
-from analysis.engines.log import check_in_process, check_on_spark, files_of, plan
+from analysis.engines.log import LogPlan, check_log
 from analysis.engines.register import check_registers
+from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
+from analysis.engines.task_map import SparkTasks
 from analysis.pipeline import analyze
 from history.parquet_tables import compact, compact_registers
 from history.reader import History, read_run
@@ -46,12 +48,12 @@ def stored(run: Path, operations: pa.Table, rows_per_file: int) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("files_per_task", [100, 1], ids=["whole partitions", "spread partitions"])
-def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Path, files_per_task: int) -> None:
-    files = files_of(compacted(tmp_path, seed=7, partitions=40, rows_per_file=2))
-    assert max(len(paths) for paths in files.values()) > 2
-    expected = check_in_process(files, upper_bound="strict")
-    found = check_on_spark(spark.session(), files, upper_bound="strict", files_per_task=files_per_task)
+@pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
+def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Path, span: int) -> None:
+    tables = compacted(tmp_path, seed=7, partitions=40, rows_per_file=2)
+    assert max(len(paths) for paths in files_of(tables).values()) > 2
+    expected = check_log(LogPlan.of(tables), upper_bound="strict")
+    found = check_log(LogPlan.of(tables, span=span), SparkTasks(spark.session()), upper_bound="strict")
     assert len({anomaly.name for anomaly in expected.anomalies}) >= 5
     assert found == expected
 
@@ -62,35 +64,33 @@ def sevens(value: int) -> bool:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("files_per_task", [100, 1], ids=["whole partitions", "spread partitions"])
-def test_what_a_lost_record_may_explain_is_undecided_alike(
-    spark: SparkHandle, tmp_path: Path, files_per_task: int
-) -> None:
-    files = files_of(compacted(tmp_path, seed=11, partitions=40, rows_per_file=2))
+@pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
+def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, tmp_path: Path, span: int) -> None:
+    tables = compacted(tmp_path, seed=11, partitions=40, rows_per_file=2)
     owners = Owners(sevens, incomplete=True)
-    expected = check_in_process(files, upper_bound="session", owners=owners)
+    expected = check_log(LogPlan.of(tables), upper_bound="session", owners=owners)
     assert any("is incomplete" in text for text in expected.undecided)
-    options: dict[str, Any] = {"upper_bound": "session", "owners": owners, "files_per_task": files_per_task}
-    assert check_on_spark(spark.session(), files, **options) == expected
+    plan = LogPlan.of(tables, span=span)
+    assert check_log(plan, SparkTasks(spark.session()), upper_bound="session", owners=owners) == expected
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("files_per_task", [100, 1], ids=["whole partitions", "spread partitions"])
-def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, files_per_task: int) -> None:
+@pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
+def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     histories = [[ok(1, 10, 20, 0), ok(2, 30, 40, 1)], [ok(1, 20, 10, 0), ok(2, 30, 40, 1)]]
-    files = files_of(stored(tmp_path, table(*histories), rows_per_file=1))
+    tables = stored(tmp_path, table(*histories), rows_per_file=1)
     with pytest.raises(DamagedError) as in_process:
-        check_in_process(files, upper_bound="strict")
+        check_log(LogPlan.of(tables), upper_bound="strict")
     with pytest.raises(DamagedError) as on_spark:
-        check_on_spark(spark.session(), files, upper_bound="strict", files_per_task=files_per_task)
+        check_log(LogPlan.of(tables, span=span), SparkTasks(spark.session()), upper_bound="strict")
     assert str(in_process.value) == "an operation returned before its invocation: the history is damaged"
     assert str(on_spark.value) == str(in_process.value)
 
 
 @pytest.mark.spark
 def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
-    report = check_on_spark(spark.session(), files_of(tmp_path), upper_bound="strict")
-    assert report == check_in_process({}, upper_bound="strict")
+    report = check_log(LogPlan.of(tmp_path), SparkTasks(spark.session()), upper_bound="strict")
+    assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")
     assert report.ok
 
 
@@ -161,15 +161,4 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     assert all(it.digest for it in here)
     assert [(it.number, it.digest, it.states) for it in spread_out] == [
         (it.number, it.digest, it.states) for it in here
-    ]
-
-
-def test_a_partition_with_many_files_is_cut_into_tasks(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.parquet" for number in range(5)]
-    tasks = plan({("log", 0): paths, ("log", 1): paths[:1]}, 2)
-    assert [(task.key, len(task.paths), task.whole) for task in tasks] == [
-        (("log", 0), 2, False),
-        (("log", 0), 2, False),
-        (("log", 0), 1, False),
-        (("log", 1), 1, True),
     ]

@@ -1,0 +1,92 @@
+"""The row groups of a run's operations on logs: which offsets they reach, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from analysis.core.explain import Key
+from analysis.core.offset_ranges import RowGroup
+from analysis.core.rows import DamagedError
+from history.operation_tables import INDEX_FILE, TablesError, read_index
+from history.regular_files import require_regular
+from history.schemas import APPEND, OPERATIONS
+from history.topic_folders import partition_of
+
+CHECKED: Final = pa.schema([each for each in OPERATIONS if each.name not in ("client", "error")])
+"""The columns that the log check reads."""
+
+
+def files_of(tables: Path) -> dict[Key, list[Path]]:
+    """The operation files below `tables/`, by partition, in the order of their names."""
+    found: dict[Key, list[Path]] = {}
+    for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
+        found.setdefault(partition_of(path.parent), []).append(path)
+    return found
+
+
+def row_groups_of(tables: Path) -> dict[Key, list[RowGroup]]:
+    """The row groups of each partition by the index of a run's `tables/`; none of a run without operations. Raises
+    DamagedError for an index that disagrees with its files."""
+    if not (tables / INDEX_FILE).exists() and not files_of(tables):
+        return {}
+    found: dict[Key, list[RowGroup]] = {}
+    root = tables.resolve()
+    try:
+        for each in read_index(root):
+            group = RowGroup(str(root / each.path), each.row_group, each.rows, each.lowest, each.highest)
+            found.setdefault((each.topic, each.partition), []).append(group)
+    except TablesError as error:
+        raise DamagedError(str(error)) from error
+    return found
+
+
+def read_row_groups(groups: Sequence[RowGroup], schema: pa.Schema = CHECKED) -> pa.Table:
+    """The rows of one or more row groups, in their order, with the columns of `schema`. Raises DamagedError for a file
+    that cannot be read or that is not one of operations."""
+    numbers: dict[str, list[int]] = {}
+    for each in groups:
+        numbers.setdefault(each.path, []).append(each.number)
+    tables = []
+    for path, some in numbers.items():
+        try:
+            with pq.ParquetFile(require_regular(path)) as file:
+                tables.append(file.read_row_groups(some, columns=schema.names, use_threads=False).cast(schema))
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            raise _unreadable(path, error) from error
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def read(paths: Sequence[Path | str]) -> pa.Table:
+    """The operations of some files, with the schema `history.OPERATIONS`: appends by offset, those without one behind,
+    then queries by what they showed. Raises DamagedError for a file that cannot be read."""
+    tables = [_rows_of(path) for path in paths]
+    rows = pa.concat_tables([OPERATIONS.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+    is_append = pc.equal(rows["f"], APPEND)
+    is_located = pc.and_(is_append, pc.greater_equal(rows["offset"], 0))
+    parts = [
+        (is_located, ("offset", "inv")),
+        (pc.and_(is_append, pc.less(rows["offset"], 0)), ("inv", "value")),
+        (pc.invert(is_append), ("lo", "inv", "process")),
+    ]
+    ordered = [
+        rows.filter(mask).sort_by([(name, "ascending") for name in (*names, "session")]) for mask, names in parts
+    ]
+    return pa.concat_tables(ordered).combine_chunks()
+
+
+def _rows_of(path: Path | str) -> pa.Table:
+    try:
+        return pq.ParquetFile(require_regular(path)).read().cast(OPERATIONS)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path | str, error: Exception) -> DamagedError:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+    return DamagedError(f"{Path(path).name} cannot be read as Parquet: {why}")

@@ -1,0 +1,143 @@
+"""The report on a history does not depend on the size of the ranges, on how its rows are stored, or on the map."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.core import range_evidence
+from analysis.core.aggregates import Facts
+from analysis.core.logcheck import LogReport, check, conclude_all, report_on
+from analysis.core.offset_ranges import Key, RowGroup, plan_ranges
+from analysis.core.rows import DamagedError, rows_of
+from analysis.core.summary import Summary
+from analysis.engines.log import LogPlan, check_log
+from analysis.engines.row_groups import files_of
+from analysis.engines.task_map import WorkerProcesses, bundles
+from history.upper_bounds import UPPER_BOUNDS
+from tests.analysis.log_histories import ok, random_history, table
+from tests.analysis_pipeline.test_engines import stored
+
+
+class Stored:
+    """Row groups in memory: the rows of a partition in an order of their own, cut into pieces of random size."""
+
+    def __init__(self, operations: pa.Table, rng: random.Random, most: int) -> None:
+        self.tables: dict[int, pa.Table] = {}
+        self.groups: dict[Key, list[RowGroup]] = {}
+        partition = operations["partition"].to_numpy()
+        for each in sorted(set(partition.tolist())):
+            rows = rng.sample(np.flatnonzero(partition == each).tolist(), int((partition == each).sum()))
+            while rows:
+                count = rng.randint(1, most)
+                self.add(("log", each), operations.take(rows[:count]).combine_chunks())
+                rows = rows[count:]
+
+    def add(self, key: Key, rows: pa.Table) -> None:
+        named = [*range_evidence.reach(rows_of(rows))]
+        number = len(self.tables)
+        self.tables[number] = rows
+        self.groups.setdefault(key, []).append(RowGroup("memory", number, rows.num_rows, *named))
+
+    def read(self, groups: Sequence[RowGroup]) -> pa.Table:
+        return pa.concat_tables([self.tables[each.number] for each in groups]).unify_dictionaries().combine_chunks()
+
+    def report(self, span: int, upper_bound: str, compiled: bool) -> LogReport:
+        summaries: dict[Key, list[Summary]] = {}
+        facts: dict[Key, Facts] = {}
+        for task in plan_ranges(self.groups, span):
+            found = range_evidence.examine(task, self.read, upper_bound=upper_bound, compiled=compiled)
+            summaries.setdefault(task.key, []).append(found.summary)
+            facts[task.key] = facts[task.key].merge(found.facts) if task.key in facts else found.facts
+        return report_on(conclude_all(summaries, facts), self.tables.values(), upper_bound)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
+@pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: str, compiled: bool, seed: int) -> None:
+    rng = random.Random(f"ranges {upper_bound} {compiled} {seed}")
+    operations = table(*(random_history(rng) for _ in range(12)))
+    expected = check(operations, upper_bound=upper_bound)
+    for most, span in ((1, 1), (2, 2), (5, 3), (100, 64)):
+        found = Stored(operations, rng, most).report(span, upper_bound, compiled)
+        assert found.anomalies == expected.anomalies, (most, span)
+        assert found == expected
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
+@pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
+def test_stored_row_groups_give_the_same_report(tmp_path: Path, upper_bound: str, compiled: bool) -> None:
+    rng = random.Random(f"stored ranges {upper_bound} {compiled}")
+    operations = table(*(random_history(rng) for _ in range(8)))
+    plan = LogPlan.of(stored(tmp_path, operations, 5), span=2, compiled=compiled)
+    assert check_log(plan, upper_bound=upper_bound) == check(operations, upper_bound=upper_bound)
+
+
+def test_worker_processes_give_the_same_report(tmp_path: Path) -> None:
+    rng = random.Random("processes")
+    plan = LogPlan.of(stored(tmp_path, table(*(random_history(rng) for _ in range(5))), 3), span=2)
+    assert check_log(plan, WorkerProcesses(2), upper_bound="strict") == check_log(plan, upper_bound="strict")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
+def test_a_corrupt_offset_is_an_anomaly_and_no_lack_of_memory(tmp_path: Path, compiled: bool) -> None:
+    operations = table([ok(1, 10, 20, 0), ok(2, 30, 40, 1 << 50)])
+    plan = LogPlan.of(stored(tmp_path, operations, 1), compiled=compiled)
+    assert check_log(plan, upper_bound="strict") == check(operations)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
+def test_the_first_damage_is_named_wherever_its_task_is(tmp_path: Path, compiled: bool) -> None:
+    histories = [[ok(1, 20, 10, 0)], [*(ok(n, 10, 20, n) for n in range(9)), ok(9, 10, 20, 9, acks=-1)]]
+    plan = LogPlan.of(stored(tmp_path, table(*histories), 4), span=4, compiled=compiled)
+    assert plan.tasks[0].key == ("log", 1)
+    with pytest.raises(DamagedError, match="returned before its invocation"):
+        check_log(plan, upper_bound="strict")
+
+
+def test_a_file_that_is_torn_is_named(tmp_path: Path) -> None:
+    tables = stored(tmp_path, table([ok(1, 10, 20, 0)]), 4)
+    plan = LogPlan.of(tables)
+    (path,) = files_of(tables)["log", 0]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DamagedError, match=rf"{path.name} cannot be read"):
+        LogPlan.of(tables)
+    with pytest.raises(DamagedError, match=rf"{path.name} cannot be read"):
+        check_log(plan, upper_bound="strict")
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"rows": 3}, "2 rows, 3 are stated"), ({"low": 1}, "offsets 0 to 1"), ({"high": 0}, "offsets 0 to 1")],
+)
+def test_rows_that_differ_from_what_is_stated_are_damage(
+    tmp_path: Path, changes: dict[str, Any], why: str, compiled: bool
+) -> None:
+    plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0), ok(2, 30, 40, 1)]), 4), compiled=compiled)
+    (group,) = plan.groups["log", 0]
+    (task,) = plan.tasks
+    other = replace(plan, tasks=[replace(task, groups=(replace(group, **changes),))])
+    with pytest.raises(DamagedError, match=why):
+        check_log(other, upper_bound="strict")
+
+
+def test_rows_of_another_partition_are_damage(tmp_path: Path) -> None:
+    plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0)]), 4))
+    other = replace(plan, tasks=[replace(task, key=("log", 7)) for task in plan.tasks])
+    with pytest.raises(DamagedError, match="operations of other partitions than log-7"):
+        check_log(other, upper_bound="strict")
+
+
+def test_heavy_tasks_are_alone_and_light_ones_share() -> None:
+    assert bundles([9 << 20, 5 << 20, 2 << 20, 100, 90], 4) == [[0], [1], [2], [3, 4]]
+    assert bundles([10] * 8, 4) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert bundles([1], 4) == [[0]]
