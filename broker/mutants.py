@@ -411,23 +411,23 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="epuo_off_by_one",
             rule="K1023-3",
-            anomaly="lost-acknowledged-write",
-            schedule="a leader's earliest pending upload is one too high; an empty follower that starts there lacks a "
-            "record",
+            anomaly="not-converged",
+            schedule="a leader's earliest pending upload is one too high; an empty follower asks for a start whose "
+            "state remote storage never has; campaigns/tiered-unknown.toml",
         ),
         Mutant(
             name="epuo_unknown_as_zero",
             rule="K1023-9",
-            anomaly="no-progress",
+            anomaly="follower-starts-below-log",
             schedule="an empty follower of a new leader that does not know yet what is tiered starts at 0, again and "
-            "again",
+            "again; campaigns/tiered-unknown.toml",
         ),
         Mutant(
             name="epuo_no_clamp",
             rule="K1023-10",
-            anomaly="no-progress",
+            anomaly="wrong-bootstrap-offset",
             schedule="remote storage is switched off and on again; an empty follower starts at the last tiered offset "
-            "below the log's start",
+            "below the log's start, if a leader states such an offset",
         ),
         Mutant(
             name="lso_set_to_epuo",

@@ -17,6 +17,7 @@ from broker.protocol.messages.create_topics import (
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.messages.list_offsets import (
+    EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -279,8 +280,17 @@ class SimulatedClient:
         return ErrorCode(response.error_code), response.base_offset
 
     async def end(self, topic: str, partition: int, *, timeout: float) -> int:
-        """The leader's high watermark. Raises `RefusedError`, and `UncertainError` without an answer."""
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
+        """The leader's high watermark. Raises as `offset`."""
+        return await self.offset(topic, partition, LATEST_TIMESTAMP, timeout=timeout)
+
+    async def start(self, topic: str, partition: int, *, timeout: float) -> int:
+        """The start of the leader's log. Raises as `offset`."""
+        return await self.offset(topic, partition, EARLIEST_TIMESTAMP, timeout=timeout)
+
+    async def offset(self, topic: str, partition: int, timestamp: int, *, timeout: float) -> int:
+        """The offset of the first record that is not earlier than a timestamp in ms, or for a special timestamp; -1
+        without one. Raises `RefusedError`, and `UncertainError` without an answer."""
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
         answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout)
         assert isinstance(answer, ListOffsetsResponse)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from broker.log.log import PartitionLog
+from broker.replica.follower import PartitionFollower
 from simulator.disk import SimulatedDisk
 from simulator.oracles.findings import (
     EPOCHS_DIFFER,
@@ -76,6 +77,8 @@ class LogRules:
         self._predecessors: dict[CopiedBatch, CopiedBatch] = {}
         self._known: dict[tuple[int, int], tuple[CopiedBatch, str]] = {}
         self._leaders: dict[int, tuple[str, int]] = {}
+        self.local_start = 0
+        """The highest offset at which any replica's own segments have started."""
 
     @property
     def where(self) -> str:
@@ -141,7 +144,7 @@ class LogRules:
 
     def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         name = machine.name
-        if not machine.excused(PREFIX_CHANGED, copy.path) and not self._starts_above(machine, log):
+        if not machine.excused(PREFIX_CHANGED, copy.path) and not self._starts_above(machine, log, removed):
             self._cut_committed(name, log, removed)
         self.checked(EPOCHS_DIFFER)
         end = log.log_end_offset
@@ -151,16 +154,19 @@ class LogRules:
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
                 return
 
-    def _starts_above(self, machine: MachineView, log: PartitionLog) -> bool:
-        """Whether this follower has dropped its log to start it again above records in remote storage (KIP-1023), which
-        it may only outside the ISR: its log is empty in between."""
+    def _starts_above(self, machine: MachineView, log: PartitionLog, removed: Sequence[CopiedBatch]) -> bool:
+        """Whether this follower has dropped its log to start it again above records in remote storage (KIP-1023). Its
+        log is empty in between, with the lock held. It may do this only while it cannot be elected, and only where
+        another replica has its local start at or above everything that is dropped."""
         if machine.node is None or log.log_end_offset:
             return False
         partition = machine.node.replicas.partition(self.topic, self.index)
         state = machine.image.partition(self.topic, self.index)
         if partition is None or state is None or not partition.settings.remote_storage:
             return False
-        return machine.node_id not in state.isr
+        if not isinstance(partition.role, PartitionFollower) or not partition.lock.locked():
+            return False
+        return machine.node_id not in (*state.isr, *state.elr) and removed[0].next <= self.local_start
 
     def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         """Committed records stay in every log that has them."""
@@ -215,6 +221,7 @@ class LogRules:
     def start_moved(self, name: str, copy: CopiedLog, log: PartitionLog) -> None:
         """The log's start has moved: the epoch that contains it is still known (K101-11, H27)."""
         self.committed.start = max(self.committed.start, log.log_start_offset)
+        self.local_start = max(self.local_start, log.local_start_offset)
         live = copy.between(log.log_start_offset, log.log_end_offset)
         if not live:
             return

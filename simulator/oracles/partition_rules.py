@@ -135,6 +135,7 @@ class PartitionRules:
         rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.local_start_offset
+        rules.local_start = max(rules.local_start, replica.start)
         # An earlier process may have written the log's new start and ended before it moved the start.
         written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
         rules.committed.start = max(rules.committed.start, min(replica.start, written))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Final
@@ -192,7 +193,7 @@ class VirtualRead:
         except (RefusedError, UncertainError) as error:
             self._failed(partition, inv, _name(error), start=start)
             if isinstance(error, RefusedError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self.next[partition] = 0
+                await self.restart(partition)
             return 0, 1
         ret, reads = self._clock(), 0
         for run in contiguous_runs(fetched.records, _offset):
@@ -209,6 +210,13 @@ class VirtualRead:
             self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
             reads += 1
         return reads, 0
+
+    async def restart(self, partition: int) -> None:
+        """Continue at the start of the log; at 0 without an answer."""
+        self.next[partition] = 0
+        with contextlib.suppress(RefusedError, UncertainError):
+            timeout = self._settings.query_timeout_s
+            self.next[partition] = await self._client.start(self._settings.topic, partition, timeout=timeout)
 
     async def end(self, partition: int) -> int | None:
         """Ask the leader for the log's end and record the answer; None without an answer."""
