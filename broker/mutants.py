@@ -451,6 +451,12 @@ MUTANTS: dict[str, Mutant] = {
             "batch again that was acknowledged",
         ),
         Mutant(
+            name="lookup_ignores_remote",
+            rule="LOG-1",
+            anomaly="wrong-offset-for-timestamp",
+            schedule="a leader looks up offsets by timestamp in its local segments only; campaigns/tiered-lookups.toml",
+        ),
+        Mutant(
             name="jump_if_nonempty",
             rule="K1023-6",
             anomaly="local-records-dropped",

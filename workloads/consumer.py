@@ -8,7 +8,7 @@ poll's answer may be older than the poll, but it is never older than the last re
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -53,6 +53,8 @@ class Reader:
         self.settings = settings
         self._writer = writer
         self._consumer = Consumer(consumer_config(settings, sees_ends=sees_ends))
+        self.on_records: Callable[[int, Sequence[Message]], None] | None = None
+        """Called for each recorded run of records, with its partition."""
         self._next: dict[int, int] = {}
         self._since: dict[int, int] = {}  # time of the repeated fetch, for partitions whose end was not found since
         self._settled: set[int] = set()  # partitions whose position in the library is the end of their last record
@@ -132,6 +134,16 @@ class Reader:
         self._writer.end(topic, partition, inv=inv, ret=time.monotonic_ns(), end=end)
         return end
 
+    def offset_of_time(self, partition: int, timestamp: int) -> int | None:
+        """The offset of the first record that is not earlier than a timestamp in ms, -1 without one; None without an
+        answer."""
+        asked = [TopicPartition(self.settings.topic, partition, timestamp)]
+        try:
+            [answer] = self._consumer.offsets_for_times(asked, timeout=self.settings.query_timeout_s)
+        except KafkaException:
+            return None
+        return None if answer.error is not None else max(-1, answer.offset)
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -154,6 +166,8 @@ class Reader:
             self._writer.read(
                 self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values
             )
+            if self.on_records is not None:
+                self.on_records(partition, run)
         if found:
             self._unanswered.pop(partition, None)
         return len(runs)
@@ -176,17 +190,18 @@ class Reader:
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
         if error.code() not in _GONE:
             return False
-        self._reread(partition)
+        self.go_to(partition, 0)
         return True
 
-    def _reread(self, partition: int) -> None:
-        """Continue at the partition's first record. After a log has become shorter, the library may be in a state in
-        which it cannot seek; assigning every partition again, at its position, ends that state."""
-        self._next[partition] = 0
+    def go_to(self, partition: int, offset: int) -> None:
+        """Continue at an offset; 0: at the partition's first record. After a log has become shorter, the library may be
+        in a state in which it cannot seek; assigning every partition again, at its position, ends that state."""
+        self._next[partition] = offset
+        self._unanswered.pop(partition, None)
         self._settled.discard(partition)
         try:
             self._since[partition] = time.monotonic_ns()
-            self._consumer.seek(TopicPartition(self.settings.topic, partition, 0))
+            self._consumer.seek(TopicPartition(self.settings.topic, partition, offset))
         except KafkaException:
             self.assign(self._next)
 
@@ -259,15 +274,18 @@ class ConsumerClient:
         assert self._pacer is not None
         time.sleep(min(POLL_S, self._polls.wait_s(time.monotonic())))
         if self._polls.take(time.monotonic()):
-            if self._settings.polls_show_ends and self._rng.random() < FRESH_SHARE:
-                self._reader.ask_anew(self._rng.randrange(self._settings.partitions))
-            reads, failed = self._reader.poll(POLL_S)
-            self._counts.add("ok", reads)
-            self._counts.add("fail", failed)
+            self._poll()
         if self._pacer.take(time.monotonic()):
             end = self._reader.end(self._rng.randrange(self._settings.partitions))
             self._counts.add("fail" if end is None else "ok")
         self._counts.report(time.monotonic())
+
+    def _poll(self) -> None:
+        if self._settings.polls_show_ends and self._rng.random() < FRESH_SHARE:
+            self._reader.ask_anew(self._rng.randrange(self._settings.partitions))
+        reads, failed = self._reader.poll(POLL_S)
+        self._counts.add("ok", reads)
+        self._counts.add("fail", failed)
 
 
 class ReaderClient:

@@ -85,6 +85,7 @@ class Partition:
         self.tiers_above_high_watermark = self._mutants.active("tier_above_hw")
         self.tiers_ignore_lineage = self._mutants.active("remote_ignores_lineage")
         self.clamps_pending_upload = not self._mutants.active("epuo_no_clamp")
+        self.looks_up_locally = self._mutants.active("lookup_ignores_remote")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._now_ms = now_ms or (lambda: NO_TIMESTAMP)
         self._flushing: asyncio.Task[None] | None = None

@@ -99,7 +99,8 @@ def _pending_upload(partition: Partition) -> OffsetFound:
 def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
     """The record below `bound` for a timestamp or MAX_TIMESTAMP. Raises `OSError` for damaged bytes."""
     log = partition.log
-    if timestamp != MAX_TIMESTAMP and partition.remote is not None and log.log_start_offset < log.local_start_offset:
+    looks_remotely = timestamp != MAX_TIMESTAMP and log.log_start_offset < log.local_start_offset
+    if looks_remotely and partition.remote is not None and not partition.looks_up_locally:
         remote = partition.remote.first_not_before(timestamp)
         if isinstance(remote, ErrorCode):
             return OffsetFound(remote)

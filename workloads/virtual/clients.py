@@ -14,6 +14,7 @@ from workloads.settings import ClientSettings
 from workloads.virtual.group import GroupReader, VirtualMember
 from workloads.virtual.log import Consumer, FinalReader, VirtualProducer
 from workloads.virtual.pipe import ClockNs, VirtualControl
+from workloads.virtual.tiered import VirtualTieredConsumer
 
 FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 
@@ -35,6 +36,11 @@ KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
     "log-bursts": {
         "producer": partial(VirtualProducer, pacing=log_bursts.pacing),
         "consumer": Consumer,
+        "reader": FinalReader,
+    },
+    "tiered": {
+        "producer": partial(VirtualProducer, pacing=steady, stamps=True),
+        "consumer": VirtualTieredConsumer,
         "reader": FinalReader,
     },
     "group": {"producer": _PRODUCER, "member": VirtualMember, "reader": GroupReader},

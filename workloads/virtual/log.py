@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -41,6 +41,8 @@ from workloads.virtual.sender import Sender
 POLL_S: Final = 0.1
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.05
+EPOCH_MS: Final = 1_700_000_000_000
+"""The timestamp of a record at the start of a simulated run."""
 
 
 class VirtualProducer:
@@ -54,14 +56,17 @@ class VirtualProducer:
         clock: ClockNs,
         *,
         pacing: MakePacing,
+        stamps: bool = False,
     ) -> None:
+        """`stamps`: records have the time of the run as their timestamp, instead of 0."""
         self._settings = settings
         self._control = control
         self._writer = writer
         self._clock = clock
         self._pacing = pacing
         self._client = SimulatedClient(addresses(settings))
-        self._sender = Sender(settings, control, self._client)
+        now_ms = (lambda: EPOCH_MS + clock() // 1_000_000) if stamps else (lambda: 0)
+        self._sender = Sender(settings, control, self._client, now_ms)
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng, depth(settings))
@@ -174,6 +179,8 @@ class VirtualRead:
         self._writer = writer
         self._clock = clock
         self._on_records = on_records
+        self.on_timestamps: Callable[[int, int, Sequence[int]], None] | None = None
+        """Called for each run of records with its partition, its first offset, and its timestamps."""
         self._client = SimulatedClient(addresses(settings))
         self._upkeep = control.run(self._client.keep_up(settings.topic))
         self.next = dict.fromkeys(range(settings.partitions), 0)
@@ -204,6 +211,8 @@ class VirtualRead:
             self.next[partition] = offsets[-1] + 1
             if self._on_records is not None:
                 self._on_records(partition, offsets[0], offsets[-1], ret)
+            if self.on_timestamps is not None:
+                self.on_timestamps(partition, offsets[0], [record.timestamp for record in run])
             reads += 1
         self.next[partition] = max(self.next[partition], fetched.next_offset)
         if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
@@ -217,6 +226,15 @@ class VirtualRead:
         with contextlib.suppress(RefusedError, UncertainError):
             timeout = self._settings.query_timeout_s
             self.next[partition] = await self._client.start(self._settings.topic, partition, timeout=timeout)
+
+    async def offset_of_time(self, partition: int, timestamp: int) -> int | None:
+        """The offset of the first record that is not earlier than a timestamp in ms, -1 without one; None without an
+        answer."""
+        timeout = self._settings.query_timeout_s
+        try:
+            return await self._client.offset(self._settings.topic, partition, timestamp, timeout=timeout)
+        except (RefusedError, UncertainError):
+            return None
 
     async def end(self, partition: int) -> int | None:
         """Ask the leader for the log's end and record the answer; None without an answer."""
@@ -273,13 +291,16 @@ class Consumer:
         while True:
             await asyncio.sleep(min(POLL_S, polls.wait_s(loop.time())))
             if polls.take(loop.time()):
-                reads, failed = await self._reading.poll(self._rng.randrange(self._settings.partitions))
-                self._counts.add("ok", reads)
-                self._counts.add("fail", failed)
+                await self._poll(self._rng.randrange(self._settings.partitions))
             if ends.take(loop.time()):
                 end = await self._reading.end(self._rng.randrange(self._settings.partitions))
                 self._counts.add("fail" if end is None else "ok")
             self._counts.report(loop.time())
+
+    async def _poll(self, partition: int) -> None:
+        reads, failed = await self._reading.poll(partition)
+        self._counts.add("ok", reads)
+        self._counts.add("fail", failed)
 
 
 class FinalReader:

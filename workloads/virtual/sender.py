@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -68,11 +69,12 @@ class _Waiting(NamedTuple):
 
 @dataclass(eq=False)
 class _Batch:
-    """Records of a lane that are sent together. `due_s`: not sent again before; `is_sent`: a request is under way;
-    `error`: of its last request."""
+    """Records of a lane that are sent together. `timestamp`: of all of them, ms; `due_s`: not sent again before;
+    `is_sent`: a request is under way; `error`: of its last request."""
 
     records: tuple[_Waiting, ...]
     sequence: int
+    timestamp: int = 0
     due_s: float = 0.0
     is_sent: bool = False
     error: str = "not sent"
@@ -97,11 +99,11 @@ class _Lane:
     sending: asyncio.Task[None] | None = None
     requests: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
-    def fill(self, most: int) -> None:
+    def fill(self, most: int, timestamp: int) -> None:
         """Put waiting records into batches of at most `most` records, as far as batches may be in flight."""
         while self.waiting and len(self.in_flight) < IN_FLIGHT and not self.is_spent:
             records = tuple(self.waiting.popleft() for _ in range(min(most, len(self.waiting))))
-            self.in_flight.append(_Batch(records, self.sequence))
+            self.in_flight.append(_Batch(records, self.sequence, timestamp))
             self.sequence += len(records)
 
     def settle(self, batch: _Batch, sent: Sent) -> None:
@@ -136,7 +138,15 @@ class _Lane:
 class Sender:
     """Sends appends to partitions, those of one partition in the order in which they are given."""
 
-    def __init__(self, settings: ClientSettings, control: VirtualControl, client: SimulatedClient) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        control: VirtualControl,
+        client: SimulatedClient,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`now_ms`: the timestamp of a record that is sent now."""
+        self._now_ms = now_ms
         self._settings = settings
         self._control = control
         self._client = client
@@ -169,11 +179,11 @@ class Sender:
             lane.changed.clear()
             lane.renew()
             if await self._is_prepared(lane):
-                lane.fill(self._batch_records)
+                lane.fill(self._batch_records, self._now_ms())
                 while (batch := lane.next_due(loop.time())) is not None:
                     self._begin(lane, batch)
             elif not lane.in_flight:
-                lane.fill(self._batch_records)  # their time runs, though nothing can be sent
+                lane.fill(self._batch_records, self._now_ms())  # their time runs, though nothing can be sent
             lane.give_up_overdue(loop.time())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(lane.pause_s(loop.time())):
@@ -216,6 +226,7 @@ class Sender:
                 [each.payload for each in batch.records],
                 acks=ALL,
                 timeout=timeout_s,
+                timestamp=batch.timestamp,
                 producer_id=lane.producer_id,
                 sequence=batch.sequence,
                 compression=self._compression,
@@ -232,6 +243,7 @@ class Sender:
                 [payload],
                 acks=acks,
                 timeout=timeout_s,
+                timestamp=self._now_ms(),
                 compression=self._compression,
             )
         except UncertainError as error:

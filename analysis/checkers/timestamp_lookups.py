@@ -1,0 +1,72 @@
+"""Lookups of offsets by timestamp. `analysis/core/lookup_rules.py` states the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
+from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.doubt import Reason
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+
+if TYPE_CHECKING:
+    from history.lookups import LookupRecords
+
+FIRST_FOUND: Final = Promise("TIME", "a lookup by timestamp finds the first record that is not earlier")
+WRONG: Final = AnomalyKind(
+    "wrong-offset-for-timestamp",
+    FIRST_FOUND,
+    "A lookup by timestamp returned a record that is earlier, or not the first one, or none although there is one.",
+)
+TIERED: Final = "tiered"
+"""The kind of workload whose consumers look up offsets."""
+CONSUMER: Final = "consumer"
+NOT_WHOLE: Final = Reason("lookup-record-not-whole", "The record of lookups by timestamp is incomplete.")
+
+
+def check(run: CheckedRun) -> Outcome:
+    """Check the lookups of a run; only consumers of the workload `tiered` make them."""
+    from analysis.core.lookup_rules import judge
+    from history.lookups import read_lookups
+
+    records = read_lookups(run.directory)
+    if run.description.kind != TIERED and not records.clients:
+        return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
+    judged = judge(run.description.topic, records.lookups, records.sights)
+    found, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
+    incomplete = tuple(_incomplete(run, records))
+    doubts = (*incomplete, *forgotten)
+    if not judged.decided:
+        doubts += ("no lookup by timestamp can be compared with a record that was read",)
+    size = f"{len(records.lookups):,} lookups by timestamp, {judged.decided:,} compared with records"
+    if found and not incomplete:
+        return Outcome(FAIL, f"{len(found)} lookups are wrong; {size}", found, doubts)
+    if doubts:
+        return Outcome(UNKNOWN, size, doubts=doubts)
+    return Outcome(PASS, f"each found the first record: {size}")
+
+
+def _incomplete(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
+    """Consumers' records that are missing or cannot be believed."""
+    from history.journal import CLIENT
+
+    yield from records.defects
+    lines = [line for line in run.history.journal if line["event"] == CLIENT]
+    planned = {line["client"] for line in lines if line["role"] == CONSUMER and run.description.kind == TIERED}
+    if missing := sorted(planned - set(records.clients)):
+        yield f"the record of lookups is missing: {first_of(missing, ', ')}"
+    if strange := sorted(set(records.clients) - {line["client"] for line in lines}):
+        yield f"there is a record of lookups of clients that were not started: {first_of(strange, ', ')}"
+
+
+CHECKER: Final = Checker(
+    "timestamp lookups",
+    "Do lookups by timestamp find the first record that is not earlier?",
+    21,
+    (WRONG,),
+    check,
+    (NOT_WHOLE,),
+    may_rest=lambda description: description.kind != TIERED,
+    reads="|".join((PLAN, JOURNAL, "history/lookups(/.*)?")),
+)

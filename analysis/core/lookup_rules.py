@@ -1,0 +1,116 @@
+"""The rules of lookups by timestamp (ListOffsets): the answer is the first record that is not earlier than asked.
+
+What records the log has, and their timestamps, is known from what clients have read (`history/lookups.py`).
+
+- T1 the record at the answer's offset is not earlier than the timestamp that was asked for;
+- T2 no earlier offset has such a record. Records of lower offsets than the answer were committed before it;
+- T3 the answer that no such record exists is wrong if a client had read one before the lookup started.
+
+A record with two different timestamps in what clients read is not used: the log's own checker reports that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from analysis.core.anomaly import Anomaly
+from history.lookups import NO_RECORD, Lookup, Sight
+
+WRONG_LOOKUP = "wrong-offset-for-timestamp"
+
+
+class SeenRecord(NamedTuple):
+    """A record that a client has read. `at`: the first time, ns."""
+
+    offset: int
+    timestamp: int
+    at: int
+
+
+class LookupFindings(NamedTuple):
+    """`decided`: how many lookups have at least one record to compare with."""
+
+    anomalies: tuple[Anomaly, ...]
+    decided: int
+
+
+def judge(topic: str, lookups: Sequence[Lookup], sights: Iterable[Sight]) -> LookupFindings:
+    """Compare each answer with the records that clients have read."""
+    known = {partition: _Records(records) for partition, records in _seen(sights).items()}
+    decidable = [each for each in lookups if each.partition in known]
+    found = [why for each in decidable for why in _wrong(topic, each, known[each.partition])]
+    decided = sum(known[each.partition].decides(each) for each in decidable)
+    return LookupFindings(tuple(found), decided)
+
+
+def _seen(sights: Iterable[Sight]) -> dict[int, list[SeenRecord]]:
+    """The records that clients have read, by partition, in the order of their offsets."""
+    found: dict[int, dict[int, SeenRecord]] = {}
+    ambiguous: set[tuple[int, int]] = set()
+    for sight in sights:
+        records = found.setdefault(sight.partition, {})
+        for offset, timestamp in enumerate(sight.timestamps, sight.first):
+            before = records.get(offset, SeenRecord(offset, timestamp, sight.at))
+            if before.timestamp != timestamp:
+                ambiguous.add((sight.partition, offset))
+            records[offset] = SeenRecord(offset, before.timestamp, min(before.at, sight.at))
+    return {
+        partition: [records[offset] for offset in sorted(records) if (partition, offset) not in ambiguous]
+        for partition, records in found.items()
+    }
+
+
+class _Records:
+    """The known records of one partition. `latest[i]`: the index of the record with the largest timestamp up to i."""
+
+    def __init__(self, records: list[SeenRecord]) -> None:
+        self.records = records
+        self.latest: list[int] = []
+        for at, record in enumerate(records):
+            best = self.latest[-1] if self.latest else 0
+            self.latest.append(at if record.timestamp > records[best].timestamp else best)
+
+    def below(self, offset: int) -> SeenRecord | None:
+        """The record with the largest timestamp below an offset."""
+        at = bisect_left(self.records, (offset,)) - 1
+        return self.records[self.latest[at]] if at >= 0 else None
+
+    def at(self, offset: int) -> SeenRecord | None:
+        at = bisect_left(self.records, (offset,))
+        return self.records[at] if at < len(self.records) and self.records[at].offset == offset else None
+
+    def decides(self, lookup: Lookup) -> bool:
+        return lookup.offset == NO_RECORD or self.at(lookup.offset) is not None
+
+
+def _wrong(topic: str, lookup: Lookup, known: _Records) -> Iterator[Anomaly]:
+    asked = (
+        f"{lookup.client} asked for the first record of {topic}-{lookup.partition} at {lookup.timestamp} ms or later"
+    )
+    if lookup.offset == NO_RECORD:
+        missed = next((it for it in known.records if it.at <= lookup.inv and it.timestamp >= lookup.timestamp), None)
+        if missed is not None:
+            yield _anomaly(
+                topic, lookup, f"{asked}, and got the answer that no such record exists; {_described(missed)}", missed
+            )
+        return
+    own, earlier = known.at(lookup.offset), known.below(lookup.offset)
+    if own is not None and own.timestamp < lookup.timestamp:
+        yield _anomaly(topic, lookup, f"{asked}, and got offset {lookup.offset}; {_described(own)}", own)
+    elif earlier is not None and earlier.timestamp >= lookup.timestamp:
+        yield _anomaly(topic, lookup, f"{asked}, and got offset {lookup.offset}; {_described(earlier)}", earlier)
+
+
+def _described(record: SeenRecord) -> str:
+    return f"the record at offset {record.offset} is of {record.timestamp} ms"
+
+
+def _anomaly(topic: str, lookup: Lookup, sentence: str, record: SeenRecord) -> Anomaly:
+    where = {"topic": topic, "partition": lookup.partition}
+    witness = (
+        {"op": "lookup", "client": lookup.client, **where, "offset": lookup.offset, "timestamp": lookup.timestamp},
+        {"op": "read", **where, "offset": record.offset, "timestamp": record.timestamp},
+    )
+    return Anomaly(WRONG_LOOKUP, topic, lookup.partition, sentence, witness, 1)

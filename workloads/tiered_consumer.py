@@ -1,0 +1,64 @@
+"""The consumer of the workload `tiered`: it also reads from the start and by timestamp. `workloads/kinds/tiered.py` has
+the theory of operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import Message
+
+from history.lookups import LookupWriter
+from history.writer import OperationWriter
+from workloads.consumer import ConsumerClient, offset_of
+from workloads.control import Control
+from workloads.kinds.tiered import KnownTimes
+from workloads.settings import ClientSettings
+
+
+class TieredConsumer(ConsumerClient):
+    """A consumer that jumps before some of its polls."""
+
+    def __init__(
+        self, settings: ClientSettings, control: Control, writer: OperationWriter, lookups: LookupWriter
+    ) -> None:
+        super().__init__(settings, control, writer)
+        self._lookups = lookups
+        self._times = KnownTimes()
+        self._reader.on_records = self._saw
+
+    def _saw(self, partition: int, run: Sequence[Message]) -> None:
+        """Record the timestamps of consecutive records, each once."""
+        stamped = [(offset_of(message), message.timestamp()[1]) for message in run]
+        new = [(offset, timestamp) for offset, timestamp in stamped if self._times.add(partition, offset, timestamp)]
+        if new:
+            self._lookups.seen(partition, new[0][0], [timestamp for _, timestamp in new])
+
+    def _poll(self) -> None:
+        if self._rng.random() < self._settings.parameters["jumps_share"]:
+            self._jump(self._rng.randrange(self._settings.partitions))
+        super()._poll()
+
+    def _jump(self, partition: int) -> None:
+        timestamp = self._times.draw(partition, self._rng)
+        if timestamp is None:
+            self._reader.go_to(partition, 0)
+            return
+        inv = self._lookups.clock()
+        offset = self._reader.offset_of_time(partition, timestamp)
+        if offset is None:
+            self._counts.add("fail")
+            return
+        self._lookups.looked_up(partition, timestamp, offset, inv=inv)
+        self._counts.add("ok")
+        if offset >= 0:
+            self._reader.go_to(partition, offset)
+
+
+def main(settings: ClientSettings, control: Control) -> None:
+    """Run a consumer process."""
+    where = settings.directory
+    with (
+        LookupWriter(where, settings.client) as lookups,
+        OperationWriter(where, client=settings.client, session=settings.session, process=settings.process) as writer,
+    ):
+        TieredConsumer(settings, control, writer, lookups).run()
