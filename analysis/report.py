@@ -21,6 +21,7 @@ from analysis.core.register_witness import value_text
 from analysis.page.node_story import leader_at
 from analysis.page.run_page import RunPage, gather
 from analysis.page.terms import TERMS, heading
+from analysis.page.timeline_parts import script_text
 from analysis.page.witness_text import ends_at
 from analysis.plots.colors import fault_color_of
 from analysis.stored_verdict import StoredVerdict
@@ -78,6 +79,8 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
             link=lambda file: _link(run_dir, file),
             terms=TERMS,
+            timeline_json=script_text(page.timeline or {}),
+            timeline_js=_asset("timeline.js"),
         )
     )
     return _write(run_dir / "report.html", text)
@@ -192,8 +195,12 @@ def _printable(value: Any) -> Any:
 
 
 def _css() -> Markup:
-    """The style sheet, unescaped: browsers take the text of <style> literally."""
-    return Markup((TEMPLATES / "style.css").read_text(encoding="utf-8"))
+    return _asset("style.css")
+
+
+def _asset(name: str) -> Markup:
+    """A style sheet or script, unescaped: browsers take the text of <style> and <script> literally."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _write(path: Path, page: str) -> Path:

@@ -18,6 +18,7 @@ from analysis.page.node_story import Focus, event_items, log_items
 from analysis.page.run_clock import RunClock
 from analysis.page.story import Story, StoryItem, StoryKind, tell
 from analysis.page.tested import Tested, tested
+from analysis.page.timeline_parts import timeline_of
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict
 from history.checksummed_lines import read_lines
@@ -34,8 +35,8 @@ CLIENTS: Final = "clients"
 
 @dataclass
 class RunPage:
-    """`clock`: of all times on the page. `events`: by node, each with its line's number. `story`: None if there is
-    nothing to tell. `missing`: what the directory lacks, as sentences."""
+    """`clock`: of all times on the page. `events`: by node, each with its line's number. `story`, `timeline`: None
+    without data. `missing`: what the directory lacks, as sentences."""
 
     tested: Tested = field(default_factory=Tested)
     clock: RunClock = field(default_factory=RunClock)
@@ -44,6 +45,7 @@ class RunPage:
     steps: Sequence[StepRecord] = ()
     ended: Sequence[EndedProcess] = ()
     story: Story | None = None
+    timeline: dict[str, Any] | None = None
     missing: list[str] = field(default_factory=list)
 
     def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
@@ -71,6 +73,7 @@ def gather(run_dir: Path, verdict: Verdict) -> RunPage:
     page.ended = page.part("ended processes", lambda: ended_processes(page.journal, page.clock), ())
     if verdict.anomalies or page.ended:
         page.story = page.part("the story", lambda: _story(run_dir, verdict, page, nodes), None)
+    page.timeline = page.part("the timeline", lambda: timeline_of(run_dir, page.journal, page.events, page.clock), None)
     page.missing += _absent(run_dir, verdict, page, nodes)
     return page
 

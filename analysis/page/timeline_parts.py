@@ -1,0 +1,105 @@
+"""Puts the timeline of a run's page together from its journal, operations and node events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from analysis.page.journal_story import journal_items
+from analysis.page.node_story import Focus, event_items
+from analysis.page.partitions import partition_strip
+from analysis.page.run_clock import RunClock
+from analysis.page.story import StoryItem
+from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns, operation_columns
+from analysis.plots.colors import EPOCH_COLORS, fault_color_of
+from history.reader import read_run
+from history.schemas import INF
+from installation.sanitize import brief, visible_line
+
+STATES: Final = ("up", "down", "suspended")
+Line = Mapping[str, Any]
+
+
+def timeline_of(run_dir: Path, journal: Sequence[Line], events: NumberedEvents, clock: RunClock) -> dict[str, Any]:
+    """The timeline as the page's JSON. Raises `HistoryError` for a run without a history."""
+    history = read_run(run_dir)
+    end_s = _end(history.operations, history.registers, journal, clock)
+    turns = leader_turns(events, clock, end_s)
+    by_place: dict[str, list[tuple[float, float, str, int]]] = {}
+    for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
+        by_place.setdefault(_shown(where), []).append((round(start_s, 4), round(stop_s, 4), _shown(node), epoch))
+    return {
+        "end_s": round(end_s, 4),
+        "wall_ms": clock.wall_ns / 1e6,
+        "ops": operation_columns(history.operations, history.registers, clock, end_s),
+        "nodes": [_shown(node) for node in sorted(events)],
+        "states": _states(journal, events, clock, end_s),
+        "faults": _faults(journal, clock, end_s),
+        "turns": {name: by_place[name] for name in sorted(by_place, key=lambda name: (name.startswith("__"), name))},
+        "colors": EPOCH_COLORS,
+        "partitions": partition_strip(events, turns, clock, end_s),
+    }
+
+
+def script_text(content: Mapping[str, Any]) -> Markup:
+    """JSON for a `<script>` element: no character of it ends the element or starts another. Everything outside ASCII
+    and every control character is an escape."""
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _shown(name: str) -> str:
+    return brief(visible_line(name), LONGEST_NAME)
+
+
+def _end(operations: Any, registers: Any, journal: Iterable[Line], clock: RunClock) -> float:
+    """Seconds from the start to the last known time."""
+    times = [clock.of_monotonic(line["t"]) for line in journal if "t" in line]
+    for table in (operations, registers):
+        returned = table["ret"].to_numpy()
+        done = returned[returned < INF]
+        times += [clock.of_monotonic(int(done.max()))] if len(done) else []
+    return max(times, default=0.0)
+
+
+def _faults(journal: Iterable[Line], clock: RunClock, end_s: float) -> list[dict[str, Any]]:
+    """Every fault with its name, colour, start and end; one that was not healed lasts to the end."""
+    faults: dict[str, dict[str, Any]] = {}
+    for line in journal:
+        event, at_s = str(line["event"]), round(clock.of_monotonic(line.get("t", 0)), 4)
+        if event == "fault_invoked":
+            name = f"{line.get('kind', '?')} {','.join(map(str, line.get('targets', ())))}".strip()
+            color = fault_color_of(str(line.get("group", "")))
+            id_ = str(line["id"])
+            faults[id_] = {"id": _shown(id_), "name": _shown(name), "color": color, "start": at_s, "end": end_s}
+        elif event in ("fault_injected", "fault_healed") and str(line["id"]) in faults:
+            faults[str(line["id"])]["start" if event == "fault_injected" else "end"] = at_s
+    return sorted(faults.values(), key=lambda fault: fault["start"])
+
+
+def _states(journal: Sequence[Line], events: NumberedEvents, clock: RunClock, end_s: float) -> list[dict[str, Any]]:
+    """The states of each node's process, one after the other."""
+    everything = Focus("", -1, str)
+    found: dict[str, list[StoryItem]] = {}
+    items = [*journal_items(journal, clock)]
+    for node, rows in events.items():
+        items += event_items(node, rows, clock, everything)
+    for item in sorted(items, key=lambda item: item.at_s):
+        if item.role in STATES and item.lane in events:
+            held = found.setdefault(item.lane, [])
+            if not held or held[-1].role != item.role:
+                held.append(item)
+    return [
+        {
+            "node": _shown(node),
+            "role": item.role,
+            "start": round(item.at_s, 4),
+            "end": round(after.at_s if after is not None else end_s, 4),
+        }
+        for node, held in sorted(found.items())
+        for item, after in zip(held, [*held[1:], None], strict=True)
+    ]
