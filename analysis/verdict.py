@@ -18,7 +18,8 @@ import msgspec
 
 from analysis.core.anomaly import Anomaly
 from history import strict_json
-from history.regular_files import read_bytes, replace_text, sha256_of
+from history.known_digests import digest_of
+from history.regular_files import read_bytes, replace_text
 from installation.commands import command
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
@@ -155,7 +156,7 @@ def digest_of_certificate(run_dir: Path) -> str:
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+        digest.update(f"{path.name} {digest_of(str(path))}\n".encode())
     return digest.hexdigest() if files else ""
 
 

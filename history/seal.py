@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from history.regular_files import draft_of, read_bytes, replace_text, sha256_of
+from history.known_digests import digest_of
+from history.regular_files import draft_of, read_bytes, replace_text
 from history.strict_json import decode
 
 FILE_NAME: Final = "seal.json"
@@ -116,7 +117,7 @@ def _add(name: str, path: str, content: Content) -> None:
             for inside in sorted(os.listdir(path)):
                 _add(f"{name}/{inside}", f"{path}/{inside}", content)
         elif stat.S_ISREG(found.st_mode):
-            content[name] = {"bytes": found.st_size, "sha256": sha256_of(path)}
+            content[name] = {"bytes": found.st_size, "sha256": digest_of(path)}
         else:
             content[name] = {"is": _STRANGE}
     except OSError as error:

@@ -1,0 +1,44 @@
+"""The SHA-256 of files that were hashed before in this process, without reading them again if they are unchanged.
+
+A campaign's documents are renewed after each of its runs, and each renewal examines the evidence of all runs. A file is
+unchanged if its device, inode, size, mtime and ctime are. Nothing but the kernel sets a ctime, so a file cannot be
+changed and made to look unchanged. The kernel's clock has steps of some milliseconds: a file that changed within the
+last seconds could change again without a new ctime, so its digest is not kept. Neither is one with a ctime in the
+future, and one of a file that changed while it was read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+from history.regular_files import sha256_of
+
+SETTLED_NS: Final = 2_000_000_000
+"""How long a file must not have changed before its digest is kept."""
+MOST: Final = 1 << 17
+"""Digests that are kept: 40 MB of memory."""
+
+_State = tuple[int, int, int, int, int]
+_known: dict[str, tuple[_State, str]] = {}
+
+
+def digest_of(path: str) -> str:
+    """As `history.regular_files.sha256_of`."""
+    before = _state(path)
+    known = _known.get(path)
+    if known is not None and known[0] == before:
+        return known[1]
+    digest = sha256_of(path)
+    _known.pop(path, None)
+    if time.time_ns() - before[-1] > SETTLED_NS and _state(path) == before:
+        if len(_known) >= MOST:
+            _known.clear()
+        _known[path] = before, digest
+    return digest
+
+
+def _state(path: str) -> _State:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
