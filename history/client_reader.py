@@ -15,6 +15,7 @@ from history.announcements import AnnouncedBlock, Invocation, RecordHeader, Unus
 from history.arrow_stream import Stream, read_batches, segment_path
 from history.checksummed_lines import Lines, read_lines
 from history.client_files import INVOKED, RESERVED, is_counts
+from history.distinct import has_repeated
 from history.errors import UNFINISHED
 from history.registers import row_of, table_of
 from history.schemas import (
@@ -162,7 +163,7 @@ def _require_whose(part: Part, stream: Path, who: RecordHeader | None, written: 
     foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who.producer is None else who.producer)
     if foreign.any():
         part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
-    if len(np.unique(values)) < len(values):
+    if has_repeated(values):
         part.defects.append(f"{stream.name}: it wrote a value twice")
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
 from history.client_reader import Part, read_log_client, read_register_client
+from history.distinct import distinct
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import record_name
@@ -128,7 +128,7 @@ def _known(tables: list[pa.Table]) -> TakenNames:
             written = rows[column].to_numpy()
             known.values |= dict.fromkeys(written.tolist(), client)
             if code == APPEND:
-                known.producers |= dict.fromkeys(np.unique(written >> 32).tolist(), client)
+                known.producers |= dict.fromkeys(distinct(written >> 32).tolist(), client)
         if table.num_rows:
             known.process = max(known.process, pc.max(table["process"]).as_py() + 1)
     return known

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.distinct import has_repeated
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from history.topic_folders import is_topic
 
@@ -93,9 +94,10 @@ def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"
     yield (f == WRITE) & _holds(pc.is_null(table["value"])), "a write without a value"
     yield (f == CAS) & _holds(pc.is_null(table["new"])), "a cas without a new value"
-    _, first = np.unique(columns["id"], return_index=True)
-    again = np.ones(len(f), np.bool_)
-    again[first] = False
+    again = np.zeros(len(f), np.bool_)
+    if has_repeated(columns["id"]):
+        again[:] = True
+        again[np.unique(columns["id"], return_index=True)[1]] = False
     yield again, "its id is another row's"
 
 

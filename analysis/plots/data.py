@@ -215,7 +215,7 @@ def _longest_outage(operations: PlottedOperations) -> float | None:
     """The longest time without an acknowledgement, between the first and the last append; None if both have the same
     time, because an outage would not be visible."""
     invoked = operations.invoked[operations.changes()]
-    if len(np.unique(invoked)) < 2:
+    if not len(invoked) or invoked.min() == invoked.max():
         return None
     returned: Floats = np.sort(operations.returned[operations.changes("ok")])
     first, last = float(invoked.min()), float(invoked.max())
