@@ -15,14 +15,17 @@ from types import FrameType
 from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from analysis.engines.spark import SparkHandle, java_version
 from tests import tiers
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
+ON_SPARK: Final = ("tests/mutations/test_mutations_on_spark.py", "tests/analysis_pipeline/test_engines.py")
+"""The files whose tests use the fixture `spark`. They run on one worker, one after the other, and share a session."""
 LONGEST: Final = (
-    "tests/mutations/test_mutations_on_spark.py",
+    *ON_SPARK,
     "tests/conformance/test_breaks.py",
     "tests/mutations/test_mutations.py",
     "tests/playbooks/test_playbooks.py",
@@ -35,6 +38,8 @@ LONGEST: Final = (
 """The files whose tests take longest, some at work and some waiting."""
 LEFT_OUT = pytest.StashKey[int]()
 """How many tests the tier left out."""
+SPARK = pytest.StashKey[SparkHandle]()
+"""The session of this process."""
 _PR_SET_PDEATHSIG: Final = 1
 
 # Without bytecode every process that a test starts would compile all that it imports, and every worker all tests.
@@ -81,6 +86,24 @@ class _InterruptedWorkers:
                 os.kill(worker, signal.SIGTERM)
 
 
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
+    """`--dist loadfile`, with one worker for all files that use Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """The same for tests that run on one worker."""
+    file = nodeid.split("::")[0]
+    return "spark" if file in ON_SPARK else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
@@ -93,6 +116,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if any(map(item.get_closest_marker, ("vm", "long"))):
             item.add_marker(pytest.mark.timeout(0))  # these may take longer than any other test
+    unnamed = {_file(item) for item in items if "spark" in getattr(item, "fixturenames", ())} - {*ON_SPARK}
+    if unnamed:
+        raise pytest.UsageError(
+            f"{', '.join(sorted(unnamed))}: uses the fixture spark; name it in ON_SPARK of {__file__}"
+        )
     tier = config.getoption("--tier")
     if tier != tiers.ALL:
         quick, rest = tiers.selection_of(ROOT).choose(items)
@@ -132,11 +160,18 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.split("::")[0]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkHandle]:
-    """A session for a module: one that lasted longer would be ended by the tests that begin and end their own."""
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The session ends before the first test of another file: tests that start a session of their own would get it, and
+    would end it."""
+    if _file(item) not in ON_SPARK and SPARK in item.config.stash:
+        item.config.stash[SPARK].stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkHandle]:
+    """The session for the tests of `ON_SPARK`; a start takes ten seconds of processor time."""
     if java_version() is None:
         pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
+    handle = pytestconfig.stash[SPARK] = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
     yield handle
     handle.stop()

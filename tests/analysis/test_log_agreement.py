@@ -24,7 +24,7 @@ from tests.analysis.log_histories import Op, ok, random_history, read, table
 HISTORIES = 7_000
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str) -> None:
     rng = random.Random(f"agreement {upper_bound}")
@@ -50,6 +50,7 @@ def cut(operations: pa.Table, rng: random.Random) -> list[pa.Table]:
     return [operations.take(np.flatnonzero(dealt == each)) for each in range(count)]
 
 
+@pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("block", [1, 2, 3, 64])
 def test_spread_over_blocks_the_judgement_is_the_same(upper_bound: str, block: int) -> None:
@@ -94,6 +95,7 @@ def test_what_is_not_understood_is_refused() -> None:
         check(table(), upper_bound="exact")
 
 
+@pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("upper_bound", ["strict", "lower-bound-only"])
 def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str) -> None:
     rng = random.Random(f"compiled {upper_bound}")

@@ -93,7 +93,7 @@ def losing_history(rng: random.Random) -> list[Op]:
     return with_distinct_times(log.ops)
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_what_is_lost_is_called_lost_and_nothing_else_is(upper_bound: str) -> None:
     rng = random.Random(f"losses {upper_bound}")

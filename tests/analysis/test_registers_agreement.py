@@ -23,6 +23,7 @@ def histories(rng: random.Random, *, swaps: bool) -> dict[str, list[Op]]:
     return found
 
 
+@pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("swaps", [False, True], ids=["reads and writes", "compare-and-sets too"])
 def test_the_checker_agrees_with_exhaustive_search(swaps: bool) -> None:
     drawn = histories(random.Random(f"registers {swaps}"), swaps=swaps)
@@ -37,6 +38,7 @@ def test_the_checker_agrees_with_exhaustive_search(swaps: bool) -> None:
     assert 0.3 < legal / HISTORIES < 0.8
 
 
+@pytest.mark.rotating(6, among="random histories")
 def test_the_search_alone_agrees_on_reads_and_writes_too() -> None:
     drawn = histories(random.Random("search"), swaps=False)
     for key, operations in by_key(table(drawn)).items():

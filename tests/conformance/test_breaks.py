@@ -46,7 +46,7 @@ def each_break() -> Iterator[ParameterSet]:
         yield pytest.param(name, marks=pytest.mark.rotating(files=files))
 
 
-@pytest.mark.rotating(40)
+@pytest.mark.rotating(80)
 @pytest.mark.parametrize("name", list(each_break()))
 def test_the_rules_tests_notice_that_it_is_broken(tree: BrokenTree, name: str) -> None:
     trial = tree.trial(breaks()[name])

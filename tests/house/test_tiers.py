@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ON_SPARK, scope_of
 from tests.tiers import Selection, selection_of
 
 pytest_plugins = ["pytester"]
@@ -70,6 +71,11 @@ def test_one_in_four_is_chosen_and_four_rotations_choose_all(items: list[pytest.
 def test_tests_of_several_functions_take_turns(items: list[pytest.Item]) -> None:
     pairs = [[name for name in chosen(items, rotation) if name in ("test_one", "test_other")] for rotation in range(2)]
     assert pairs == [["test_one"], ["test_other"]]
+
+
+def test_files_that_use_spark_run_on_one_worker_and_each_other_file_on_its_own() -> None:
+    assert {scope_of(f"{file}::test_it[a]") for file in ON_SPARK} == {"spark"}
+    assert scope_of("tests/house/test_tiers.py::test_it[a::b]") == "tests/house/test_tiers.py"
 
 
 def test_one_seed_of_each_scenario_is_chosen(items: list[pytest.Item]) -> None:

@@ -16,6 +16,8 @@ from orchestrator.errors import Interrupted
 from orchestrator.search.run_maker import Made
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
+pytestmark = pytest.mark.rotating(3, among="stored searches")
+
 BOUNCE = campaign("bounce-unseen")
 
 

@@ -15,6 +15,8 @@ from orchestrator.search.exploring import GUIDED, explore
 from orchestrator.search.task import Attempted, ExplorationTask
 from tests.search.imagined import SHORT, World, arm, run_explore
 
+pytestmark = pytest.mark.rotating(3, among="stored searches")
+
 
 def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -134,6 +134,7 @@ def test_what_a_disk_held_before_it_was_replaced_is_held_against_it(
     assert ("committed-not-durable" in found) == (not flushed)
 
 
+@pytest.mark.rotating(6, among="simulated faults")
 @pytest.mark.parametrize("campaign_seed", [4, 8])
 def test_a_wiped_voter_is_no_fault_of_the_broker(campaign_seed: int, tmp_path: Any) -> None:
     from orchestrator.campaign.lookup import find

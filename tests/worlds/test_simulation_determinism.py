@@ -54,7 +54,7 @@ def in_two_processes(path: Path, directory: Path, *seeds: int) -> list[tuple[Sim
     return list(zip(first, second, strict=True))
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(4, among="determinism")
 @pytest.mark.parametrize("name", ["short", "swarm"])
 def test_the_same_seed_is_the_same_run_in_every_process(name: str, campaign: Path, tmp_path: Path) -> None:
     for first, second in in_two_processes(campaign if name == "short" else SWARM, tmp_path, 5):
@@ -63,6 +63,7 @@ def test_the_same_seed_is_the_same_run_in_every_process(name: str, campaign: Pat
         assert first.verdict.verdict == second.verdict.verdict == "pass"
 
 
+@pytest.mark.rotating(4, among="determinism")
 def test_another_seed_is_another_run(campaign: Path, tmp_path: Path) -> None:
     digests = {simulate(campaign, tmp_path, seeds=[seed]).summary["digest"] for seed in (1, 2)}
     assert len(digests) == 2
@@ -119,6 +120,7 @@ ORDERLY = (
 )
 
 
+@pytest.mark.rotating(4, among="determinism")
 def test_no_broker_iterates_over_a_set_whose_order_no_seed_decides(campaign: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", ORDERLY, str(campaign), str(tmp_path / "store"), "5"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -58,6 +58,7 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.rotating(9)
 @pytest.mark.conforms("K101-14", "K101-7", "H12", "K595-19")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("name", "cell", "anomaly"), CELLS, ids=lambda each: str(each))
