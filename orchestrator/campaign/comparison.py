@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 _MOST_EXACT = 20_000
 _DEALS = 10_000
+_BOOTSTRAPS = 2_000
 _SEED = 20_240_229
 _CLOSE = 1e-12  # sums of the same numbers in another order differ by rounding
 
@@ -51,6 +52,19 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
         dealt = [_difference([_deal(rng, *cell) for cell in cells]) for _ in range(_DEALS)]
         p, least_p = (1 + sum(value >= seen - _CLOSE for value in dealt)) / (1 + _DEALS), 1 / (1 + _DEALS)
     return Comparison(math.expm1(seen), p, least_p)
+
+
+def interval_of(sides: Sides, confidence: float) -> tuple[float, float]:
+    """The bootstrap interval of the ratio now / baseline of the geometric means, averaged over the cells: the runs of
+    each cell and side are drawn again with replacement. Deterministic."""
+    cells = [(np.log(np.array(base, np.float64)), np.log(np.array(now, np.float64))) for base, now in sides.values()]
+    rng = np.random.default_rng(_SEED)
+    drawn = [
+        _difference([(rng.choice(base, base.size), rng.choice(now, now.size)) for base, now in cells])
+        for _ in range(_BOOTSTRAPS)
+    ]
+    low, high = np.quantile(np.array(drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(np.exp(low)), float(np.exp(high))
 
 
 def _difference(cells: Sequence[tuple[_Logs, _Logs]]) -> float:

@@ -20,9 +20,9 @@ def in_markdown(result: GateResult) -> str:
     """A heading, the decision, tables of the runs and of the policy, and the versions that the runs were made with."""
     decision = result.decision
     lines = [
-        f"## {_MARKS[decision.verdict]} {_text(result.directory.name)}: {decision.verdict}",
+        f"## {_MARKS[decision.verdict]} {escaped(result.directory.name)}: {decision.verdict}",
         "",
-        _text(decision.reason, 4 * _MOST_TEXT),
+        escaped(decision.reason, 4 * _MOST_TEXT),
         "",
         *_runs(result),
         *_policy(result),
@@ -50,7 +50,7 @@ def _runs(result: GateResult) -> list[str]:
     ]
     heads = ("", "cell", "seed", "verdict", "expected", "anomalies", "faults confirmed", "why", "run")
     left_out = [f"... and {len(rows) - _MOST_ROWS} more runs.", ""] if len(rows) > _MOST_ROWS else []
-    return [*_table(heads, rows[:_MOST_ROWS]), *left_out]
+    return [*table(heads, rows[:_MOST_ROWS]), *left_out]
 
 
 def _policy(result: GateResult) -> list[str]:
@@ -60,7 +60,7 @@ def _policy(result: GateResult) -> list[str]:
     lines = ["### Policy", ""]
     if report.findings:
         rows = [(_MARKS[finding.verdict], finding.demand, finding.sentence) for finding in report.findings]
-        lines += _table(("", "demand", "result"), rows)
+        lines += table(("", "demand", "result"), rows)
     signatures = report.signatures
     for title, members in (
         ("New", list(map(str, signatures.new))),
@@ -68,7 +68,7 @@ def _policy(result: GateResult) -> list[str]:
         ("Known", [f"{each} until {known.expires}: {known.reason}" for each, known in signatures.known.items()]),
         ("Resolved", list(signatures.resolved)),
     ):
-        lines += [f"- {title}: {_text('; '.join(members))}"] if members else []
+        lines += [f"- {title}: {escaped('; '.join(members))}"] if members else []
     return [*lines, ""]
 
 
@@ -76,21 +76,21 @@ def _made_with(result: GateResult) -> list[str]:
     killed, mutated = mutation_score(result.entries)
     versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result.versions.items())
     lines = [
-        f"- Worlds: {_text(', '.join(result.worlds) or 'unknown')}",
-        f"- Invocations: {_text(', '.join(result.invocations) or 'none')}",
-        *([f"- Superseded: {_text(', '.join(result.superseded))}"] if result.superseded else []),
+        f"- Worlds: {escaped(', '.join(result.worlds) or 'unknown')}",
+        f"- Invocations: {escaped(', '.join(result.invocations) or 'none')}",
+        *([f"- Superseded: {escaped(', '.join(result.superseded))}"] if result.superseded else []),
         *([f"- Mutants: {killed} of {mutated} cells with mutants were killed as expected"] if mutated else []),
-        *(f"- Limit: {_text(limit)}" for limit in result.limits),
-        f"- Versions: {_text(versions or 'unknown')}",
+        *(f"- Limit: {escaped(limit)}" for limit in result.limits),
+        f"- Versions: {escaped(versions or 'unknown')}",
     ]
     return [*lines, ""]
 
 
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    lines = [heads, ("---",) * len(heads), *(tuple(map(_text, row)) for row in rows)]
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    lines = [heads, ("---",) * len(heads), *(tuple(map(escaped, row)) for row in rows)]
     return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
-def _text(text: str, most: int = _MOST_TEXT) -> str:
+def escaped(text: str, most: int = _MOST_TEXT) -> str:
     """On one line, escaped, so that Markdown shows it literally."""
     return _SPECIAL.sub(r"\\\1", visible_line(shortened(text, most)))

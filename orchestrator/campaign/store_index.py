@@ -110,9 +110,7 @@ def read_index(store: Path) -> tuple[IndexedCampaign, ...]:
     """The campaigns of a store, by name. Damaged documents become unknown with their reason. Raises `OSError` when the
     store's directory cannot be listed."""
     directories = [path for path in sorted(store.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
-    return tuple(
-        found for path in directories if path.is_dir() and not (path / "run.toml").exists() for found in _campaign(path)
-    )
+    return tuple(found for path in directories if path.is_dir() for found in read_campaign(path))
 
 
 def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
@@ -128,8 +126,11 @@ def read_summary(campaign_dir: Path) -> CampaignSummary:
     return msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)
 
 
-def _campaign(directory: Path) -> Iterator[IndexedCampaign]:
-    """The campaign in a directory of the store; nothing for a directory of something else."""
+def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
+    """The campaign in a directory; nothing for a directory of something else, such as a run. Raises `OSError` when the
+    directory cannot be listed."""
+    if (directory / "run.toml").exists():
+        return
     try:
         summary, written = read_summary(directory), (directory / SUMMARY).stat().st_mtime_ns
         decision = (summary.verdict, summary.reason)

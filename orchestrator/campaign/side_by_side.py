@@ -1,0 +1,355 @@
+"""Two campaigns or stores side by side: verdicts, anomalies, figures and settings that differ.
+
+Theory of operation. Both sides are read from their campaigns' summaries (`store_index`), so no evidence is examined and
+runs whose verdict is missing or changed are unknown. Campaigns are paired by name, or, if each side is one campaign,
+with each other; cells are paired by name. A figure is compared over the runs that passed as expected: its change is the
+ratio of the geometric means, averaged over the cells, with a permutation test (`comparison`) and a bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.summary import RunSummary, samples
+from analysis.verdict import PASS
+from history.regular_files import read_text
+from orchestrator.campaign.comparison import compare, interval_of
+from orchestrator.campaign.store_index import IndexedCampaign, read_campaign, read_index
+from orchestrator.errors import UsageError
+
+CONFIDENCE: Final = 0.95
+_DESCRIPTION: Final = "run.toml"
+_OF_ONE_RUN: Final = frozenset(
+    ("run", "invocation", "seed", "started", "replay", "versions", "limits", "campaign", "cell", "world_reason")
+)
+"""Keys of run.toml that differ between any two runs, or that another part of the comparison shows."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure: its `name`, its `unit`, whether more of it is worse, and its value in a run (None: the run has
+    not measured it)."""
+
+    name: str
+    unit: str
+    larger_is_worse: bool
+    of: Callable[[RunSummary], float | None]
+
+
+def _stat(key: str) -> Callable[[RunSummary], float | None]:
+    return lambda run: run.stats.get(key)
+
+
+def _rate(run: RunSummary) -> float | None:
+    return run.acknowledged / run.duration_s if run.duration_s > 0 else None
+
+
+FIGURES: Final = (
+    Figure("median latency", "ms", True, _stat("latency_p50_ms")),
+    Figure("latency p99", "ms", True, _stat("latency_p99_ms")),
+    Figure("acknowledged writes", "/s", False, _rate),
+    Figure("longest outage", "s", True, _stat("longest_outage_s")),
+    Figure("time to join", "s", True, _stat("join_s")),
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side. `versions`: by name, the distinct versions of its runs."""
+
+    path: str
+    campaigns: tuple[str, ...]
+    runs: int
+    met: int
+    verdicts: Mapping[str, int]
+    versions: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class CellChange:
+    """The verdicts of one cell on both sides, by verdict the number of runs; `met`: of them, as expected."""
+
+    campaign: str
+    cell: str
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    met_before: int
+    met_after: int
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the shares of the verdicts or of the met expectations differ."""
+        return _shares(self.before, self.met_before) != _shares(self.after, self.met_after)
+
+
+@dataclass(frozen=True)
+class AnomalyChange:
+    """An anomaly that one side only shows in a cell, and the number of runs that show it."""
+
+    campaign: str
+    cell: str
+    anomaly: str
+    runs: int
+
+
+@dataclass(frozen=True)
+class FigureChange:
+    """`before`, `after`: medians over all compared runs. `ratio`: after / before, of geometric means; `low`, `high`:
+    its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest that so few
+    runs can show. The five are None if a run measured zero or a side has one run only."""
+
+    figure: str
+    unit: str
+    campaign: str
+    runs_before: int
+    runs_after: int
+    before: float
+    after: float
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    least_p: float | None = None
+    worse: bool | None = None
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """A key of run.toml that differs in a cell; None: the side lacks the key."""
+
+    campaign: str
+    cell: str
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """`only_before`, `only_after`: cells, as `campaign/cell`, that one side has only. `notes`: what could not be
+    compared."""
+
+    before: Side
+    after: Side
+    cells: tuple[CellChange, ...]
+    new: tuple[AnomalyChange, ...]
+    gone: tuple[AnomalyChange, ...]
+    figures: tuple[FigureChange, ...]
+    settings: tuple[SettingChange, ...]
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A cell on both sides. `directories`: of the campaigns, before and after."""
+
+    campaign: str
+    cell: str
+    before: tuple[RunSummary, ...]
+    after: tuple[RunSummary, ...]
+    directories: tuple[Path, Path]
+
+
+def side_by_side(before: Path, after: Path) -> SideBySide:
+    """Compare two directories, each a campaign's or a store. Raises `UsageError` for a directory that is neither."""
+    first, second = _campaigns(before), _campaigns(after)
+    if len(first) == len(second) == 1:  # two copies of one campaign may have different names
+        names = [(next(iter(first)), next(iter(second)))]
+    else:
+        names = [(name, name) for name in first if name in second]
+    pairs, only_before, only_after = list[_Pair](), list[str](), list[str]()
+    for old, new in names:
+        cells, others = _cells(first[old].campaign), _cells(second[new].campaign)
+        places = (first[old].directory, second[new].directory)
+        pairs += [_Pair(new, name, cells[name], others[name], places) for name in cells if name in others]
+        only_before += [f"{old}/{name}" for name in cells if name not in others]
+        only_after += [f"{new}/{name}" for name in others if name not in cells]
+    only_before += [
+        f"{name}/{cell}" for name in first.keys() - dict(names).keys() for cell in _cells(first[name].campaign)
+    ]
+    matched = {new for _, new in names}
+    only_after += [f"{name}/{cell}" for name in second.keys() - matched for cell in _cells(second[name].campaign)]
+    notes = () if pairs else ("no cell is on both sides: nothing can be compared",)
+    settings, unread = _settings(pairs)
+    return SideBySide(
+        before=_side(before, first),
+        after=_side(after, second),
+        cells=tuple(map(_cell_change, pairs)),
+        new=tuple(_anomalies(pairs, lambda pair: (pair.after, pair.before))),
+        gone=tuple(_anomalies(pairs, lambda pair: (pair.before, pair.after))),
+        figures=tuple(_figures(pairs)),
+        settings=tuple(settings),
+        only_before=tuple(sorted(only_before)),
+        only_after=tuple(sorted(only_after)),
+        notes=(*notes, *unread),
+    )
+
+
+@dataclass(frozen=True)
+class _Placed:
+    directory: Path
+    campaign: IndexedCampaign
+
+
+def _campaigns(path: Path) -> dict[str, _Placed]:
+    try:
+        own = list(read_campaign(path))
+        found = [_Placed(path, each) for each in own] or [_Placed(path / each.name, each) for each in read_index(path)]
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; name a campaign's directory or a store") from error
+    if not found:
+        raise UsageError(f"{path} is neither a campaign's directory nor a store: it has no run; see `brownout list`")
+    return {placed.campaign.name: placed for placed in found}
+
+
+def _unmatched(campaigns: Mapping[str, _Placed], matched: Collection[str]) -> list[str]:
+    """The cells of the other campaigns, as `campaign/cell`."""
+    others = {name: placed for name, placed in campaigns.items() if name not in matched}
+    return [f"{name}/{cell}" for name, placed in others.items() for cell in _cells(placed.campaign)]
+
+
+def _counted(campaign: IndexedCampaign) -> list[RunSummary]:
+    return [run.summary for run in campaign.runs if run.counts]
+
+
+def _cells(campaign: IndexedCampaign) -> dict[str, tuple[RunSummary, ...]]:
+    found: dict[str, list[RunSummary]] = {}
+    for run in _counted(campaign):
+        found.setdefault(run.cell, []).append(run)
+    return {name: tuple(runs) for name, runs in found.items()}
+
+
+def _side(path: Path, campaigns: Mapping[str, _Placed]) -> Side:
+    runs = [run for placed in campaigns.values() for run in _counted(placed.campaign)]
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        for name, version in run.versions.items():
+            versions.setdefault(name, set()).add(version)
+    return Side(
+        str(path),
+        tuple(sorted(campaigns)),
+        len(runs),
+        sum(run.met for run in runs),
+        dict(Counter(run.verdict for run in runs)),
+        {name: tuple(sorted(found)) for name, found in sorted(versions.items())},
+    )
+
+
+def _cell_change(pair: _Pair) -> CellChange:
+    return CellChange(
+        pair.campaign,
+        pair.cell,
+        dict(Counter(run.verdict for run in pair.before)),
+        dict(Counter(run.verdict for run in pair.after)),
+        sum(run.met for run in pair.before),
+        sum(run.met for run in pair.after),
+    )
+
+
+def _shares(verdicts: Mapping[str, int], met: int) -> dict[str, float]:
+    count = sum(verdicts.values())
+    return {name: number / count for name, number in {**verdicts, "met": met}.items()}
+
+
+def _anomalies(
+    pairs: Sequence[_Pair], sides: Callable[[_Pair], tuple[Sequence[RunSummary], Sequence[RunSummary]]]
+) -> Iterator[AnomalyChange]:
+    """The anomalies of the first side that the second does not show in the same cell."""
+    for pair in pairs:
+        these, those = sides(pair)
+        known = {name for run in those for name in run.anomalies}
+        seen = Counter(name for run in these for name in run.anomalies if name not in known)
+        for name, runs in sorted(seen.items()):
+            yield AnomalyChange(pair.campaign, pair.cell, name, runs)
+
+
+def _figures(pairs: Sequence[_Pair]) -> Iterator[FigureChange]:
+    """By campaign, since campaigns put different loads on a system."""
+    for campaign in dict.fromkeys(pair.campaign for pair in pairs):
+        for figure in FIGURES:
+            measured = {
+                f"{pair.cell} in the {world} world": (old, new)
+                for pair in pairs
+                if pair.campaign == campaign
+                for world in {run.world for run in pair.before} & {run.world for run in pair.after}
+                if (old := _values(pair.before, world, figure)) and (new := _values(pair.after, world, figure))
+            }
+            if measured:
+                yield _figure_change(campaign, figure, measured)
+
+
+def _values(runs: Sequence[RunSummary], world: str, figure: Figure) -> list[float]:
+    passed = [run for run in samples(runs) if run.verdict == PASS and run.met and run.world == world]
+    return [value for run in passed if (value := figure.of(run)) is not None]
+
+
+def _figure_change(
+    campaign: str, figure: Figure, measured: Mapping[str, tuple[list[float], list[float]]]
+) -> FigureChange:
+    before = [value for old, _ in measured.values() for value in old]
+    after = [value for _, new in measured.values() for value in new]
+    change = FigureChange(
+        figure.name, figure.unit, campaign, len(before), len(after), statistics.median(before), statistics.median(after)
+    )
+    if min(*before, *after) <= 0 or len(before) < 2 or len(after) < 2:
+        return change
+    seen = compare(measured, larger_is_worse=figure.larger_is_worse)
+    ratio = 1 + seen.worse if figure.larger_is_worse else 1 / (1 + seen.worse)
+    low, high = interval_of(measured, CONFIDENCE)
+    is_worse = None if seen.least_p > 1 - CONFIDENCE else seen.p <= 1 - CONFIDENCE
+    rest = {"ratio": ratio, "low": low, "high": high, "p": seen.p, "least_p": seen.least_p, "worse": is_worse}
+    return FigureChange(**(asdict(change) | rest))
+
+
+def _settings(pairs: Sequence[_Pair]) -> tuple[list[SettingChange], list[str]]:
+    """The settings that differ, by cell, and a sentence for each run whose settings cannot be read."""
+    found, unread = list[SettingChange](), list[str]()
+    for pair in pairs:
+        read = list[dict[str, Any]]()
+        for directory, runs in zip(pair.directories, (pair.before, pair.after), strict=True):
+            path = directory / runs[0].run / _DESCRIPTION
+            try:
+                read.append(dict(_flat(tomllib.loads(read_text(path)))))
+            except (OSError, ValueError) as error:
+                unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {error}")
+        if len(read) == 2:
+            old, new = read
+            changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+            found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
+    return found, unread
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if not prefix and key in _OF_ONE_RUN:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def percent(change: FigureChange) -> str:
+    """The change as text: `+12.3 % (95 %: +8.1 to +16.9 %), p = 0.01`."""
+    if change.ratio is None or change.low is None or change.high is None:
+        return "not tested: one side has a single run, or a run measured zero"
+    text = f"{_signed(change.ratio)} % (95 %: {_signed(change.low)} to {_signed(change.high)} %), p = {change.p:.3g}"
+    if change.worse is None:
+        return f"{text}; so few runs cannot show a difference: their smallest p is {change.least_p:.3g}"
+    return text
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}" if math.isfinite(ratio) else "?"
