@@ -20,7 +20,6 @@ from typing import Any, Final
 from analysis.summary import RunSummary, samples
 from analysis.verdict import PASS
 from history.regular_files import read_text
-from orchestrator.campaign.comparison import compare, interval_of
 from orchestrator.campaign.store_index import IndexedCampaign, read_campaign, read_index
 from orchestrator.errors import UsageError
 
@@ -298,6 +297,8 @@ def _values(runs: Sequence[RunSummary], world: str, figure: Figure) -> list[floa
 def _figure_change(
     campaign: str, figure: Figure, measured: Mapping[str, tuple[list[float], list[float]]]
 ) -> FigureChange:
+    from orchestrator.campaign.comparison import compare, interval_of  # imports numpy, which nothing else here needs
+
     before = [value for old, _ in measured.values() for value in old]
     after = [value for _, new in measured.values() for value in new]
     change = FigureChange(

@@ -41,7 +41,8 @@ ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "running": BASE | {"printing", "machine", "worlds", "campaign"},
     "nodes": BASE | {"machine", "worlds", "campaign", "running"},
     "search": BASE | {"machine", "worlds", "campaign", "running"},
-    "command": BASE | {"printing", "machine", "worlds", "campaign", "running", "nodes", "search"},
+    "serving": BASE | {"campaign"},
+    "command": BASE | {"printing", "machine", "worlds", "campaign", "running", "nodes", "search", "serving"},
     "__main__": {"exit", "command"},
     "__init__": set(),
 }

@@ -1,0 +1,210 @@
+"""`brownout serve`: the store's pages over HTTP, and the invocation that is under way."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.campaign.store import RunDirectory
+from orchestrator.serving.live import Live, live_run
+from orchestrator.serving.server import is_loopback
+from tests.orchestrator.stored_campaign import StoredCampaign, ask
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    text: str
+    headers: Any
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server process; `address` is what it printed for its index."""
+
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def base(self) -> str:
+        return self.address.split("?")[0].rstrip("/")
+
+    def get(self, path: str, **headers: str) -> Answer:
+        request = urllib.request.Request(f"{self.base}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return Answer(answer.status, answer.read().decode(), answer.headers)
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read().decode(), error.headers)
+
+
+@contextlib.contextmanager
+def served(store: Path, *options: str) -> Iterator[Server]:
+    command = [sys.executable, "-m", "orchestrator", "serve", "--store", str(store), "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            found = re.search(r"http://\S+", first)
+            assert found, first + process.stdout.read()
+            yield Server(process, found[0])
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> StoredCampaign:
+    made = StoredCampaign(tmp_path_factory.mktemp("serve") / "store")
+    made.made()
+    assert ask("gate", made.path).code == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(campaign: StoredCampaign) -> Iterator[Server]:
+    with served(campaign.store) as made:
+        yield made
+
+
+def test_the_root_is_the_index_and_reports_are_below_it(server: Server, campaign: StoredCampaign) -> None:
+    index = server.get("/")
+    assert index.code == 200
+    assert campaign.path.name in index.text
+    report = server.get(f"/{campaign.path.name}/report.html")
+    assert report.code == 200
+    assert report.text == (campaign.path / "report.html").read_text()
+    assert "default-src 'none'" in report.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../secret", "/%2e%2e/secret", "/..%2fsecret", "/leak", "/leaks/secret", "/absent", "/story", "//etc/passwd"],
+)
+def test_nothing_outside_of_the_store_is_served(server: Server, campaign: StoredCampaign, path: str) -> None:
+    secret = campaign.store.parent / "secret"
+    secret.write_text("secret")
+    for name, target in (("leak", secret), ("leaks", secret.parent)):
+        with contextlib.suppress(FileExistsError):
+            (campaign.store / name).symlink_to(target)
+    answer = server.get(path)
+    assert answer.code in (403, 404)
+    assert answer.text != "secret"
+
+
+def test_another_name_of_this_machine_is_refused(server: Server) -> None:
+    assert server.get("/", Host="evil.example").code == 403
+
+
+def test_without_loopback_every_request_needs_the_token(campaign: StoredCampaign) -> None:
+    with served(campaign.store, "--address", "0.0.0.0") as open_server:
+        token = open_server.address.split("token=")[1]
+        for path in ("/", "/live", "/live.json", f"/{campaign.path.name}/report.html"):
+            assert open_server.get(path).code == 403
+            assert open_server.get(f"{path}?token={token[:-1]}x").code == 403
+            cookie = f"brownout_token={token}"
+            assert open_server.get(path, Cookie=cookie).code == 200
+        jar = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with jar.open(open_server.address, timeout=20) as answer:
+            assert answer.status == 200
+            assert "token" not in answer.url, "the browser's history does not keep it"
+
+
+def test_a_store_that_is_missing_and_an_address_that_is_taken_are_wrong_usage(server: Server, tmp_path: Path) -> None:
+    missing = ask("serve", "--store", tmp_path / "absent")
+    assert (missing.code, "give the directory of runs with --store" in missing.err) == (64, True)
+    taken = ask("serve", "--store", tmp_path, "--port", server.base.rsplit(":", 1)[1])
+    assert (taken.code, "give another --port or --address" in taken.err) == (64, True)
+    assert ask("serve", "--port", "65536").code == 64
+
+
+def test_ctrl_c_ends_the_server_in_order(campaign: StoredCampaign) -> None:
+    with served(campaign.store) as ended:
+        ended.process.send_signal(signal.SIGINT)
+        assert ended.process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.1.2.3", False), ("host", False)],
+)
+def test_addresses_of_this_machine_only(address: str, *, local: bool) -> None:
+    assert is_loopback(address) is local
+
+
+@contextlib.contextmanager
+def under_way(run: Path) -> Iterator[None]:
+    """The run as it is before its verdict: its process lives."""
+    (run / "verdict.json").unlink()
+    descriptor = os.open(run / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def copy(campaign: StoredCampaign, tmp_path: Path) -> StoredCampaign:
+    shutil.copytree(campaign.store, tmp_path / "store", symlinks=True)
+    return StoredCampaign(tmp_path / "store", campaign.text, list(campaign.plans))
+
+
+def test_the_run_that_is_under_way_is_shown_with_its_operations_and_faults(copy: StoredCampaign) -> None:
+    first, second = sorted(path.parent for path in copy.path.glob("*/run.toml"))
+    with under_way(second):
+        (seen,) = Live(copy.store).look()
+    assert [(each.run, each.state, each.met) for each in seen.matrix] == [
+        (first.name, "pass", True),
+        (second.name, "running", None),
+    ]
+    assert seen.running is not None
+    assert seen.running.total == sum(seen.running.acknowledged) > 0
+    assert len(seen.running.acknowledged) == len(seen.running.latency_ms) == seen.running.seconds
+    assert [fault.kind for fault in seen.running.faults] == ["kill"]
+    json.dumps(seen.to_json())
+
+
+def test_looking_does_not_take_the_runs_lock(copy: StoredCampaign) -> None:
+    run = RunDirectory(sorted(path.parent for path in copy.path.glob("*/run.toml"))[0])
+    assert not run.is_held()
+    with run.held():
+        assert run.is_held()
+    assert not run.is_held()
+
+
+def test_a_run_that_ended_without_verdict_is_not_called_running(copy: StoredCampaign) -> None:
+    run = sorted(path.parent for path in copy.path.glob("*/run.toml"))[0]
+    (run / "verdict.json").unlink()
+    (seen,) = Live(copy.store).look()
+    assert ([each.state for each in seen.matrix], seen.running) == (["no verdict", "pass"], None)
+
+
+def test_a_run_without_record_or_with_a_damaged_one_is_starting(tmp_path: Path) -> None:
+    assert live_run(tmp_path).phase == "starting"
+    (tmp_path / "history").mkdir()
+    (tmp_path / "history" / "journal.jsonl").write_bytes(b"\xff\n{")
+    assert (live_run(tmp_path).total, live_run(tmp_path).phase) == (0, "starting")
+
+
+def test_lines_of_logs_have_no_control_characters(tmp_path: Path) -> None:
+    node = tmp_path / "nodes" / "n1"
+    node.mkdir(parents=True)
+    (node / "service.log").write_bytes(b"old\n\x1b[31mred\x00\n")
+    assert [line for _, line in live_run(tmp_path).lines] == ["old", r"\x1b[31mred\x00"]
+    os.mkfifo(tmp_path / "nodes" / "pipe")
+    assert len(live_run(tmp_path).lines) == 2
