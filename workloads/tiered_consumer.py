@@ -11,7 +11,7 @@ from history.lookups import LookupWriter
 from history.writer import OperationWriter
 from workloads.consumer import ConsumerClient, offset_of
 from workloads.control import Control
-from workloads.kinds.tiered import KnownTimes
+from workloads.known_times import KnownTimes
 from workloads.settings import ClientSettings
 
 

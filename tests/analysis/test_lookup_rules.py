@@ -9,7 +9,7 @@ import pytest
 
 from analysis.core.lookup_rules import judge
 from history.lookups import LOOKUPS, NO_RECORD, Lookup, LookupWriter, Sight, read_lookups
-from workloads.kinds.tiered import KnownTimes
+from workloads.known_times import KnownTimes
 
 TIMES = (100, 100, 120, 110, 130, 140)
 """The timestamps of the records at the offsets 10 to 15, as one client had read them at time 50."""

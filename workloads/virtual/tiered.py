@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from history.lookups import LookupWriter
 from history.writer import OperationWriter
-from workloads.kinds.tiered import KnownTimes
+from workloads.known_times import KnownTimes
 from workloads.settings import ClientSettings
 from workloads.virtual.log import Consumer
 from workloads.virtual.pipe import ClockNs, VirtualControl
