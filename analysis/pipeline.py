@@ -87,7 +87,7 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
     begin(run_dir)
     evidence = seal.digest(run_dir)  # first: a file that changes during the analysis makes the verdict stale
     description = describe(run_dir)
-    history = read_run(run_dir)
+    history = read_run(run_dir, tables=run_dir / "tables")
     if engine == "spark" and session is None:
         remove(run_dir / "spark")  # left by an interrupted analysis
         session = SparkHandle.start_in_background(run_dir / "spark")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.evidence.run_directory import NodeEvents, moment
-from history.parquet_tables import compact, compact_registers
+from history.parquet_tables import compact_registers
 from history.reader import History
 
 EVENTS: Final = pa.schema(
@@ -27,8 +27,8 @@ EVENTS: Final = pa.schema(
 
 
 def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
-    """Write `tables/` from the run's history and the nodes' events, replacing an older one."""
-    compact(history, run_dir)
+    """Write `tables/` from the run's history and the nodes' events, replacing older ones, without the operations on
+    logs: they were written when the history was read."""
     compact_registers(history, run_dir)
     tables = run_dir / "tables"
     tables.mkdir(exist_ok=True)

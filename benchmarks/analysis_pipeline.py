@@ -17,9 +17,8 @@ from analysis.engines.log import LogPlan, check_log
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
 from benchmarks.log_histories import history
-from history.parquet_tables import compact
-from history.reader import History
-from history.schemas import FAULTS, PHASES, RESERVATIONS
+from history.arrow_stream import SEGMENT_ROWS
+from history.operation_tables import write_operations
 
 
 def main() -> None:
@@ -46,8 +45,9 @@ def _written(operations: int, partitions: int, directory: Path) -> Path:
     run = directory / str(operations)
     began = time.perf_counter()
     record = history(operations, partitions=partitions)
-    compact(History(record, RESERVATIONS.empty_table(), FAULTS.empty_table(), PHASES.empty_table(), []), run)
-    print(f"{operations:>10,} operations made and compacted in {time.perf_counter() - began:.1f} s")
+    for number, start in enumerate(range(0, operations, SEGMENT_ROWS)):
+        write_operations(record.slice(start, SEGMENT_ROWS), run / "tables", f"client-1-{number}")
+    print(f"{operations:>10,} operations made and written in {time.perf_counter() - began:.1f} s")
     return run / "tables"
 
 

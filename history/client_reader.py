@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from history.announcements import AnnouncedBlock, Invocation, RecordHeader, UnusedValues, converted
 from history.arrow_stream import Stream, read_batches, segment_path
@@ -17,6 +17,8 @@ from history.checksummed_lines import Lines, read_lines
 from history.client_files import INVOKED, RESERVED, is_counts
 from history.distinct import has_repeated
 from history.errors import UNFINISHED
+from history.log_pieces import NO_PRODUCER, AnnouncedValues, PieceRead, PieceTask, kinds_of, last_process_of, read_piece
+from history.operation_tables import IndexedGroup, record_name
 from history.registers import row_of, table_of
 from history.schemas import (
     ACKS_ALL,
@@ -24,7 +26,6 @@ from history.schemas import (
     CAS,
     INF,
     INFO,
-    NAMES,
     OPERATIONS,
     PHASE_MAIN,
     READ,
@@ -32,7 +33,9 @@ from history.schemas import (
     RESERVATIONS,
     WRITE,
 )
-from history.validation import valid_operations, valid_registers, written_values
+from history.seconds import SecondCounts
+from history.validation import valid_registers, written_values
+from history.value_runs import ValueRuns
 from history.values import PRODUCERS, SESSION_SHIFT
 
 
@@ -41,7 +44,11 @@ class Part:
     """One recording of a client, a stream with its announcements: completed rows, and rows for announced operations
     that were never completed. `defects`: why it is incomplete, as sentences that name the file. `torn`: the files whose
     tail was lost. `closed`: the client's last announcement has its number of operations; `understood`: no announcement
-    before the last existing one is damaged or missing.
+    before the last existing one is damaged or missing. `believed`: the number of completed operations of each kind;
+    `last_process`: the highest number of a process that has any.
+
+    Of operations on logs, `completed` has no rows if they are only in the tables; `used`: the values of completed
+    appends, `groups`: the index of their tables, `seconds`: their share of the table of seconds.
     """
 
     completed: pa.Table
@@ -53,30 +60,96 @@ class Part:
     understood: bool = True
     process: int | None = None
     producer: int | None = None
+    believed: Counter[str] = field(default_factory=Counter)
+    last_process: int = -1
+    used: ValueRuns = field(default_factory=ValueRuns)
+    groups: list[IndexedGroup] = field(default_factory=list)
+    seconds: list[SecondCounts] = field(default_factory=list)
+
+
+PieceMap = Callable[[Callable[[PieceTask], PieceRead], Sequence[PieceTask]], Iterable[PieceRead]]
+"""Applies a function to tasks and returns the results in the order of the tasks."""
+
+
+@dataclass(frozen=True)
+class LogRecord:
+    """The files of an `OperationWriter`: the segment 0 of its stream, and the numbers of the existing segments."""
+
+    stream: Path
+    segments: Sequence[int] = (0,)
 
 
 def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
     """Reads the record of an `OperationWriter`: the stream's segments with these numbers. All may be missing if its
     announcements exist."""
-    reserved = stream.with_suffix(RESERVED)
-    part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
-    rows = _rows_of(stream, segments, OPERATIONS, part)
-    lines = _lines_of(reserved, part)
-    part.completed, defects = valid_operations(rows)
-    part.defects += [f"{stream.name}: {defect}" for defect in defects]
-    who = _header(lines, reserved, part)
-    _require_whose(part, stream, who, ((APPEND, "value"),))
-    _require_counts(part, lines, rows, reserved, stream)
-    blocks, wrong = converted((line for _, line in lines.contents if "first" in line), AnnouncedBlock)
-    if wrong:
-        part.understood = False
-        part.defects.append(f"{reserved.name}: {wrong} of its lines announce no values")
-    unused, wrong = converted((line for _, line in lines.contents if "unused" in line), UnusedValues)
-    _require_announced(part, blocks, stream)
-    if who is not None:
-        part.reservations, part.left = _unfinished(who, blocks, unused, part.completed)
-    _require_unused(part, unused, wrong, reserved)
+    (part,) = read_log_clients([LogRecord(stream, segments)])
     return part
+
+
+def read_log_clients(
+    records: Sequence[LogRecord], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
+) -> list[Part]:
+    """Reads several records, each segment as a task of its own.
+
+    Writes the rows to `tables`, if given; the caller writes the index. Without `keeps`, the parts have no rows. Raises
+    OSError for what it writes."""
+    announcements = [_Announcements(record) for record in records]
+    tasks = [task for every in announcements for task in every.tasks(tables, keeps)]
+    found = iter(each(read_piece, tasks))
+    return [every.part_of([next(found) for _ in every.numbers]) for every in announcements]
+
+
+class _Announcements:
+    """The announcements of a log client's record, with which its segments are read."""
+
+    def __init__(self, record: LogRecord) -> None:
+        self._stream = record.stream
+        self._part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
+        self.numbers = [0, *(number for number in record.segments if number)]
+        self._missing = _missing(record.stream, record.segments)
+        self._reserved = record.stream.with_suffix(RESERVED)
+        self._lines = _lines_of(self._reserved, self._part)
+        self._who = _header(self._lines, self._reserved, self._part)
+        blocks, wrong = converted((line for _, line in self._lines.contents if "first" in line), AnnouncedBlock)
+        if wrong:
+            self._part.understood = False
+            self._part.defects.append(f"{self._reserved.name}: {wrong} of its lines announce no values")
+        self._blocks, self._announced = blocks, AnnouncedValues.of(blocks)
+
+    def tasks(self, tables: Path | None, keeps: bool) -> Iterator[PieceTask]:
+        """One for each segment."""
+        record = record_name(self._stream.stem)
+        for number in self.numbers:
+            path = segment_path(self._stream, number)
+            yield PieceTask(path, number, record, self._who, self._announced, tables, keeps)
+
+    def part_of(self, pieces: Sequence[PieceRead]) -> Part:
+        """The record, from what reading its segments has found."""
+        part, stream = self._part, self._stream
+        of_segments = [*self._missing]
+        for number, piece in zip(self.numbers, pieces, strict=True):
+            path = segment_path(stream, number)
+            of_segments += [f"{path.name}: {defect}" for defect in piece.defects]
+            part.torn[:0] = [str(path)] if piece.is_torn else []
+        part.defects[:0] = of_segments
+        part.understood = part.understood and not any(piece.misplaced for piece in pieces)
+        part.believed = sum((piece.believed for piece in pieces), Counter[str]())
+        part.last_process = max(piece.last_process for piece in pieces)
+        part.groups = [group for piece in pieces for group in piece.groups]
+        part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
+        kept = [OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)]
+        part.completed = pa.concat_tables(kept).unify_dictionaries().combine_chunks()
+        if ValueRuns.union(piece.written for piece in pieces).repeated:
+            part.defects.append(f"{stream.name}: it wrote a value twice")
+        recorded = sum((piece.recorded for piece in pieces), Counter[str]())
+        _require_counts(part, self._lines, recorded, self._reserved, stream)
+        _require_index(part, stream)
+        part.used = ValueRuns.union(piece.used for piece in pieces)
+        unused, wrong = converted((line for _, line in self._lines.contents if "unused" in line), UnusedValues)
+        if self._who is not None:
+            part.reservations, part.left = _unfinished(self._who, self._blocks, unused, part.used)
+        _require_unused(part, unused, wrong, self._reserved)
+        return part
 
 
 def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
@@ -88,8 +161,8 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
     part.completed, defects = valid_registers(rows)
     part.defects += [f"{stream.name}: {defect}" for defect in defects]
     who = _header(lines, invoked, part)
-    _require_whose(part, stream, who, ((WRITE, "value"), (CAS, "new")))
-    _require_counts(part, lines, rows, invoked, stream)
+    _require_whose(part, stream, who)
+    _require_counts(part, lines, kinds_of(rows), invoked, stream)
     found, wrong = converted((line for _, line in lines.contents if "id" in line), Invocation)
     invocations = [each for each in found if each.is_announced]
     wrong += len(found) - len(invocations)
@@ -97,6 +170,7 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
         part.understood = False
         part.defects.append(f"{invoked.name}: {wrong} of its lines are not invocations")
     done = _require_invoked(part, invocations, stream)
+    part.believed, part.last_process = kinds_of(part.completed), last_process_of(part.completed)
     if who is not None:
         left = [each for each in invocations if each not in done]
         part.left = table_of(
@@ -106,12 +180,18 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
 
 
 def _rows_of(first: Path, segments: Sequence[int], schema: pa.Schema, part: Part) -> pa.Table:
-    """The rows of all segments in order. A missing segment before the last existing one is a defect."""
-    missing = sorted({0, *(number - 1 for number in segments if number)} - set(segments))
-    part.defects += [f"{segment_path(first, number).name} is missing" for number in missing if number]
+    """The rows of all segments in order."""
+    part.defects += _missing(first, segments)
     numbers = [0, *(number for number in segments if number)]
     tables = [_segment_of(first, number, schema, part) for number in numbers]
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _missing(first: Path, segments: Sequence[int]) -> list[str]:
+    """The missing segments before existing ones, as defects. Only the last one of several in a row. Segment 0 is
+    always read, so its absence is a defect already."""
+    before = {number - 1 for number in segments if number > 1} - set(segments)
+    return [f"{segment_path(first, number).name} is missing" for number in sorted(before)]
 
 
 def _segment_of(first: Path, number: int, schema: pa.Schema, part: Part) -> pa.Table:
@@ -151,23 +231,23 @@ def _header(lines: Lines, path: Path, part: Part) -> RecordHeader | None:
     return found[0]
 
 
-def _require_whose(part: Part, stream: Path, who: RecordHeader | None, written: tuple[tuple[int, str], ...]) -> None:
-    """Checks that every row, and every written value, is the client's own."""
+def _require_whose(part: Part, stream: Path, who: RecordHeader | None) -> None:
+    """Checks that every row of registers, and every written value, is the client's own."""
     if who is None:
         return
     if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who.client}:
         part.defects.append(f"{stream.name}: there are operations of another client than {who.client}")
     if set(part.completed["process"].unique().to_pylist()) - {who.process}:
         part.defects.append(f"{stream.name}: there are operations of another process than number {who.process}")
-    values = written_values(part.completed, written)
-    foreign = (values >> 32 & (PRODUCERS - 1)) != (-1 if who.producer is None else who.producer)
+    values = written_values(part.completed, ((WRITE, "value"), (CAS, "new")))
+    foreign = (values >> 32 & (PRODUCERS - 1)) != (NO_PRODUCER if who.producer is None else who.producer)
     if foreign.any():
         part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
     if has_repeated(values):
         part.defects.append(f"{stream.name}: it wrote a value twice")
 
 
-def _require_counts(part: Part, lines: Lines, rows: pa.Table, announced: Path, stream: Path) -> None:
+def _require_counts(part: Part, lines: Lines, counts: Counter[str], announced: Path, stream: Path) -> None:
     """Checks that the numbers of operations equal those that the client stated when it closed its record."""
     closing = [line["closed"] for _, line in lines.contents if "closed" in line]
     last = lines.contents[-1][1] if lines.contents else {}
@@ -175,20 +255,27 @@ def _require_counts(part: Part, lines: Lines, rows: pa.Table, announced: Path, s
     if not part.closed:
         part.defects.append(f"{announced.name}: it has no end mark, its client did not close it")
         return
-    found = pc.value_counts(rows["f"]).to_pylist()
-    counts = {NAMES.get(each["values"], "unknown"): each["counts"] for each in found}
     if counts != {name: count for name, count in closing[0].items() if count}:
         part.defects.append(
             f"{stream.name}: it has {_told(counts)}, but its client recorded {_told(closing[0])} (fewer or more rows)"
         )
 
 
-def _told(counts: dict[str, int]) -> str:
+def _require_index(part: Part, stream: Path) -> None:
+    """Checks that the index has the operations that were believed, if they were written."""
+    if not part.groups:
+        return
+    indexed = sum((group.kinds for group in part.groups), Counter[str]())
+    if indexed != part.believed:
+        part.defects.append(f"{stream.name}: it has {_told(part.believed)}, but its tables have {_told(indexed)}")
+
+
+def _told(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "nothing"
 
 
 def _unfinished(
-    who: RecordHeader, blocks: list[AnnouncedBlock], unused: list[UnusedValues], completed: pa.Table
+    who: RecordHeader, blocks: list[AnnouncedBlock], unused: list[UnusedValues], used: ValueRuns
 ) -> tuple[pa.Table, pa.Table]:
     """The blocks a client announced, and an info append for each announced value that has no completion."""
     if not blocks:
@@ -196,14 +283,26 @@ def _unfinished(
     names = ("topic", "partition", "first", "count", "t")
     columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in names}
     columns |= {"client": [who.client] * len(blocks), "process": [who.process] * len(blocks)}
-    count = np.array(columns["count"], np.int64)
-    start = np.cumsum(count) - count
-    values = np.repeat(np.array(columns["first"], np.int64) - start, count) + np.arange(count.sum())
-    block = np.repeat(np.arange(len(blocks)), count)
-    done = [completed.filter(pc.equal(completed["f"], APPEND))["value"].to_numpy()]
-    done += [np.arange(rest.unused, rest.unused + rest.count) for rest in unused]
-    left = ~np.isin(values, np.concatenate(done))
-    return pa.table(columns, RESERVATIONS), _info_appends(who, blocks, block[left], values[left])
+    done = [(first, last) for first, last in zip(used.first.tolist(), used.last.tolist(), strict=True)]
+    done += [(rest.unused, rest.unused + rest.count - 1) for rest in unused]
+    bounds = np.array(done, np.int64).reshape(-1, 2)
+    covered = ValueRuns.union([ValueRuns(bounds[:, 0], bounds[:, 1])])
+    block, values = _uncovered(blocks, covered)
+    return pa.table(columns, RESERVATIONS), _info_appends(who, blocks, block, values)
+
+
+def _uncovered(
+    blocks: list[AnnouncedBlock], covered: ValueRuns
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.int64]]]:
+    """The values of the blocks that are not covered, in order, each with the number of its block."""
+    found = [np.empty((2, 0), np.int64)]
+    for number, each in enumerate(blocks):
+        if covered.within(each.first, each.count) < each.count:
+            values = np.arange(each.first, each.first + each.count)
+            left = values[covered.missing(values)]
+            found.append(np.stack((np.full(len(left), number), left)))
+    block, values = np.concatenate(found, axis=1)
+    return block, values
 
 
 def _info_appends(
@@ -235,40 +334,9 @@ def _info_appends(
     return pa.table({each.name: pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS}, OPERATIONS)
 
 
-def _require_announced(part: Part, blocks: list[AnnouncedBlock], stream: Path) -> None:
-    """Checks that every append carries a value that was announced before, for its partition. Otherwise the row or the
-    announcements are damaged: the row's outcome is not believed, the announced operation stays open, and it is unknown
-    what else may have been sent."""
-    is_append = part.completed["f"].to_numpy() == APPEND
-    appends = part.completed.filter(pa.array(is_append))
-    if not appends.num_rows:
-        return
-    blocks = sorted(blocks, key=lambda block: block.first)
-    first = np.array([block.first for block in blocks], np.int64)
-    behind = first + np.array([block.count for block in blocks], np.int64)
-    value, at = appends["value"].to_numpy(), np.searchsorted(first, appends["value"].to_numpy(), side="right") - 1
-    within = (at >= 0) & (value < behind[at]) if len(blocks) else np.zeros(len(value), np.bool_)
-    if not within.all():
-        part.defects.append(f"{stream.name}: {(~within).sum()} of its appends carry a value that was never announced")
-    is_there = within.copy()
-    if within.any():
-        topics = np.array([block.topic for block in blocks], object)[at]
-        partitions = np.array([block.partition for block in blocks], np.int64)[at]
-        is_there &= topics == appends["topic"].cast(pa.string()).to_numpy()
-        is_there &= partitions == appends["partition"].to_numpy()
-    if elsewhere := int((within & ~is_there).sum()):
-        part.defects.append(f"{stream.name}: {elsewhere} of its appends went elsewhere than was announced")
-    if not is_there.all():
-        part.understood = False
-        believed = ~is_append
-        believed[is_append] = is_there
-        part.completed = part.completed.filter(pa.array(believed))
-
-
 def _require_unused(part: Part, unused: list[UnusedValues], wrong: int, reserved: Path) -> None:
     """Checks that the values which the client gave back were not used. `wrong`: the number of damaged lines."""
-    used = written_values(part.completed, ((APPEND, "value"),))
-    again = sum(int(((used >= rest.unused) & (used < rest.unused + rest.count)).sum()) for rest in unused)
+    again = sum(part.used.within(rest.unused, rest.count) for rest in unused)
     if again or wrong:
         part.understood = False
         part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from history.registers import table_of
 from history.regular_files import read_bytes
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
 from history.strict_json import decode
+from history.value_runs import ValueRuns
 from history.values import producer_of
 
 MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
@@ -62,12 +63,25 @@ class TakenNames:
     """Names that the run has used already: written values with their place, producers of log values by client.
 
     `unique`: whether values identify writes and name producers, as in each run; else both dictionaries stay empty.
+    `runs`: values written by clients whose record is not in JSON lines.
     """
 
     values: dict[int, str]
     producers: dict[int, str]
     process: int
     unique: bool = True
+    runs: dict[str, ValueRuns] = field(default_factory=dict)
+
+    @cached_property
+    def of_others(self) -> ValueRuns:
+        """All values of `runs`, which must be complete."""
+        return ValueRuns.union(self.runs.values())
+
+    def first_place(self, value: int, here: str) -> str:
+        """Where a value was written first: `here`, if it was not written before."""
+        if value in self.of_others:
+            return next(client for client, runs in self.runs.items() if value in runs)
+        return self.values.setdefault(value, here)
 
 
 def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: TakenNames) -> Recorded:
@@ -189,7 +203,7 @@ class _File:
         if not self._known.unique:
             return
         here = f"{self._path.name}:{number}"
-        there = self._known.values.setdefault(value, here)
+        there = self._known.first_place(value, here)
         if there != here:
             raise BadLineError(
                 f"value {value} was written before, by {there}: values are unique in a run, retries included"

@@ -12,6 +12,7 @@ only the row groups that speak of them. Every file has the schema `history.OPERA
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.regular_files import remove, require_regular
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, PHASE_FINAL, READ
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_FINAL, READ
 from history.topic_folders import folder_of
 
 GROUP_ROWS: Final = 1 << 17
@@ -77,6 +78,14 @@ class IndexedGroup:
     final: int
     first_inv: int
     last_ret: int
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """The number of operations of each kind that occurs."""
+        found: Counter[str] = Counter()
+        for name, (f, _) in _COUNTED.items():
+            found[NAMES[f]] += getattr(self, name)
+        return +found
 
 
 INDEX: Final = pa.schema(
@@ -147,6 +156,13 @@ def read_index(tables: Path) -> list[IndexedGroup]:
             raise TablesError(f"tables/{name} is not in tables/{INDEX_FILE}")
         _require_groups(tables / name, name, of_file[name])
     return groups
+
+
+def read_operations(tables: Path) -> pa.Table:
+    """All operations of the tables in the index's order. Raises TablesError as `read_index`."""
+    paths = dict.fromkeys(group.path for group in read_index(tables))
+    found = [_parquet(tables / path, OPERATIONS).read() for path in paths]
+    return pa.concat_tables([OPERATIONS.empty_table(), *found]).unify_dictionaries().combine_chunks()
 
 
 def _require_groups(path: Path, name: str, groups: Sequence[IndexedGroup]) -> None:

@@ -1,6 +1,4 @@
-"""Turns a run's live record into Parquet: the operations on logs, and the registers.
-
-`history/operation_tables.py` describes the tables of operations.
+"""Turns a run's live record of registers into Parquet. `history/operation_tables.py` does so for operations on logs.
 
     <run>/tables/registers/part-00000.parquet
 
@@ -17,24 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from history.arrow_stream import SEGMENT_ROWS
-from history.operation_tables import IndexedGroup, remove_tables, write_index, write_operations
 from history.reader import History
 
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
-
-
-def compact(history: History, run: Path | str, *, rows_per_piece: int = SEGMENT_ROWS) -> list[IndexedGroup]:
-    """Writes the operations of `run` and their index, replacing older ones; returns the row groups."""
-    tables = Path(run) / "tables"
-    remove_tables(tables)
-    groups: list[IndexedGroup] = []
-    for record, rows in (history.pieces or {"operations": history.operations}).items():
-        for number, start in enumerate(range(0, rows.num_rows, rows_per_piece)):
-            groups += write_operations(rows.slice(start, rows_per_piece), tables, f"{record}-{number}")
-    write_index(groups, tables)
-    return groups
 
 
 def compact_registers(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:

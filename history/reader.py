@@ -8,18 +8,22 @@ and everything else is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
+from history.client_reader import PieceMap
 from history.errors import HistoryError
 from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
 from history.journal_reader import read_journal
+from history.operation_tables import read_operations, remove_tables, write_index
 from history.records import ClientRecord, read_clients
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
+from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
 
 
@@ -27,13 +31,13 @@ from history.service_events import FatalLine, ServiceExit, fatal_lines, service_
 class History:
     """A run's record.
 
-    `operations` has the schema `history.schemas.OPERATIONS`, `registers` has `REGISTERS`. The last rows of each,
-    `unfinished` in sum, are info operations for what was announced and never completed. `torn` names the files whose
-    tail was lost. `journal` has the valid lines, `journal_defects` the errors of the others; `records` has for each
-    client whether its record is complete. `pieces`: the operations by the record that has them.
+    `recorded`: the operations on logs, with the schema `history.schemas.OPERATIONS`, or the directory of the tables
+    that have them. `registers` has `REGISTERS`. `unfinished` rows of both are info operations for what was announced
+    and never completed. `torn` names the files whose tail was lost. `journal` has the valid lines, `journal_defects`
+    the errors of the others; `records` has for each client whether its record is complete.
     """
 
-    operations: pa.Table
+    recorded: pa.Table | Path
     reservations: pa.Table
     faults: pa.Table
     phases: pa.Table
@@ -43,7 +47,11 @@ class History:
     registers: pa.Table = field(default_factory=REGISTERS.empty_table)
     journal_defects: tuple[str, ...] = ()
     records: tuple[ClientRecord, ...] = ()
-    pieces: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    @cached_property
+    def operations(self) -> pa.Table:
+        """All operations on logs. Raises TablesError if they are read from tables that have changed."""
+        return read_operations(self.recorded) if isinstance(self.recorded, Path) else self.recorded
 
     @property
     def defects(self) -> Iterator[str]:
@@ -83,29 +91,47 @@ class History:
         return bool(self.journal_defects) or any(record.may_have_written(value) for record in self.records)
 
 
-def read_run(run: Path | str) -> History:
+MOST_BYTES_KEPT: Final = 16 << 20
+"""The most bytes of clients' streams whose rows stay in memory: about a million operations."""
+
+
+def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = map) -> History:
     """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is a defect in the
-    result."""
+    result.
+
+    With `tables`, writes the operations on logs there, with their index and the table of seconds, in place of older
+    ones; the operations of a large run are then read from there when they are first used. `each` maps the reading of a
+    segment to the segments, for instance in several processes."""
     directory = Path(run) / "history"
     if not directory.is_dir():
         raise HistoryError(f"{directory} does not exist: {run} is not a run, or it stopped before its first operation")
     read = read_journal(directory / FILE_NAME)
     journal = list(read.lines)
-    clients = read_clients(directory / "operations", journal)
+    keeps = tables is None or _bytes_of(directory / "operations") <= MOST_BYTES_KEPT
+    if tables is not None:
+        remove_tables(tables)
+    clients = read_clients(directory / "operations", journal, tables=tables, keeps=keeps, each=each)
+    if tables is not None:
+        write_index(clients.groups, tables)
+        write_seconds(SecondCounts.union(clients.seconds), tables)
+    # Completed rows first, so that the unfinished ones are the table's tail.
+    whole = _whole([*clients.operations, *clients.left_operations], OPERATIONS) if keeps else None
     return History(
-        # Completed rows first, so that the unfinished ones are the table's tail.
-        operations=_whole([*clients.operations.values(), *clients.left_operations.values()], OPERATIONS),
+        recorded=tables if whole is None and tables is not None else whole,
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
         faults=_faults(journal),
         phases=_phases(journal),
         journal=journal,
-        unfinished=sum(table.num_rows for table in (*clients.left_operations.values(), *clients.left_registers)),
+        unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
         registers=_whole([*clients.registers, *clients.left_registers], REGISTERS),
         journal_defects=read.defects,
         records=tuple(clients.records),
-        pieces={**clients.operations, **clients.left_operations},
     )
+
+
+def _bytes_of(directory: Path) -> int:
+    return sum(path.lstat().st_size for path in directory.glob("*"))
 
 
 def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

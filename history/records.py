@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
-from history.client_reader import Part, read_log_client, read_register_client
-from history.distinct import distinct
+from history.client_reader import LogRecord, Part, PieceMap, read_log_clients, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
-from history.operation_tables import record_name
+from history.operation_tables import IndexedGroup, record_name, write_operations
 from history.regular_files import sha256_of
 from history.schemas import APPEND, CAS, NAMES, WRITE
+from history.seconds import LOG, REGISTER, SecondCounts
+from history.validation import written_values
+from history.value_runs import ValueRuns
 from history.values import producer_of
 
 Line = Mapping[str, Any]
@@ -54,83 +55,106 @@ class ClientRecord:
 
 @dataclass
 class Clients:
-    """The records of all clients: the rows by shape, completed and open, and their defects. Operations on logs are by
-    the name of their record, as `history.operation_tables` names files."""
+    """The records of all clients: the rows by shape, completed and open, and their defects.
 
-    operations: dict[str, pa.Table] = field(default_factory=dict)
-    left_operations: dict[str, pa.Table] = field(default_factory=dict)
+    `groups`, `seconds`: the index of the operations on logs that were written, and their numbers by second."""
+
+    operations: list[pa.Table] = field(default_factory=list)
+    left_operations: list[pa.Table] = field(default_factory=list)
     registers: list[pa.Table] = field(default_factory=list)
     left_registers: list[pa.Table] = field(default_factory=list)
     reservations: list[pa.Table] = field(default_factory=list)
     records: list[ClientRecord] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
+    groups: list[IndexedGroup] = field(default_factory=list)
+    seconds: list[SecondCounts] = field(default_factory=list)
 
 
-def read_clients(directory: Path, journal: Sequence[Line]) -> Clients:
-    """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised."""
+def read_clients(
+    directory: Path, journal: Sequence[Line], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
+) -> Clients:
+    """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised.
+
+    Writes the operations on logs to `tables`, if given; without `keeps`, those of `OperationWriter` are only there."""
     found = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    parts = dict(_parts(directory, names))
+    logs = [LogRecord(directory / first, numbers) for first, numbers in _segments(names, STREAM).items()]
+    of_logs = read_log_clients(logs, tables=tables, keeps=keeps, each=each)
+    registers = _segments(names, REGISTER_STREAM)
+    of_registers = [read_register_client(directory / first, numbers) for first, numbers in registers.items()]
+    parts = dict(zip((record.stream.name for record in logs), of_logs, strict=True))
     for name, part in parts.items():
-        if "topic" in part.completed.column_names:
-            stem = Path(name).stem
-            found.operations[record_name(stem)] = part.completed
-            found.left_operations[record_name(stem, "unfinished")] = part.left
-        else:
-            found.registers.append(part.completed)
-            found.left_registers.append(part.left)
+        found.operations.append(part.completed)
+        found.groups += part.groups
+        found.seconds += part.seconds
+        _add(part.left, record_name(Path(name).stem, "unfinished"), tables, found.left_operations, found)
+    for part in of_registers:
+        found.registers.append(part.completed)
+        found.left_registers.append(part.left)
+    parts |= dict(zip(registers, of_registers, strict=True))
+    for part in parts.values():
         found.reservations.append(part.reservations)
         found.torn += part.torn
-    lines = _read_elsewhere(directory, names, journal, found)
+    lines = _read_elsewhere(directory, names, journal, parts, tables, found)
+    found.seconds += [SecondCounts.of(table, REGISTER) for table in (*found.registers, *found.left_registers)]
     found.records = list(_Books(directory, names, journal, parts, lines).records())
     return found
 
 
-def _parts(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, Part]]:
-    """Each recording by the name of its segment 0, including those that only have announcements."""
-    for stream, announced in _STREAMS.items():
-        read = read_log_client if stream == STREAM else read_register_client
-        segments = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == announced}
-        for name in names:
-            if Path(name).suffix == stream:
-                first, number = segment_of(name)
-                segments.setdefault(first, set()).add(number)
-        for first in sorted(segments):
-            yield first, read(directory / first, sorted(segments[first]))
+def _segments(names: Sequence[str], stream: str) -> dict[str, list[int]]:
+    """The segments of each recording, by the name of its segment 0, including recordings that only have
+    announcements."""
+    found = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == _STREAMS[stream]}
+    for name in names:
+        if Path(name).suffix == stream:
+            first, number = segment_of(name)
+            found.setdefault(first, set()).add(number)
+    return {first: sorted(found[first]) for first in sorted(found)}
 
 
-def _read_elsewhere(directory: Path, names: Sequence[str], journal: Sequence[Line], found: Clients) -> Recorded:
+def _add(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], found: Clients) -> None:
+    """Adds operations on logs that are not from a stream."""
+    to.append(rows)
+    found.seconds.append(SecondCounts.of(rows, LOG))
+    if tables is not None:
+        found.groups += write_operations(rows, tables, record)
+
+
+def _read_elsewhere(
+    directory: Path,
+    names: Sequence[str],
+    journal: Sequence[Line],
+    parts: Mapping[str, Part],
+    tables: Path | None,
+    found: Clients,
+) -> Recorded:
     paths = [directory / name for name in names if name.endswith(LINES)]
     if not paths:
         return Recorded()
-    of_logs = (*found.operations.values(), *found.left_operations.values())
-    tables = [*of_logs, *found.registers, *found.left_registers]
-    lines = read_lines(paths, journal, _known(tables))
+    lines = read_lines(paths, journal, _known(parts))
     operations, registers, left_operations, left_registers = lines.tables()
-    found.operations[record_name("", "lines")] = operations
-    found.left_operations[record_name("", "lines-unfinished")] = left_operations
+    _add(operations, record_name("", "lines"), tables, found.operations, found)
+    _add(left_operations, record_name("", "unfinished-lines"), tables, found.left_operations, found)
     found.registers.append(registers)
     found.left_registers.append(left_registers)
     found.torn += lines.torn
     return lines
 
 
-def _known(tables: list[pa.Table]) -> TakenNames:
+def _known(parts: Mapping[str, Part]) -> TakenNames:
     """The names that Arrow files have used, which no JSON lines may use again."""
     known = TakenNames(values={}, producers={}, process=0)
-    for table in tables:
-        f = table["f"]
-        for code, column in ((APPEND, "value"), (WRITE, "value"), (CAS, "new")):
-            rows = table.filter(pc.equal(f, code))
-            if not rows.num_rows:
-                continue
-            client = rows["client"][0].as_py()
-            written = rows[column].to_numpy()
-            known.values |= dict.fromkeys(written.tolist(), client)
-            if code == APPEND:
-                known.producers |= dict.fromkeys(distinct(written >> 32).tolist(), client)
-        if table.num_rows:
-            known.process = max(known.process, pc.max(table["process"]).as_py() + 1)
+    for name, part in parts.items():
+        client = Path(name).stem.rpartition("-")[0]
+        of_log = Path(name).suffix == STREAM
+        columns = ((APPEND, "value"),) if of_log else ((WRITE, "value"), (CAS, "new"))
+        tables = (part.left,) if of_log else (part.left, part.completed)
+        values = [part.used, *(ValueRuns.of(written_values(table, columns)) for table in tables)]
+        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), *values])
+        known.process = max(known.process, part.last_process + 1)
+        if of_log:
+            for first, last in zip(runs.first.tolist(), runs.last.tolist(), strict=True):
+                known.producers |= dict.fromkeys(range(first >> 32, (last >> 32) + 1), client)
     return known
 
 
@@ -187,7 +211,7 @@ class _Books:
         return ClientRecord(
             client=client,
             files=tuple(files),
-            operations=sum(part.completed.num_rows for part in parts)
+            operations=sum(part.believed.total() for part in parts)
             + sum(self._lines.counts.get(name, 0) for name in files),
             defects=tuple(dict.fromkeys(defects)),
             announced=bool(files)
@@ -231,7 +255,7 @@ class _Books:
         return ClientRecord(
             client=Path(name).stem,
             files=(name,),
-            operations=(0 if part is None else part.completed.num_rows) + self._lines.counts.get(name, 0),
+            operations=(0 if part is None else part.believed.total()) + self._lines.counts.get(name, 0),
             defects=tuple(defects),
             # Announcements are checked with their stream.
             announced=suffix in _STREAMS.values() or (part is not None and part.understood and part.closed),
@@ -263,8 +287,8 @@ class _Books:
             return
         counts = dict.fromkeys(NAMES.values(), 0)
         for part in parts:
-            for each in pc.value_counts(part.completed["f"]).to_pylist():
-                counts[NAMES[each["values"]]] += each["counts"]
+            for name, count in part.believed.items():
+                counts[name] += count
         for name in sorted({*counts, *ended["operations"]}):
             had, has = ended["operations"].get(name, 0), counts.get(name, 0)
             if had != has:

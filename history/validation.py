@@ -17,39 +17,56 @@ from history.topic_folders import is_topic
 PROCESSES: Final = 1 << 30
 
 Mask = npt.NDArray[np.bool_]
+RowErrors = dict[str, tuple[int, int]]
+"""Errors of rows: the first row that has it, -1 if all have it, and how many do."""
 
 
 def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """The valid rows of the schema `OPERATIONS`, and the errors of the others, one sentence per kind."""
-    return _kept(table, _wrong_operations)
+    errors: RowErrors = {}
+    return valid_part(table, errors, 0), told(errors)
+
+
+def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
+    """The valid rows of a part of a table of the schema `OPERATIONS`; adds the errors of the others to `errors`.
+    `before`: the number of rows before the part."""
+    return _kept(table, _wrong_operations, errors, before)
 
 
 def valid_registers(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The same for the schema `REGISTERS`."""
-    return _kept(table, _wrong_registers)
+    """The same as `valid_operations` for the schema `REGISTERS`."""
+    errors: RowErrors = {}
+    return _kept(table, _wrong_registers, errors, 0), told(errors)
 
 
-def _kept(table: pa.Table, wrong: Any) -> tuple[pa.Table, list[str]]:
+def told(errors: RowErrors) -> list[str]:
+    """The errors as sentences."""
+    return [
+        what if first < 0 else f"row {first}{f' and {count - 1} more' if count > 1 else ''}: {what}"
+        for what, (first, count) in errors.items()
+    ]
+
+
+def _kept(table: pa.Table, wrong: Any, errors: RowErrors, before: int) -> pa.Table:
     if not table.num_rows:
-        return table, []
+        return table
     missing = [field.name for field in table.schema if not field.nullable and table[field.name].null_count]
     if missing:
-        return table.slice(0, 0), [f"its rows lack {', '.join(missing)}"]
+        errors[f"its rows lack {', '.join(missing)}"] = (-1, 0)
+        return table.slice(0, 0)
     bad = np.zeros(table.num_rows, np.bool_)
-    defects = []
     for mask, what in wrong(table):
         if mask.any():
-            first, count = int(np.argmax(mask)), int(mask.sum())
-            more = f" and {count - 1} more" if count > 1 else ""
-            defects.append(f"row {first}{more}: {what}")
+            first, count = errors.get(what, (before + int(np.argmax(mask)), 0))
+            errors[what] = (first, count + int(mask.sum()))
             bad |= mask
-    return (table.filter(pa.array(~bad)) if bad.any() else table), defects
+    return table.filter(pa.array(~bad)) if bad.any() else table
 
 
 def _wrong_anywhere(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask, str]]:
     inv, ret, open_ = columns["inv"], columns["ret"], columns["type"] == INFO
     yield (columns["process"] < 0) | (columns["process"] >= PROCESSES), "its process is not a client's number"
-    yield ~np.isin(columns["type"], (OK, FAIL, INFO)), "its type is not ok, fail or info"
+    yield (columns["type"] < OK) | (columns["type"] > INFO), "its type is not ok, fail or info"
     yield (inv < 0) | (inv >= INF), "its invocation is not a time of a run"
     yield ~open_ & (ret < inv), "it returned before its invocation"
     yield ~open_ & (ret >= INF), "its return is not a time of a run"
@@ -60,13 +77,11 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     names = ("process", "f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
     columns = {name: table[name].to_numpy() for name in names}
     f, lo, hi, offset = columns["f"], columns["lo"], columns["hi"], columns["offset"]
-    yield ~np.isin(f, (APPEND, READ, END)), "it is not append, read or end"
+    yield (f < APPEND) | (f > END), "it is not append, read or end"
     yield from _wrong_anywhere(columns)
     yield (f != APPEND) & (columns["type"] == INFO), "a query has an answer or none, and is never open"
     yield columns["partition"] < 0, "its partition is negative"
-    wrong = [name for name in pc.unique(table["topic"].cast(pa.string())).to_pylist() if not is_topic(name)]
-    named = pc.is_in(table["topic"].cast(pa.string()), pa.array(wrong, pa.string()))
-    yield _holds(named), "its topic has a name that no topic can have"
+    yield _misnamed(table["topic"]), "its topic has a name that no topic can have"
     for name, column in (("offset", offset), ("lower bound", lo), ("upper bound", hi)):
         yield (column < -1) | (column >= INF), f"its {name} is not an offset"
     yield (hi >= 0) & (lo > hi), "its lower bound is above its upper bound"
@@ -75,13 +90,22 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield from _wrong_records(table)
 
 
+def _misnamed(topics: pa.ChunkedArray) -> Mask:
+    """Which rows name a topic that cannot be one."""
+    whole = topics.unify_dictionaries().combine_chunks()
+    names = whole.dictionary.to_pylist()
+    wrong = np.array([name is None or not is_topic(name) for name in names], np.bool_)
+    return wrong[whole.indices.to_numpy()] if wrong.any() else np.zeros(len(whole), np.bool_)
+
+
 def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     sizes = [pc.list_value_length(table[name]).to_numpy() for name in ("offsets", "values")]
     yield sizes[0] != sizes[1], "it shows not as many offsets as values"
     shown = pc.list_flatten(table["offsets"]).to_numpy()
     outside = (shown < 0) | (shown >= INF)
     mask = np.zeros(table.num_rows, np.bool_)
-    mask[pc.list_parent_indices(table["offsets"]).to_numpy()[outside]] = True
+    if outside.any():
+        mask[pc.list_parent_indices(table["offsets"]).to_numpy()[outside]] = True
     yield mask, "it shows a record at an invalid offset"
 
 

@@ -18,9 +18,9 @@ from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks
 from analysis.pipeline import analyze
-from history.parquet_tables import compact, compact_registers
-from history.reader import History, read_run
-from history.schemas import FAULTS, PHASES, RESERVATIONS
+from history.operation_tables import write_operations
+from history.parquet_tables import compact_registers
+from history.reader import read_run
 from history.seal import seal
 from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
@@ -40,10 +40,8 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
 
 
 def stored(run: Path, operations: pa.Table, rows_per_file: int) -> Path:
-    nothing = RESERVATIONS.empty_table()
-    compact(
-        History(operations, nothing, FAULTS.empty_table(), PHASES.empty_table(), []), run, rows_per_piece=rows_per_file
-    )
+    for number, start in enumerate(range(0, operations.num_rows, rows_per_file)):
+        write_operations(operations.slice(start, rows_per_file), run / "tables", f"client-1-{number}")
     return run / "tables"
 
 

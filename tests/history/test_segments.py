@@ -6,11 +6,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
-from history.client_reader import Part, read_log_client, read_register_client
+from history.client_reader import LogRecord, Part, read_log_client, read_log_clients, read_register_client
+from history.operation_tables import IndexedGroup, read_operations, write_operations
 from history.reader import read_run
 from history.registers import RegisterWriter
 from history.schemas import REGISTERS
@@ -124,3 +127,49 @@ def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
     assert (part.completed.num_rows, part.defects) == (10, [])
     with pytest.raises(FileExistsError):
         BatchWriter(tmp_path / "r-1.registers", REGISTERS, clock=lambda: 0)
+
+
+def sorted_rows(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["in tables only", "in memory too"])
+@pytest.mark.parametrize("closes", [True, False])
+def test_the_tables_have_what_reading_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, closes: bool
+) -> None:
+    first = record(tmp_path / "history" / "operations", closes=closes)
+    other = first.with_name("x.jsonl")
+    other.write_text(
+        '{"f": "end", "topic": "log", "partition": 0, "type": "ok", "inv": 1, "ret": 2, "end": 3}\n', encoding="utf-8"
+    )
+    monkeypatch.setattr("history.reader.MOST_BYTES_KEPT", kept)
+    tables = tmp_path / "tables"
+    here, there = read_run(tmp_path), read_run(tmp_path, tables=tables)
+    assert isinstance(there.recorded, Path) == (kept == 0)
+    assert sorted_rows(there.operations) == sorted_rows(here.operations) == sorted_rows(read_operations(tables))
+    assert (list(there.defects), there.unfinished) == (list(here.defects), here.unfinished)
+    names = {path.name for path in tables.glob("operations/*/*/*.parquet")}
+    assert names >= {"c-1-0.parquet", "c-1-1.parquet", "c-1-2.parquet", "+lines.parquet"}
+    assert ("c-1+unfinished.parquet" in names) != closes
+    assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.operations.num_rows
+
+
+def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = record(tmp_path)
+
+    def loses(rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
+        return write_operations(rows.slice(1), tables, piece)
+
+    monkeypatch.setattr("history.log_pieces.write_operations", loses)
+    (part,) = read_log_clients([LogRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
+    assert [defect for defect in part.defects if "but its tables have append 12, end 10" in defect]
+
+
+def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = record(tmp_path, per_segment=1_000)
+    whole = read(first)
+    monkeypatch.setattr("history.log_pieces.SEGMENT_ROWS", 1)
+    (part,) = read_log_clients([LogRecord(first)], tables=tmp_path / "tables")
+    assert part.completed.to_pylist() == whole.completed.to_pylist()
+    assert part.believed == whole.believed

@@ -1,0 +1,143 @@
+"""CPU time and memory of reading clients' streams, validating them and writing their tables.
+
+    python -m benchmarks.ingest [OPERATIONS ...] [--partitions N] [--repeat N]
+
+A process of its own reads the streams in sequence, so the rate is that of one core (user and system time, the best of
+the repetitions), and the peak memory is that of a worker, its libraries included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import shutil
+import tempfile
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.log_histories import history
+from history.arrow_stream import BatchWriter
+from history.checksummed_lines import text_of
+from history.client_reader import LogRecord, read_log_clients
+from history.operation_tables import write_index
+from history.schemas import APPEND, NAMES, OPERATIONS
+from history.values import encode_value
+from history.writer import RESERVATION_BLOCK
+
+I64 = npt.NDArray[np.int64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operations", nargs="*", type=float, default=[1e6, 4e6])
+    parser.add_argument("--partitions", type=int, default=32)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    for operations in map(int, options.operations):
+        with tempfile.TemporaryDirectory() as scratch:
+            record(Path(scratch), operations, options.partitions)
+            found = [_apart(Path(scratch)) for _ in range(options.repeat)]
+        cpu_s, peak = min(each[0] for each in found), max(each[1] for each in found)
+        print(
+            f"{operations:>10,} operations: {cpu_s:.2f} CPU s, {operations / cpu_s / 1e6:.2f} M operations/s and core, "
+            f"peak memory {peak / 1e6:.2f} GB, {found[0][2] / operations:.1f} bytes per operation in Parquet"
+        )
+
+
+def _apart(scratch: Path) -> tuple[float, int, int]:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(ingest, scratch).result()
+
+
+def ingest(scratch: Path) -> tuple[float, int, int]:
+    """CPU seconds, peak memory in kB, and bytes written."""
+    tables = scratch / "tables"
+    shutil.rmtree(tables, ignore_errors=True)
+    records = [
+        LogRecord(path, range(1 + len(list(scratch.glob(f"{path.stem}.*.arrows")))))
+        for path in sorted(scratch.glob("client-?*-1.arrows"))
+    ]
+    began = _cpu_s()
+    parts = read_log_clients(records, tables=tables, keeps=False)
+    write_index([group for part in parts for group in part.groups], tables)
+    took = _cpu_s() - began
+    if defects := [defect for part in parts for defect in part.defects]:
+        raise SystemExit(f"the generated record is not whole, the benchmark measures nothing: {defects[0]}")
+    size = sum(path.stat().st_size for path in tables.rglob("*.parquet"))
+    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, size
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def record(directory: Path, operations: int, partitions: int) -> None:
+    """Writes a generated history as the streams and announcements of its clients."""
+    rows = _with_blocks(history(operations, partitions=partitions))
+    for process in pc.unique(rows["process"]).to_pylist():
+        _client(directory, process, rows.filter(pc.equal(rows["process"], process)))
+
+
+def _with_blocks(rows: pa.Table) -> pa.Table:
+    """The history with values in blocks, each for one partition, as clients assign them."""
+    is_append = rows["f"].to_numpy() == APPEND
+    old, partition = rows["value"].to_numpy()[is_append], rows["partition"].to_numpy()[is_append].astype(np.int64)
+    order = np.lexsort((old, partition))
+    first = np.flatnonzero(np.concatenate(([True], np.diff(partition[order]) != 0)))
+    rank = np.empty(len(old), np.int64)
+    rank[order] = np.arange(len(old)) - np.repeat(first, np.diff(np.append(first, len(old))))
+    several = int(partition.max()) + 1
+    block, within = np.divmod(rank, RESERVATION_BLOCK)
+    new = (old >> 32 << 32) + (block * several + partition) * RESERVATION_BLOCK + within
+    by_old = np.argsort(old)
+
+    def renamed(values: I64) -> I64:
+        found: I64 = new[by_old][np.searchsorted(old[by_old], values)]
+        return found
+
+    value = rows["value"].to_numpy().copy()
+    value[is_append] = renamed(value[is_append])
+    shown = rows["values"].combine_chunks()
+    lists = pa.ListArray.from_arrays(shown.offsets, pa.array(renamed(shown.values.to_numpy())), type=shown.type)
+    for name, column in (("value", pa.array(value)), ("values", lists)):
+        rows = rows.set_column(OPERATIONS.get_field_index(name), OPERATIONS.field(name), column)
+    return rows
+
+
+def _client(directory: Path, process: int, rows: pa.Table) -> None:
+    client = f"client-{process}"
+    writer = BatchWriter(directory / f"{client}-1.arrows", OPERATIONS, clock=lambda: 0)
+    counts: Counter[str] = Counter()
+    for start in range(0, rows.num_rows, 1 << 16):
+        columns: dict[str, Any] = rows.slice(start, 1 << 16).to_pydict()
+        columns["client"] = [client] * len(columns["f"])
+        counts.update(NAMES[f] for f in columns["f"])
+        for row in zip(*columns.values(), strict=True):
+            writer.add(row)
+    writer.close()
+    (directory / f"{client}-1.reserved").write_bytes(text_of(_announcements(client, process, rows, counts)))
+
+
+def _announcements(client: str, process: int, rows: pa.Table, counts: Counter[str]) -> list[dict[str, Any]]:
+    appends = rows.filter(pc.equal(rows["f"], APPEND))
+    values, partition = appends["value"].to_numpy(), appends["partition"].to_numpy()
+    blocks, at = np.unique(values // RESERVATION_BLOCK, return_index=True)
+    producer = int(values[0] - encode_value(1, 0, 0)) >> 32 if len(values) else None
+    lines: list[dict[str, Any]] = [{"client": client, "process": process, "session": 1, "producer": producer}]
+    for block, number in zip(blocks.tolist(), partition[at].tolist(), strict=True):
+        place = {"topic": "log", "partition": number}
+        lines.append({**place, "first": block * RESERVATION_BLOCK, "count": RESERVATION_BLOCK, "t": 1})
+    return [*lines, {"closed": dict(counts)}]
+
+
+if __name__ == "__main__":
+    main()
