@@ -58,7 +58,9 @@ def sentence_of(line: Line) -> str:
 
 
 def figures(journal: list[dict[str, Any]]) -> dict[str, float]:
-    """The figures of the last replica that joined; empty without one. Offsets are those at its acceptance."""
+    """The figures of the last replica that joined; empty without one. Offsets are those at its acceptance.
+    `join_epochs_below`: the leader epochs that it knows of records below its own files; a system may start further
+    epochs with the reassignment."""
     joined = [line for line in journal if line.get("event") == JOINED and line["segments"]]
     if not joined:
         return {}
@@ -68,7 +70,7 @@ def figures(journal: list[dict[str, Any]]) -> dict[str, float]:
         **offsets,
         "join_start": line["segments"][0],
         "join_segments": len(line["segments"]),
-        "join_epochs": len(line["epochs"]),
+        "join_epochs_below": sum(start < line["segments"][0] for _, start in line["epochs"]),
         "join_bytes": line["moved"],
         "join_s": line["seconds"],
     }

@@ -93,6 +93,8 @@ def test_the_figures_of_a_run() -> None:
     found = figures([REASSIGNED, JOINED])
     assert (found["join_start"], found["join_bytes"], found["join_s"]) == (1000, 4096, 2.5)
     assert (found["join_local_start"], found["join_pending_upload"]) == (800, 1000)
+    assert found["join_epochs_below"] == 2
+    assert figures([JOINED | {"segments": [600]}])["join_epochs_below"] == 1
     assert figures([REASSIGNED]) == {}
 
 
