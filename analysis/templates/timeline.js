@@ -11,8 +11,17 @@
   var ops = { start: new Uint32Array(bytes(c.start)), length: new Uint32Array(bytes(c.length)), lane: new Uint16Array(bytes(c.lane)), place: new Uint16Array(bytes(c.place)), kind: new Uint8Array(bytes(c.kind)), number: new Int32Array(bytes(c.number)) };
   var counted = data.ops.window_s > 0, end = Math.max(data.end_s, 0.001);
   var view = { from: 0, to: end }, filter = { client: -1, place: -1, outcome: -1 };
-  var byLane = data.ops.clients.map(function () { return []; });
-  for (var i = 0; i < ops.start.length; i++) byLane[ops.lane[i]].push(i);
+  /* Of each client: its operations in order of invocation, those that never returned apart, because every one of them may
+     reach into the window. `longest` bounds how far before the window an operation in it may have started. */
+  var byLane = data.ops.clients.map(function () { return { list: [], open: [], longest: 0 }; });
+  for (var i = 0; i < ops.start.length; i++) {
+    var own = byLane[ops.lane[i]];
+    if (ops.length[i] === OPEN) own.open.push(i); else { own.list.push(i); own.longest = Math.max(own.longest, ops.length[i]); }
+  }
+  function firstFrom(list, tick) { var low = 0, high = list.length; while (low < high) { var middle = (low + high) >> 1; if (ops.start[list[middle]] < tick) low = middle + 1; else high = middle; } return low; }
+  /* Measured once per frame: reading a size from the document for each operation would take longer than drawing it. */
+  var size = { width: 0, left: 0 }, look = {};
+  function measure() { size.width = canvas.clientWidth; size.left = size.width < 500 ? 64 : 118; ['ink', 'soft', 'line', 'ok', 'fail', 'unknown', 'up'].forEach(function (name) { look[name] = css('--' + name); }); }
   function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
   var lanes = [], hits = [], queued = false;
 
@@ -30,49 +39,54 @@
     document.getElementById('timeline-more').textContent = partitions.length > 12 ? (partitions.length - 12) + ' more partitions: choose one, or click it in the heat map' : '';
     data.ops.clients.forEach(function (name, index) { if (filter.client < 0 || filter.client === index) lanes.push({ type: 'client', index: index, label: name }); });
   }
-  function labelWidth() { return canvas.clientWidth < 500 ? 64 : 118; }
-  function x(at) { var left = labelWidth(); return left + (at - view.from) / (view.to - view.from) * (canvas.clientWidth - left); }
-  function at(px) { var left = labelWidth(); return view.from + (px - left) / (canvas.clientWidth - left) * (view.to - view.from); }
+  function labelWidth() { return size.left; }
+  function x(at) { var left = labelWidth(); return left + (at - view.from) / (view.to - view.from) * (size.width - left); }
+  function at(px) { var left = labelWidth(); return view.from + (px - left) / (size.width - left) * (view.to - view.from); }
   function clip(ctx, text, width) { if (ctx.measureText(text).width <= width) return text; while (text.length > 1 && ctx.measureText(text + '…').width > width) text = text.slice(0, -1); return text.length > 1 ? text + '…' : ''; }
   function step() { var raw = (view.to - view.from) / Math.max(2, (canvas.clientWidth - labelWidth()) / 90), p = Math.pow(10, Math.floor(Math.log10(raw))); return [1, 2, 5, 10].map(function (m) { return m * p; }).filter(function (s) { return s >= raw; })[0]; }
 
   function draw() {
-    queued = false; layout();
-    var ratio = window.devicePixelRatio || 1, height = 24 + lanes.length * ROW + 6, width = canvas.clientWidth;
+    queued = false; measure(); layout();
+    var ratio = window.devicePixelRatio || 1, height = 24 + lanes.length * ROW + 6, width = size.width;
     canvas.style.height = height + 'px'; canvas.width = width * ratio; canvas.height = height * ratio;
     var ctx = canvas.getContext('2d'); ctx.setTransform(ratio, 0, 0, ratio, 0, 0); ctx.font = '12px system-ui, sans-serif'; ctx.textBaseline = 'middle';
-    var ink = css('--ink'), soft = css('--soft'), line = css('--line'), left = labelWidth();
-    var outcome = [css('--ok'), css('--fail'), css('--unknown')];
+    var ink = look.ink, soft = look.soft, line = look.line, left = labelWidth();
+    var outcome = [look.ok, look.fail, look.unknown];
     hits = []; var s = step(), digits = Math.max(0, -Math.floor(Math.log10(s)));
     for (var t = Math.ceil(view.from / s) * s; t <= view.to; t += s) { ctx.fillStyle = line; ctx.fillRect(x(t), 18, 1, height); ctx.fillStyle = soft; var mark = t.toFixed(digits) + ' s'; if (x(t) + ctx.measureText(mark).width < width) ctx.fillText(mark, x(t) + 3, 9); }
     lanes.forEach(function (lane, number) {
       var y = 24 + number * ROW; ctx.fillStyle = ink; ctx.fillText(clip(ctx, lane.label, left - 6), 0, y + ROW / 2);
       ctx.save(); ctx.beginPath(); ctx.rect(left, y, width - left, ROW); ctx.clip();
       if (lane.type === 'fault') data.faults.forEach(function (f) { if (f.row === lane.row) span(ctx, f.start, f.end, y, f.color, f.name, f.id + ' ' + f.name); });
-      if (lane.type === 'node') data.states.forEach(function (st) { if (st.node === lane.node) span(ctx, st.start, st.end, y, st.role === 'up' ? css('--up') : st.role === 'suspended' ? css('--unknown') : css('--fail'), st.role === 'up' ? '' : st.role, st.node + ' ' + st.role); });
+      if (lane.type === 'node') data.states.forEach(function (st) { if (st.node === lane.node) span(ctx, st.start, st.end, y, st.role === 'up' ? look.up : st.role === 'suspended' ? look.unknown : look.fail, st.role === 'up' ? '' : st.role, st.node + ' ' + st.role); });
       if (lane.type === 'turn') data.turns[lane.name].forEach(function (turn) { span(ctx, turn[0], turn[1], y, data.colors[turn[3] >= 0 ? turn[3] % data.colors.length : 0], turn[2] + ' e' + turn[3], lane.name + ': ' + turn[2] + ' leads, epoch ' + turn[3]); });
       if (lane.type === 'client') drawOps(ctx, byLane[lane.index], y, outcome);
       ctx.restore();
     });
   }
   function span(ctx, from, to, y, color, text, full) {
-    if (to < view.from || from > view.to) return; var a = Math.max(x(from), labelWidth()), b = Math.min(x(to), canvas.clientWidth), w = Math.max(b - a, 2);
+    if (to < view.from || from > view.to) return; var a = Math.max(x(from), labelWidth()), b = Math.min(x(to), size.width), w = Math.max(b - a, 2);
     ctx.fillStyle = color; ctx.globalAlpha = 0.3; ctx.fillRect(a, y + 2, w, ROW - 4); ctx.globalAlpha = 1; ctx.fillRect(a, y + ROW - 4, w, 2);
-    ctx.fillStyle = css('--ink'); ctx.fillText(clip(ctx, text, w - 6), a + 3, y + ROW / 2);
+    if (w > 12 && text) { ctx.fillStyle = look.ink; ctx.fillText(clip(ctx, text, w - 6), a + 3, y + ROW / 2); }
     hits.push({ x0: a, x1: a + w, y0: y, y1: y + ROW, text: full + '\n' + from.toFixed(3) + ' s to ' + to.toFixed(3) + ' s' });
   }
   function matches(i) { return (filter.place < 0 || ops.place[i] === filter.place) && (filter.outcome < 0 || ops.kind[i] % 4 === filter.outcome); }
-  function drawOps(ctx, list, y, colors) {
-    var last = [-1, -1, -1], from = view.from / TICK, to = view.to / TICK;
-    for (var n = 0; n < list.length; n++) {
-      var i = list[n]; if (ops.start[i] > to) break; if (!matches(i)) continue;
-      var open = ops.length[i] === OPEN, stop = open ? to : ops.start[i] + ops.length[i]; if (stop < from) continue;
-      var a = Math.max(x(ops.start[i] * TICK), labelWidth()), w = Math.max(x(stop * TICK) - a, 1), kind = ops.kind[i] % 4;
-      if (w <= 1 && Math.floor(a) === last[kind]) continue; last[kind] = Math.floor(a + w);
-      ctx.globalAlpha = counted ? Math.min(1, 0.25 + ops.number[i] / 40) : kind ? 1 : 0.75; ctx.fillStyle = colors[kind] || colors[2];
+  function drawOps(ctx, own, y, colors) {
+    var last = [-1, -1, -1, -1], from = view.from / TICK, to = view.to / TICK, left = size.left, perTick = (size.width - left) / (to - from);
+    function one(i, stop) {
+      if (stop < from || !matches(i)) return;
+      var a = Math.max(left + (ops.start[i] - from) * perTick, left), w = Math.max((stop - from) * perTick + left - a, 1), kind = ops.kind[i] % 4;
+      if (a + w < last[kind] + 1) return; /* the last one of its kind covers its pixels */
+      last[kind] = a + w;
+      var alpha = counted ? Math.min(1, 0.25 + ops.number[i] / 40) : kind ? 1 : 0.75;
+      if (ctx.globalAlpha !== alpha) ctx.globalAlpha = alpha;
+      ctx.fillStyle = colors[kind] || colors[2];
       if (kind === 2 && !counted) { ctx.fillRect(a, y + 2, 2, ROW - 4); ctx.fillRect(a, y + ROW - 4, w, 1.5); } /* it may hide others: a mark and a thin line */
       else ctx.fillRect(a, kind === 0 ? y + 4 : y + 2, w, kind === 0 ? ROW - 8 : ROW - 4);
     }
+    for (var n = firstFrom(own.list, from - own.longest); n < own.list.length && ops.start[own.list[n]] <= to; n++) one(own.list[n], ops.start[own.list[n]] + ops.length[own.list[n]]);
+    last = [-1, -1, -1, -1];
+    own.open.forEach(function (i) { if (ops.start[i] <= to) one(i, to); });
     ctx.globalAlpha = 1;
   }
   function redraw() { if (!queued) { queued = true; requestAnimationFrame(draw); } }
@@ -93,8 +107,10 @@
   function hover(px, py) {
     var lane = lanes[Math.floor((py - 24) / ROW)]; if (!lane || px < labelWidth()) return '';
     if (lane.type !== 'client') { for (var h = hits.length - 1; h >= 0; h--) { var b = hits[h]; if (px >= b.x0 && px <= b.x1 && py >= b.y0 && py < b.y1) return b.text; } return ''; }
-    var list = byLane[lane.index], best = -1, least = 6, middle = at(px) / TICK, perPixel = (view.to - view.from) / (canvas.clientWidth - labelWidth()) / TICK;
-    for (var n = 0; n < list.length; n++) { var i = list[n]; if (ops.start[i] > middle + 6 * perPixel) break; if (!matches(i)) continue; var stop = ops.length[i] === OPEN ? Infinity : ops.start[i] + ops.length[i]; var d = middle < ops.start[i] ? (ops.start[i] - middle) / perPixel : middle > stop ? (middle - stop) / perPixel : 0; if (d <= least) { least = d; best = i; } }
+    var own = byLane[lane.index], best = -1, least = 6, middle = at(px) / TICK, perPixel = (view.to - view.from) / (size.width - size.left) / TICK;
+    function near(i, stop) { if (!matches(i)) return; var d = middle < ops.start[i] ? (ops.start[i] - middle) / perPixel : middle > stop ? (middle - stop) / perPixel : 0; if (d <= least) { least = d; best = i; } }
+    own.open.forEach(function (i) { near(i, Infinity); });
+    for (var n = firstFrom(own.list, middle - own.longest - 6 * perPixel); n < own.list.length && ops.start[own.list[n]] <= middle + 6 * perPixel; n++) near(own.list[n], ops.start[own.list[n]] + ops.length[own.list[n]]);
     if (best < 0) return '';
     var kind = KINDS[ops.kind[best] >> 2] || '?', said = OUTCOMES[ops.kind[best] % 4] || '?', begin = ops.start[best] * TICK;
     if (counted) return lane.label + ': ' + ops.number[best] + ' × ' + kind + ', ' + said + '\nfrom ' + clock(begin);
@@ -114,6 +130,7 @@
   /* The heat map: one row per partition. */
   var heat = document.getElementById('heat'), heatTip = document.getElementById('heat-tip'), p = data.partitions;
   function drawHeat() {
+    measure();
     var cells = p.cells || (p.cells = { leader: new Uint8Array(bytes(p.leader)), in_sync: new Uint8Array(bytes(p.in_sync)), lag: new Uint8Array(bytes(p.lag)) });
     var what = document.getElementById('heat-what').value, row = heatRow(), width = heat.clientWidth, height = p.names.length * row, ratio = window.devicePixelRatio || 1;
     heat.style.height = height + 'px'; heat.width = width * ratio; heat.height = height * ratio;
@@ -121,13 +138,13 @@
     var left = row >= 11 ? labelWidth() : 0, cell = (width - left) / p.windows, most = 1;
     cells.in_sync.forEach(function (v) { if (v < 254 && v > most) most = v; });
     p.names.forEach(function (name, r) {
-      if (left) { ctx.fillStyle = css('--ink'); ctx.fillText(clip(ctx, name, left - 6), 0, r * row + row / 2); }
+      if (left) { ctx.fillStyle = look.ink; ctx.fillText(clip(ctx, name, left - 6), 0, r * row + row / 2); }
       for (var w = 0, from = 0; w <= p.windows; w++) { var v = cells[what][r * p.windows + from]; if (w < p.windows && cells[what][r * p.windows + w] === v) continue; ctx.fillStyle = shade(what, v, most); ctx.fillRect(left + from * cell, r * row, (w - from) * cell + 0.5, Math.max(row - (row > 4 ? 1 : 0), 1)); from = w; }
     });
   }
   function shade(what, v, most) {
-    if (what === 'leader') return v === 254 ? css('--fail') : data.colors[v % data.colors.length];
-    if (v === 255) return css('--line');
+    if (what === 'leader') return v === 254 ? look.fail : data.colors[v % data.colors.length];
+    if (v === 255) return look.line;
     if (what === 'in_sync') return 'hsl(' + (v / most * 200) + ' 60% 50%)';
     return 'hsl(' + (200 - Math.min(v, 100) * 2) + ' 65% 50%)';
   }
