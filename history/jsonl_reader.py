@@ -14,9 +14,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from history.distinct import distinct
 from history.errors import UNFINISHED
+from history.jsonl_columns import columns_of
 from history.operation_schema import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
 from history.regular_files import read_bytes
@@ -31,12 +35,14 @@ MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
 
 @dataclass
 class Recorded:
-    """The content of the files: rows of both shapes, uncompleted operations separately. By the file's name: its
+    """The content of the files: rows of both shapes, uncompleted operations separately; `columns`: operations on logs
+    that were read by columns. By the file's name: its
     `defects`, as sentences that name the line; `counts`, its number of operations; `producers`, the numbers of
     producers in the values that it writes; `announced`, whether each write had been announced on a line of its own
     (both values, if mixed); `vague`, the error of its clock in ns, if that is more than `MOST_CLOCK_ERROR_NS`. `torn`:
     the files whose tail was lost."""
 
+    columns: list[pa.Table] = field(default_factory=list)
     operations: list[dict[str, Any]] = field(default_factory=list)
     registers: list[tuple[Any, ...]] = field(default_factory=list)
     unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
@@ -51,7 +57,7 @@ class Recorded:
     def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
         """Log operations and register operations: completed, then the same two unfinished."""
         return (
-            pa.Table.from_pylist(self.operations, OPERATIONS),
+            pa.concat_tables([*self.columns, pa.Table.from_pylist(self.operations, OPERATIONS)]).unify_dictionaries(),
             table_of(self.registers),
             pa.Table.from_pylist(self.unfinished_operations, OPERATIONS),
             table_of(self.unfinished_registers),
@@ -110,7 +116,54 @@ class _File:
         self._defects = found.defects.setdefault(path.name, [])
 
     def read(self) -> None:
-        for number, line in self._lines():
+        try:
+            data = read_bytes(self._path)
+        except OSError as error:
+            self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
+            return
+        if not self._read_columns(data):
+            self._read_lines(data)
+
+    def _read_columns(self, data: bytes) -> bool:
+        """Reads the file by columns if all its lines are valid operations on logs without an id, but for a first line
+        that declares the clock, and if no value in it was used before. Otherwise nothing is read."""
+        first, _, rest = data.partition(b"\n")
+        clock, client, before = Clock(), self._client, 0
+        if b'"clock"' in first:
+            try:
+                clock, named = clock_of(_parsed(first), self._journal)
+            except (BadLineError, KeyError):
+                return False
+            client, before, data = named or client, 1, rest
+        if clock.error > MOST_CLOCK_ERROR_NS or not data.endswith(b"\n"):
+            return False
+        found = columns_of(data, clock=clock, client=client, process=self._known.process)
+        if found is None or not self._may_claim(found.written):
+            return False
+        self._found.columns.append(found.rows)
+        self._found.counts[self._path.name] = found.rows.num_rows
+        if self._known.unique:
+            places = (f"{self._path.name}:{line + before + 1}" for line in found.lines.tolist())
+            self._known.values |= zip(found.written.tolist(), places, strict=True)
+        for owned in distinct(found.written >> 32).tolist():
+            if self._known.unique:
+                self._known.producers[owned] = self._path.name
+            self._found.producers.setdefault(self._path.name, set()).add(producer_of(owned << 32))
+            self._found.announced[self._path.name] = {False}
+        return True
+
+    def _may_claim(self, values: npt.NDArray[np.int64]) -> bool:
+        """Whether the values were not written before, and are of producers that no other file has."""
+        if not self._known.unique:
+            return True
+        runs = ValueRuns.of(values)
+        others = self._known.of_others
+        owners = {self._known.producers.get(each, self._path.name) for each in distinct(values >> 32).tolist()}
+        is_new = not runs.repeated and not ValueRuns.union([others, ValueRuns(runs.first, runs.last)]).repeated
+        return is_new and owners <= {self._path.name} and self._known.values.keys().isdisjoint(values.tolist())
+
+    def _read_lines(self, data: bytes) -> None:
+        for number, line in self._lines(data):
             is_understood = self._try(number, partial(self._read_line, number, line))
             if number == 1 and not is_understood:  # it may have declared the clock of all other lines
                 return
@@ -121,12 +174,8 @@ class _File:
     def _read_line(self, number: int, line: bytes) -> None:
         self._take(number, _parsed(line))
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        try:
-            *lines, tail = read_bytes(self._path).split(b"\n")
-        except OSError as error:
-            self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
-            return
+    def _lines(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        *lines, tail = data.split(b"\n")
         if tail:
             self._found.torn.append(str(self._path))
             self._defects.append(f"{self._path.name} was torn: its tail is lost")

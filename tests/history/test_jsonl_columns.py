@@ -1,0 +1,227 @@
+"""JSON lines that are read by columns give what the strict reader gives, and bad ones are refused in its words."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from history.jsonl_reader import Recorded, TakenNames, read_lines
+from history.value_runs import ValueRuns
+from history.values import encode_value
+
+JOURNAL: list[dict[str, Any]] = [{"event": "run_started", "t": 5_000, "wall": 1_700_000_000.0}]
+
+
+def operation(rng: random.Random, value: int) -> dict[str, Any]:
+    """A random valid operation on a log."""
+    f, kind = rng.choice(["append", "read", "end"]), rng.choice(["ok", "ok", "ok", "fail", "info"])
+    inv = rng.randrange(10**9)
+    line: dict[str, Any] = {"f": f, "type": kind, "topic": rng.choice("ab"), "partition": rng.randrange(3), "inv": inv}
+    some = {name: choice for name, choice in (("session", 2), ("phase", "final")) if rng.random() < 0.3}
+    first = rng.randrange(50)
+    if f == "append":
+        line |= {"value": value, **({"acks": rng.choice([-1, 0, 1])} if rng.random() < 0.3 else {})}
+    elif f == "read":
+        line["from"] = first
+    if kind == "info":
+        return line | some | ({"error": 'a "timeout"'} if rng.random() < 0.5 else {})
+    line["ret"] = inv + rng.randrange(1_000)
+    if kind == "fail":
+        return line | some | {"error": "refused é"}
+    if f == "append" and rng.random() < 0.8:
+        line["offset"] = first
+    if f == "end":
+        line["end"] = first
+    if f == "read":
+        count = rng.randrange(4)
+        line["records"] = [[first + 2 * n, rng.randrange(-5, 10**15)] for n in range(count)]
+        if rng.random() < 0.5:
+            line |= {"lo": first, "hi": first + 20}
+    return line | some
+
+
+def lines(seed: int, count: int = 30) -> list[bytes]:
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        line = list(operation(rng, encode_value(1, 7, number)).items())
+        rng.shuffle(line)
+        found.append(json.dumps(dict(line), ensure_ascii=False).encode())
+    return found
+
+
+def later(line: bytes, by: int) -> bytes:
+    fields = json.loads(line)
+    times = {name: fields[name] + by for name in ("inv", "ret") if name in fields}
+    return json.dumps(fields | times, ensure_ascii=False).encode()
+
+
+def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Recorded, dict[str, Any]]:
+    known = TakenNames(values={99: "other:1"}, producers={1 << 16 | 9: "other.jsonl"}, process=3)
+    known.runs["arrow"] = ValueRuns.of(np.arange(encode_value(1, 5, 0), encode_value(1, 5, 9)))
+    with monkeypatch.context() as patch:
+        if not by_columns:
+            patch.setattr("history.jsonl_reader.columns_of", lambda *_, **__: None)
+        found = read_lines([path], JOURNAL, known)
+    operations, registers, left, left_registers = found.tables()
+    state = {name: value for name, value in asdict(known).items() if name != "runs"}
+    told = {name: getattr(found, name) for name in ("defects", "torn", "counts", "producers", "announced", "vague")}
+    tables = [table.to_pylist() for table in (operations, registers, left, left_registers)]
+    return found, {**state, **told, "tables": tables}
+
+
+def both(path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[Recorded, dict[str, Any]]:
+    """What the file gives, checked to be what the strict reader gives."""
+    path.write_bytes(data)
+    found, content = read(path, by_columns=True, monkeypatch=monkeypatch)
+    assert content == read(path, by_columns=False, monkeypatch=monkeypatch)[1]
+    return found, content
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "first",
+    [b"", b'{"clock": "monotonic", "error_ns": 500, "client": "me"}\n', b'{"clock": "wall", "error_ns": 1000}\n'],
+    ids=["no clock", "monotonic", "wall"],
+)
+def test_valid_lines_are_read_by_columns_as_by_the_strict_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, first: bytes
+) -> None:
+    valid = lines(seed)
+    if b"wall" in first:
+        behind = 1_700_000_000 * 10**9 - 5_000
+        valid = [later(line, behind) for line in valid]
+    found, content = both(tmp_path / "me.jsonl", first + b"\n".join(valid) + b"\n", monkeypatch)
+    assert found.columns
+    assert content["defects"] == {"me.jsonl": []}
+    assert content["counts"] == {"me.jsonl": len(valid)}
+
+
+READ = b'{"f": "read", "type": "ok", "topic": "a", "partition": 0, "inv": 1, "ret": 2, "from": 0, "records": %s}'
+END = b'{"f": "end", "type": "ok", "topic": "a", "partition": 0, "inv": 1, "ret": 2, "end": 3}'
+APPEND = b'{"f": "append", "type": "ok", "topic": "a", "partition": 0, "inv": 1, "ret": 2, "value": %s}'
+
+BAD = [
+    END.replace(b'"end": 3', b'"end": 3, "end": 3'),
+    END.replace(b'"end": 3', b'"end": 3, "\\u0065nd": 4'),
+    END.replace(b"3", b"null"),
+    END.replace(b"3", b"3.0"),
+    END.replace(b"3", b"3e0"),
+    END.replace(b"3", b"03"),
+    END.replace(b"3", b"+3"),
+    END.replace(b"3", b'"3"'),
+    END.replace(b"3", b"true"),
+    END.replace(b"3", b"-1"),
+    END.replace(b"3", b"NaN"),
+    END.replace(b"3", b"-Infinity"),
+    END.replace(b"3", str(2**63).encode()),
+    END.replace(b"3", str(2**60).encode()),
+    END.replace(b"3", b"[3]"),
+    END.replace(b'"a"', b'""'),
+    END.replace(b'"a"', b'".."'),
+    END.replace(b'"a"', b'"\xff"'),
+    END.replace(b'"a"', b'"\\ud800"'),
+    END.replace(b'"a"', b'"a\x01"'),
+    END.replace(b'"a"', b"'a'"),
+    END.replace(b'"inv": 1', b'"inv": 3'),
+    END.replace(b'"inv": 1', b'"inv": %d' % (2**62)),
+    END.replace(b'"ret": 2, ', b""),
+    END.replace(b"}", b', "lo": 1}'),
+    END.replace(b"}", b', "extra": 1}'),
+    END.replace(b"}", b', "phase": ""}'),
+    END.replace(b"}", b', "error": "x"}'),
+    END.replace(b"}", b",}"),
+    END.replace(b"}", b"} // said"),
+    END.replace(b"}", b"} x"),
+    END.replace(b'"ok"', b'"maybe"'),
+    END.replace(b'"end",', b'"poll",'),
+    END + END,
+    END + b"\n",
+    b"\n" + END,
+    b"  ",
+    b" " + b"\n" + END + END,
+    b"\xef\xbb\xbf" + END,
+    b"[]",
+    b"3",
+    b'"text"',
+    b"[" * 100_000,
+    END[:-9],
+    READ % b"3",
+    READ % b"[3]",
+    READ % b"[[1]]",
+    READ % b"[[1, 2, 3]]",
+    READ % b"[[1, 2], null]",
+    READ % b"[[1, 2], [1, 3]]",
+    READ % b"[[2, 2], [1, 3]]",
+    READ % b"[[-1, 2]]",
+    READ % b"[[1, 2.5]]",
+    READ % b"[[1, -9223372036854775808]]",
+    (READ % b"[]").replace(b"}", b', "lo": 4, "hi": 3}'),
+    APPEND % b"-1",
+    APPEND % b"99",
+    APPEND % str(encode_value(1, 5, 3)).encode(),
+    APPEND % str(encode_value(1, 9, 3)).encode(),
+    APPEND % str(encode_value(1, 7, 0)).encode() + b"\n" + APPEND % str(encode_value(1, 7, 0)).encode(),
+    (APPEND % b"5").replace(b'"ok"', b'"fail"'),
+    (APPEND % b"5").replace(b'"ok"', b'"info"'),
+    (APPEND % b"5").replace(b"}", b', "acks": 128}'),
+    (APPEND % b"5").replace(b'"ok"', b'"fail"').replace(b"}", b', "error": "mismatch"}'),
+]
+OTHERS = [  # valid, but not read by columns or on the border of what is
+    END + b"\r",
+    b" " + END + b" ",
+    END.replace(b"3", b"-0"),
+    END.replace(b"3", str(2**60 - 1).encode()),
+    END.replace(b'"a"', b'"\\u0061"'),
+    END.replace(b"}", b', "phase": "null"}'),
+    b'{"f": "read", "type": "ok", "key": "k", "inv": 1, "ret": 2, "value": null}',
+    b'{"f": "end", "type": "invoke", "id": 1, "topic": "a", "partition": 0, "inv": 1}',
+    READ % b"[[1, 2], [3, -9223372036854775807]]",
+    APPEND % str(encode_value(1, 7, 0)).encode(),
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda line: repr(line[:100]))
+@pytest.mark.parametrize("at", [0, 2])
+def test_bad_lines_are_refused_in_the_words_of_the_strict_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bytes, at: int
+) -> None:
+    good = [(APPEND % str(encode_value(1, 7, 40 + n)).encode()) for n in range(3)]
+    found, content = both(tmp_path / "me.jsonl", b"\n".join([*good[:at], bad, *good[at:], b""]), monkeypatch)
+    assert not found.columns
+    assert content["defects"]["me.jsonl"]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda line: repr(line[:100]))
+def test_other_valid_lines_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: bytes) -> None:
+    _, content = both(tmp_path / "me.jsonl", b"\n".join([END, other, END, b""]), monkeypatch)
+    assert content["defects"]["me.jsonl"] == []
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", END, b'{"clock": "sun"}\n' + END + b"\n", b'{"clock": "monotonic"}\n'])
+def test_files_at_the_border_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    both(tmp_path / "me.jsonl", data, monkeypatch)
+
+
+def test_any_changed_byte_is_seen_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(1)
+    data = b"\n".join(lines(3, 4)) + b"\n"
+    for _ in range(150):
+        changed = bytearray(data)
+        changed[rng.randrange(len(data))] = rng.choice(b'0123456789"\\{}[]:,. \n\r\tabcetf-+\xff\x00')
+        both(tmp_path / "me.jsonl", bytes(changed), monkeypatch)
+
+
+def test_values_of_a_foreign_history_may_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "me.jsonl"
+    path.write_bytes(b"\n".join([APPEND % b"5", APPEND % b"5", b""]))
+    known = TakenNames({}, {}, 0, unique=False)
+    found = read_lines([path], [], known)
+    assert [table.num_rows for table in found.columns] == [2]
+    assert (known.values, known.producers, found.defects) == ({}, {}, {"me.jsonl": []})
