@@ -102,14 +102,16 @@ def read_metadata(places: Mapping[str, Path]) -> DeclaredSegments:
     logs: dict[int, tuple[int, list[StateChange]]] = {}
     for node, data in places.items():
         for directory in sorted(data.glob(f"{TOPIC}-[0-9]*")):
+            number = directory.name.removeprefix(f"{TOPIC}-")
+            if not number.isdecimal():
+                continue  # a replica that was set aside or is being deleted
             try:
                 end, events = _read_log(directory)
             except (ReplicaFileError, OSError) as error:
                 doubts.append(f"the remote metadata on {node} cannot be read: {directory.name}: {error}")
                 continue
-            number = int(directory.name.rpartition("-")[2])
-            if end > logs.get(number, (-1, []))[0]:
-                logs[number] = end, events
+            if end > logs.get(int(number), (-1, []))[0]:
+                logs[int(number)] = end, events
     segments, strange = _apply(event for _, events in logs.values() for event in events)
     return DeclaredSegments(segments, tuple(strange), tuple(doubts))
 

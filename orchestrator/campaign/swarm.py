@@ -28,6 +28,10 @@ GROUP: Final = "group"
 MOST_KINDS: Final = 6
 """The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
+TIERED_SHARE: Final = 0.3
+"""The share of runs with tiered storage, if the campaign has faults of the object store."""
+MOST_STORE_KINDS: Final = 2
+"""The most kinds of fault of the object store in one run."""
 SAFE_LEASE: Final = (0.4, 0.72)
 """Share of a session: a lease must end before the session, on clocks that differ by the drift of `clock-drift`."""
 
@@ -39,6 +43,8 @@ LEAST_SESSION_S: Final = 6.0
 
 _DISKS_LOST: Final = frozenset({"disk-flip"})
 """Kinds that take records from a disk: another disk must have them, too."""
+_OF_STORE: Final = "objects"
+"""What kinds need that affect the object store: they are drawn for clusters with tiered storage only."""
 _ALONE: Final = frozenset({"network", "netem", "wire"})
 """Kinds that affect pairs of nodes: there must be two nodes."""
 
@@ -71,6 +77,12 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     given = campaign.settings.get(ROLE, Settings())
     common = {**settings, **given.common}
     one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
+    tiering = Random(f"{seed}/tiered")
+    if store_faults := _store_faults(tiering, campaign.nemesis.faults, nemesis, workload):
+        nemesis = replace(nemesis, faults=(*nemesis.faults, *store_faults))
+        topic = _tiered_topic(tiering, workload.duration_s)
+        workload = replace(workload, topic_settings={**topic, **workload.topic_settings})
+        common = {**_tiered(tiering, topology.nodes), **common}
     return replace(
         campaign,
         topology=topology,
@@ -82,12 +94,14 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
 
 
 def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> list[str]:
-    """The kinds of fault that a cluster of this size can have without breaking its promises. A draw is possible only if
-    the smallest cluster, with one replica per partition, has some."""
+    """The kinds of fault that a cluster of this size can have without breaking its promises, with or without tiered
+    storage. A draw is possible only if the smallest cluster, with one replica per partition, has some."""
     return [
         name
         for name in faults
-        if (nodes > 1 or not KINDS[name].needs & _ALONE) and (replication_factor > 2 or name not in _DISKS_LOST)
+        if (nodes > 1 or not KINDS[name].needs & _ALONE)
+        and (replication_factor > 2 or name not in _DISKS_LOST)
+        and _OF_STORE not in KINDS[name].needs
     ]
 
 
@@ -202,6 +216,60 @@ def _in_sync(chance: Random, replication_factor: int, faults: Sequence[str]) -> 
     most = max(1, replication_factor - 1)
     least = most if _DISKS_LOST & set(faults) else 1
     return {"min.insync.replicas": str(chance.randint(least, most))}
+
+
+def _store_faults(
+    chance: Random, given: Sequence[str], nemesis: NemesisSettings, workload: Workload
+) -> tuple[str, ...]:
+    """The faults of the object store, in a share of the runs; none: the run has no tiered storage. What a seed draws
+    otherwise does not depend on them."""
+    kinds = [name for name in given if _OF_STORE in KINDS[name].needs]
+    if not kinds or workload.kind == GROUP or chance.random() >= TIERED_SHARE:
+        return ()
+    drawn = chance.sample(kinds, min(len(kinds), chance.randint(1, MOST_STORE_KINDS)))
+    while drawn and not _fits(
+        [*nemesis.faults, *drawn],
+        workload.duration_s,
+        nemesis.interval_s,
+        nemesis.duration_s,
+        overlap=nemesis.overlap,
+    ):
+        drawn.pop()
+    return tuple(drawn)
+
+
+def _tiered_topic(chance: Random, duration_s: float) -> Mapping[str, str]:
+    """Settings of a topic in remote storage. No record expires: the checkers look for all of them. Segments are
+    complete after a part of the run, however little is written to them: only complete ones are uploaded."""
+    segment = round(_even(chance, 4_096, 65_536))
+    return {
+        "remote.storage.enable": "true",
+        "segment.bytes": str(segment),
+        "segment.ms": str(round(1_000 * duration_s * chance.uniform(0.02, 0.1))),
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "local.retention.ms": "-1",
+        "local.retention.bytes": str(round(segment * chance.uniform(0, 4))),
+    }
+
+
+def _tiered(chance: Random, nodes: int) -> Mapping[str, str]:
+    """Properties of brokers with tiered storage, as texts. The metadata of remote segments is on as many brokers as the
+    records."""
+    drawn = {
+        "rlmm.config.remote.log.metadata.topic.num.partitions": chance.randint(1, 3),
+        "rlmm.config.remote.log.metadata.topic.replication.factor": min(3, nodes),
+        "rsm.config.timeout.ms": round(_even(chance, 500, 5_000)),
+        "remote.log.manager.task.interval.ms": round(_even(chance, 100, 2_000)),
+        "remote.log.reader.chunk.bytes": round(_even(chance, 4_096, 1 << 20)),
+        "log.retention.check.interval.ms": round(_even(chance, 100, 2_000)),
+    }
+    switches = ("follower.fetch.last.tiered.offset.enable", "tiered.replicas.lead.last.enable")
+    return {
+        "remote.log.storage.system.enable": "true",
+        **{key: str(value) for key, value in drawn.items()},
+        **{key: chance.choice(("true", "false")) for key in switches},
+    }
 
 
 def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mapping[str, Mapping[str, str]]:

@@ -112,6 +112,15 @@ def test_the_longest_replica_of_the_metadata_counts(tmp_path: Path) -> None:
     ]
 
 
+def test_a_replica_of_the_metadata_that_was_set_aside_does_not_count(tmp_path: Path) -> None:
+    write_events(tmp_path, [json_started(A, 0, 4, [(0, 0)])])
+    aside = tmp_path / "__remote_log_metadata-0.1-aside"
+    aside.mkdir()
+    (aside / "00000000000000000000.log").write_bytes(b"damaged")
+    found = read_metadata({"n1": tmp_path})
+    assert (len(found.of("log", 0)), found.doubts) == (1, ())
+
+
 def test_a_log_consists_of_its_remote_and_its_own_segments(tmp_path: Path) -> None:
     tiered(tmp_path, (A, 0, 4), (B, 4, 8))
     (log,) = read(tmp_path, "n1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,38 @@ def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
             assert int(given["min.insync.replicas"]) >= 2, "another disk has what this one loses"
         if each.topology.nodes == 1:
             assert not any(KINDS[kind].takes == "groups" for kind in each.nemesis.faults)
+
+
+def is_tiered(campaign: Campaign) -> bool:
+    return settings(campaign).get("remote.log.storage.system.enable") == "true"
+
+
+def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_store(drawn: list[Campaign]) -> None:
+    tiered = [each for each in drawn if is_tiered(each)]
+    assert 0.2 < len(tiered) / len(drawn) < 0.4
+    for each in drawn:
+        of_store = [kind for kind in each.nemesis.faults if "objects" in KINDS[kind].needs]
+        assert (
+            bool(of_store) == is_tiered(each) == (each.workload.topic_settings.get("remote.storage.enable") == "true")
+        )
+    for each in tiered:
+        topic, given = each.workload.topic_settings, settings(each)
+        assert topic["retention.ms"] == topic["retention.bytes"] == "-1", "the checkers look for all records"
+        factor = int(given["rlmm.config.remote.log.metadata.topic.replication.factor"])
+        assert each.workload.replication_factor <= factor <= each.topology.nodes
+    assert {settings(each)["follower.fetch.last.tiered.offset.enable"] for each in tiered} == {"true", "false"}
+
+
+def test_tiered_storage_changes_nothing_else_that_a_seed_draws(campaign: Campaign, drawn: list[Campaign]) -> None:
+    local = [kind for kind in campaign.nemesis.faults if "objects" not in KINDS[kind].needs]
+    without = replace(campaign, nemesis=replace(campaign.nemesis, faults=tuple(local)))
+    for seed, each in enumerate(drawn):
+        plain = draw(without, seed)
+        assert each.topology == plain.topology
+        assert each.nemesis.faults[: len(plain.nemesis.faults)] == plain.nemesis.faults
+        assert replace(each.nemesis, faults=()) == replace(plain.nemesis, faults=())
+        assert replace(each.workload, topic_settings={}) == replace(plain.workload, topic_settings={})
+        assert settings(plain).items() <= settings(each).items()
 
 
 def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
