@@ -1,7 +1,8 @@
 """The manifests of all logs whose events are in one partition of `__remote_log_metadata`, and their snapshot. Pure.
 
 A snapshot is the state after the records below `offset`; it names the metadata topic by its id, and the epoch of the
-last record, by which a leader detects that the records were not its own.
+last record, by which a leader detects that the records were not its own. Its first line is the CRC of the rest: local
+records are deleted because of what a snapshot says, so damage must not look like another state.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+
+from crc32c import crc32c
 
 from broker.protocol.decoder import DecodeError
 from broker.protocol.records import CorruptBatch, UnsupportedCompression, iter_batches, read_records
@@ -69,13 +72,17 @@ class Manifests:
             for segment in manifest
         ]
         content = {"format": FORMAT, "topic_id": id_text(topic_id), "offset": self.offset, "epoch": self.epoch}
-        return json.dumps({**content, "segments": segments}, separators=(",", ":")).encode()
+        body = json.dumps({**content, "segments": segments}, separators=(",", ":")).encode()
+        return b"%08x\n%b" % (crc32c(body), body)
 
     @classmethod
     def restored(cls, data: bytes, topic_id: bytes) -> Manifests | None:
         """The state of a snapshot; None for a damaged one, or one of another topic of the name."""
+        checksum, _, body = data.partition(b"\n")
+        if checksum != b"%08x" % crc32c(body):
+            return None
         try:
-            content = json.loads(data)
+            content = json.loads(body)
             if content["format"] != FORMAT or content["topic_id"] != id_text(topic_id):
                 return None
             found = cls()

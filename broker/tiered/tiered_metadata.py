@@ -233,9 +233,12 @@ class TieredMetadata:
             return None
         file = self._disk.open(path)
         try:
-            return Manifests.restored(file.read(0, file.size()), topic_id)
+            restored = Manifests.restored(file.read(0, file.size()), topic_id)
         finally:
             file.close()
+        if restored is None:
+            self._tracer.emit("remote_metadata_reread", partition=index, offset=0)
+        return restored
 
     async def _write_snapshot(self, index: int) -> None:
         reading, topic_id = self._readings.get(index), self._topic_id

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ pytest.importorskip("obstore", reason="the extra [s3] is not installed")
 
 from broker.config import BrokerConfig
 from broker.errors import StartupError
-from broker.tiered.object_store import StoreError
+from broker.tiered.object_store import ObjectMissingError, StoreError, chunks_of
 from broker.tiered.s3_store import S3Store
 from broker.tiered.store_url import store_of
 from tests.broker.controller.world import configuration
@@ -71,6 +71,40 @@ def test_a_failed_put_leaves_no_object(endpoint: str) -> None:
     asyncio.run(leaves_no_object_of_a_failed_put(store(endpoint, "other")))
 
 
+@pytest.fixture
+def closed(endpoint: str) -> Iterator[str]:
+    """A service that knows no key."""
+    _require_keys(endpoint, after=0)
+    yield endpoint
+    _require_keys(endpoint, after=1 << 30)
+
+
+def _require_keys(endpoint: str, after: int) -> None:
+    url, headers = f"{endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+    request = urllib.request.Request(url, data=str(after).encode(), headers=headers, method="POST")
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+@pytest.mark.parametrize("operation", ["put", "get", "list", "delete"])
+def test_wrong_credentials_are_an_error_without_credentials(closed: str, operation: str) -> None:
+    tried = store(closed, "p")
+    work = {
+        "put": lambda: tried.put("a/b", chunks_of([b"x"])),
+        "get": lambda: tried.get("a/b", 0, 1),
+        "list": lambda: tried.list("a/"),
+        "delete": lambda: tried.delete("a/b"),
+    }[operation]
+    with pytest.raises(StoreError) as raised:
+        asyncio.run(_awaited(work))
+    assert not isinstance(raised.value, ObjectMissingError), "the object may exist"
+    assert SECRET not in str(raised.value)
+    assert KEY_ID not in str(raised.value)
+
+
+async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
+    await work()
+
+
 def test_a_missing_bucket_is_an_error(endpoint: str) -> None:
     with pytest.raises(StoreError, match="NoSuchBucket"):
         asyncio.run(store(endpoint, "p", bucket="missing").list("x/"))
@@ -94,6 +128,14 @@ def config(url: str, credentials: Path | None = None) -> BrokerConfig:
 def test_an_unusable_url_is_refused_at_the_start(url: str) -> None:
     with pytest.raises(StartupError, match=r"rsm\.config\.url"):
         store_of(config(url))
+
+
+@pytest.mark.parametrize("key", ["rsm_config_url", "rsm_config_endpoint"])
+def test_credentials_in_an_address_are_refused_without_them(key: str) -> None:
+    with pytest.raises(StartupError, match=key.replace("_", r"\.")) as raised:
+        store_of(configuration(**{"rsm_config_url": "s3://bucket", key: f"s3://{KEY_ID}:{SECRET}@bucket"}))
+    assert SECRET not in str(raised.value)
+    assert KEY_ID not in str(raised.value)
 
 
 @pytest.mark.parametrize("content", ["", "access.key.id=AKID", f"secret.access.key={SECRET}", SECRET, f"x={SECRET}"])
