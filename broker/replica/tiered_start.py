@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
@@ -21,16 +21,19 @@ from broker.producers.producer_state import MAX_ID, ProducerState
 from broker.protocol.messages.broker_heartbeat import TieredStarts
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from broker.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from broker.protocol.schema import Message
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.partition import Partition
 from broker.replica.remote_state import RemoteState, RemoteStateError
@@ -57,6 +60,17 @@ EPOCH_END_VERSION = 4
 
 class _RefusedError(Exception):
     """The leader did not answer a question."""
+
+
+A = TypeVar("A", ListOffsetsPartitionResponse, EpochEndOffset)
+
+
+def _answer(found: Iterable[A]) -> A:
+    """The answer about the one partition of a request. Raises `_RefusedError`."""
+    for answer in found:
+        if answer.error_code == ErrorCode.NONE:
+            return answer
+    raise _RefusedError
 
 
 class TieredStart:
@@ -116,34 +130,23 @@ class TieredStart:
         return replace(known, pending=place, waited_ms=_waited_ms(it, unknown=place.offset < 0))
 
     async def _offset(self, it: FollowedPartition, timestamp: int) -> LogPlace:
-        partition, role = it.partition, it.follower
-        asked = ListOffsetsPartition(partition.index, role.leader_epoch, timestamp)
-        request = ListOffsetsRequest(
-            replica_id=self._config.node_id, topics=[ListOffsetsTopic(partition.topic, [asked])]
-        )
-        response = cast(
-            ListOffsetsResponse,
-            await self._peers.request(role.leader_id, request, LIST_OFFSETS_VERSION, self._timeout),
-        )
-        for answer in (found for topic in response.topics for found in topic.partitions):
-            if answer.error_code == ErrorCode.NONE:
-                return LogPlace(answer.offset, answer.leader_epoch)
-        raise _RefusedError
+        asked = ListOffsetsPartition(it.partition.index, it.follower.leader_epoch, timestamp)
+        topic = ListOffsetsTopic(it.partition.topic, [asked])
+        request = ListOffsetsRequest(replica_id=self._config.node_id, topics=[topic])
+        response = cast(ListOffsetsResponse, await self._response(it, request, LIST_OFFSETS_VERSION))
+        answer = _answer(found for topic in response.topics for found in topic.partitions)
+        return LogPlace(answer.offset, answer.leader_epoch)
 
     async def _epoch_end(self, it: FollowedPartition, epoch: int) -> LogPlace:
-        partition, role = it.partition, it.follower
-        asked = OffsetForLeaderPartition(partition.index, role.leader_epoch, epoch)
-        request = OffsetForLeaderEpochRequest(
-            replica_id=self._config.node_id, topics=[OffsetForLeaderTopic(partition.topic, [asked])]
-        )
-        response = cast(
-            OffsetForLeaderEpochResponse,
-            await self._peers.request(role.leader_id, request, EPOCH_END_VERSION, self._timeout),
-        )
-        for answer in (found for topic in response.topics for found in topic.partitions):
-            if answer.error_code == ErrorCode.NONE:
-                return LogPlace(answer.end_offset, answer.leader_epoch)
-        raise _RefusedError
+        asked = OffsetForLeaderPartition(it.partition.index, it.follower.leader_epoch, epoch)
+        topic = OffsetForLeaderTopic(it.partition.topic, [asked])
+        request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[topic])
+        response = cast(OffsetForLeaderEpochResponse, await self._response(it, request, EPOCH_END_VERSION))
+        answer = _answer(found for topic in response.topics for found in topic.partitions)
+        return LogPlace(answer.end_offset, answer.leader_epoch)
+
+    async def _response(self, it: FollowedPartition, request: Message, version: int) -> Message:
+        return await self._peers.request(it.follower.leader_id, request, version, self._timeout)
 
     async def _finish(self, it: FollowedPartition, step: Step) -> bool:
         match step:
