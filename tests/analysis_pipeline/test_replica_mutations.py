@@ -359,12 +359,18 @@ def replicas_check(verdict: Verdict) -> Check:
     return next(each for each in verdict.checks if each.name == "replicas")
 
 
+JUDGING = ("analysis/checkers/replicas.py", "analysis/core/replica_contents.py", "analysis/core/replica_comparison.py")
+"""A change of one of these runs all mutations."""
+
+
+@pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", LAWFUL)
 def test_what_is_lawful_passes(tmp_path: Path, name: str) -> None:
     verdict = judged(tmp_path, LAWFUL[name])
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
 
 
+@pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_is_absent_damaged_or_unexplained_is_unknown(tmp_path: Path, name: str) -> None:
     change, reason = UNKNOWN[name]
@@ -374,6 +380,7 @@ def test_what_is_absent_damaged_or_unexplained_is_unknown(tmp_path: Path, name: 
     assert any(reason in each for each in verdict.reasons), verdict.reasons
 
 
+@pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", FAIL)
 def test_what_is_provably_wrong_fails(tmp_path: Path, name: str) -> None:
     change, anomaly = FAIL[name]

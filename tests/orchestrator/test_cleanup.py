@@ -159,7 +159,7 @@ EACH += [("process", STAGES[5], way) for way in (WAYS[0], WAYS[2])]
 EACH += [("simulation", STAGES[1], way) for way in WAYS]
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(12)
 @pytest.mark.parametrize(("world", "stage", "way"), EACH)
 def test_ctrl_c_ends_the_campaign_at_every_stage_of_set_up(tmp_path: Path, world: str, stage: str, way: str) -> None:
     """Though the cleanup raises, too: no further run is begun, and the run says that it was interrupted."""

@@ -58,6 +58,7 @@ def only_run(store: Path) -> Path:
     return run
 
 
+@pytest.mark.rotating(5, among="killed brokers")
 def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     arguments = ["run", str(campaign_file), "--store", str(store), "--engine", "in-process", "--quiet"]
@@ -123,7 +124,7 @@ def wait_until_gone(run: Path) -> list[str]:
     return left
 
 
-@pytest.mark.rotating(2, among="interrupted runs")
+@pytest.mark.rotating(4, among="interrupted runs")
 def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)
@@ -152,7 +153,7 @@ def on_terminal(campaign_file: Path, store: Path) -> tuple[int, int]:
     return pid, terminal
 
 
-@pytest.mark.rotating(2, among="interrupted runs")
+@pytest.mark.rotating(4, among="interrupted runs")
 def test_a_terminal_shows_how_to_go_on_as_it_is_to_be_typed(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     pid, terminal = on_terminal(campaign_file, store)
@@ -172,7 +173,7 @@ def test_a_terminal_shows_how_to_go_on_as_it_is_to_be_typed(campaign_file: Path,
     assert "collect" not in said, "no line that changes is left below it"
 
 
-@pytest.mark.rotating(2, among="interrupted runs")
+@pytest.mark.rotating(4, among="interrupted runs")
 def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     pid, terminal = on_terminal(campaign_file, store)
@@ -189,7 +190,7 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_p
     assert "the run was not finished: it was interrupted" in notes
 
 
-@pytest.mark.rotating(2, among="interrupted runs")
+@pytest.mark.rotating(4, among="interrupted runs")
 def test_a_killed_run_leaves_nothing_behind_and_can_be_judged(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)

@@ -50,6 +50,7 @@ def test_a_failed_session_ends_with_one(tmp_path: Path) -> None:
     assert session(tmp_path).wait() == 1
 
 
+@pytest.mark.rotating(3, among="ends of test sessions")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_pytest_its_workers_and_all_that_they_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
@@ -60,6 +61,7 @@ def test_an_interrupt_ends_pytest_its_workers_and_all_that_they_started(tmp_path
     assert [pid for pid in pids if is_running(pid)] == []
 
 
+@pytest.mark.rotating(3, among="ends of test sessions")
 def test_a_killed_pytest_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     running = session(tmp_path, "-n", "2", "-p", "tests.conftest")
@@ -69,6 +71,7 @@ def test_a_killed_pytest_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [pid for pid in pids if is_running(pid)] == []
 
 
+@pytest.mark.rotating(3, among="ends of test sessions")
 def test_sigterm_to_pytest_alone_ends_its_workers(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     arguments = pytest_command(["-n", "2", "-p", "tests.conftest", "-c", os.devnull, str(tmp_path)], "all")

@@ -264,6 +264,7 @@ def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -
     assert there.digest
 
 
+@pytest.mark.rotating(3, among="stored searches")
 @pytest.mark.kills("bounce_unseen")
 def test_a_bug_is_found_and_its_cheapest_run_kept(
     short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

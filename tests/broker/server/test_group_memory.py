@@ -90,7 +90,7 @@ async def client_of(cluster: SimulatedCluster) -> Client:
     return client
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("version", "size"), [(JOIN, 10), (OLDER_JOIN, 10), (OLDER_JOIN, 50_000)])
 def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalances(version: int, size: int) -> None:
     with SimulatedCluster(1, 1, properties={**SETTINGS, "offsets.topic.replication.factor": "1"}) as cluster:
