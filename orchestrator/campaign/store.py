@@ -158,6 +158,14 @@ class Store:
             raise UsageError(f"{path} is not a run: it has no run.toml; runs are in {self.root}/<campaign>/<run>")
         return RunDirectory(path)
 
+    def find_runs(self, name: str) -> list[RunDirectory]:
+        """As `find_run`; all runs, oldest first, if it is a campaign or a store."""
+        path = self.find(name)
+        inside = sorted((*path.glob("*/run.toml"), *path.glob("*/*/run.toml")), key=lambda each: each.parent.name)
+        if (path / "run.toml").exists() or not inside:
+            return [self.find_run(name)]
+        return [RunDirectory(each.parent) for each in inside if not each.parent.is_symlink()]
+
     def runs(self, campaign_dir: Path) -> list[RunDirectory]:
         """The runs of a campaign, oldest first."""
         return [RunDirectory(path.parent) for path in sorted(campaign_dir.glob("*/run.toml"))]

@@ -6,11 +6,14 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.engine import BROKEN, LOCAL, Engine, choose_engine, judge
+from orchestrator.campaign.runs_on_workers import judge_each
 from orchestrator.campaign.store import RunDirectory, Store, names_of_store
 from orchestrator.command.gate import renew_documents
 from orchestrator.command.shared.declaration import Command
@@ -18,36 +21,29 @@ from orchestrator.command.shared.options import engine_option, json_option, stor
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 from orchestrator.printing import say, verdict_line
 
+if TYPE_CHECKING:
+    from analysis.verdict import Verdict
+
 
 def main(options: argparse.Namespace) -> int:
     """Analyze each run; returns the exit code of the worst verdict. Raises `UsageError` for a path without a run."""
     store = Store(options.store or default_store())
-    runs = [store.find_run(name) for name in options.run]
-    named = {run.path.parent: store.locate(name) for run, name in zip(runs, options.run, strict=True)}
+    runs: dict[Path, RunDirectory] = {}
+    named: dict[Path, Path] = {}
+    for name in options.run:
+        for run in store.find_runs(name):
+            runs[run.path] = run
+            named[run.path.parent] = store.locate(name) / run.path.relative_to(store.find(name))
     # The scratch directory is beside the verdict, since that place must be writable anyway.
     kind, _ = choose_engine(options.engine or (None if options.master is None else "spark"))
-    engine = Engine(kind, runs[0].path / ".spark", options.master or LOCAL)
-    verdicts, refused = [], []
-    opened: set[Path] = set()
-
-    def renew(campaign_dir: Path) -> None:
-        renew_documents(campaign_dir, names_of_store(campaign_dir, named[campaign_dir]))
-
+    engine = Engine(kind, next(iter(runs)) / ".spark", options.master or LOCAL)
+    documents = _Documents(named)
     try:
-        for run in runs:
-            try:
-                with run.held():
-                    if run.path.parent not in opened:  # if this process is killed, no document of before says pass
-                        opened.add(run.path.parent)
-                        _open(run)
-                        renew(run.path.parent)
-                    verdicts.append((run, judge(run.path, engine)))
-            except UsageError as error:
-                refused.append(error)
+        analyzed = _on_workers if kind == "spark" and len(runs) > 1 else _one_by_one
+        verdicts, refused = analyzed(list(runs.values()), engine, documents)
     finally:
         engine.stop()
-    for campaign_dir in sorted(opened):
-        renew(campaign_dir)
+    documents.renew_all()
     if options.json:
         said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
         print(json.dumps([json.loads(text) for text in said], indent=1))
@@ -60,6 +56,72 @@ def main(options: argparse.Namespace) -> int:
         raise refused[0]
     codes = [*(EXIT_OF_VERDICT[verdict.verdict] for _, verdict in verdicts), *(2 for _ in refused)]
     return next((code for code in (1, 2) if code in codes), 0)
+
+
+class _Documents:
+    """The documents of the campaigns whose runs are analyzed. `named`: by campaign, its path as the user named it."""
+
+    def __init__(self, named: Mapping[Path, Path]) -> None:
+        self._named = named
+        self._opened: set[Path] = set()
+
+    def open(self, run: RunDirectory) -> None:
+        """The first run of a campaign counts as unknown: if this process is killed, no document of before says pass."""
+        if run.path.parent not in self._opened:
+            self._opened.add(run.path.parent)
+            _open(run)
+            self._renew(run.path.parent)
+
+    def renew_all(self) -> None:
+        for campaign_dir in sorted(self._opened):
+            self._renew(campaign_dir)
+
+    def _renew(self, campaign_dir: Path) -> None:
+        renew_documents(campaign_dir, names_of_store(campaign_dir, self._named[campaign_dir]))
+
+
+_Analyzed = tuple[list[tuple[RunDirectory, "Verdict"]], list[UsageError]]
+"""The runs that were analyzed, with their verdicts, and why others were not."""
+
+
+def _one_by_one(runs: Sequence[RunDirectory], engine: Engine, documents: _Documents) -> _Analyzed:
+    verdicts, refused = [], []
+    for run in runs:
+        try:
+            with run.held():
+                documents.open(run)
+                verdicts.append((run, judge(run.path, engine)))
+        except UsageError as error:
+            refused.append(error)
+    return verdicts, refused
+
+
+def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Documents) -> _Analyzed:
+    """One task for each run. A run whose task failed is unknown."""
+    from analysis.doubt import ANALYSIS_BROKEN
+    from analysis.placeholder_verdict import undecided
+    from analysis.verdict import VERDICT_FILE, Verdict
+
+    assert engine.handle is not None
+    session = engine.handle.session()
+    held: list[RunDirectory] = []
+    refused: list[UsageError] = []
+    with contextlib.ExitStack() as locks:
+        for run in runs:
+            try:
+                locks.enter_context(run.held())
+                documents.open(run)
+                held.append(run)
+            except UsageError as error:
+                refused.append(error)
+        judged = judge_each([run.path for run in held], session)
+        with contextlib.closing(judged):
+            for count, (path, failure) in enumerate(judged, 1):
+                if failure:
+                    again = command("analyze", str(path))
+                    undecided(path, f"its task on a worker failed: {failure}; analyze it: {again}", ANALYSIS_BROKEN)
+                say(f"analyzed {count} of {len(held)}: {path.name}", file=sys.stderr)
+        return [(run, Verdict.read(run.path / VERDICT_FILE)) for run in held], refused
 
 
 def _open(run: RunDirectory) -> None:
@@ -84,17 +146,22 @@ def _print_verdict(run: RunDirectory) -> None:
     say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {run.path / BROKEN}")
 
 
-def _options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("run", nargs="+", metavar="RUN", help="a run's directory, its name, or `latest`")
-    store_option(command)
-    engine_option(command)
-    command.add_argument(
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run",
+        nargs="+",
+        metavar="RUN",
+        help="a run, or a campaign or store with all its runs; `latest`: the last run",
+    )
+    store_option(parser)
+    engine_option(parser)
+    parser.add_argument(
         "--master",
         metavar="URL",
         help="the Spark master, such as spark://host:7077; its workers need the store and this project at the same "
         "paths as this machine (default: local[2])",
     )
-    json_option(command)
+    json_option(parser)
 
 
 COMMAND: Final = Command(
@@ -103,7 +170,8 @@ COMMAND: Final = Command(
     summary="analyze a stored run again",
     description="""\
 Analyzes the evidence of a run: also of an interrupted or killed run, and of another tool's run that has the
-same files. Writes verdict.json, plots and report.html into the run's directory.
+same files. Writes verdict.json, plots and report.html into the run's directory. A campaign or a store stands for all
+of its runs. Spark analyzes several runs concurrently, one task for each.
 Exit code: the worst verdict of the given runs.
 """,
     options=_options,
