@@ -17,6 +17,8 @@ from analysis.verdict import UNKNOWN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from analysis.engines.log import CheckedRanges, LogPlan
+    from analysis.engines.task_map import TaskMap
     from analysis.evidence.plan import Plan
     from analysis.evidence.run_directory import NodeEvents, RunDescription
     from history.reader import History
@@ -46,6 +48,17 @@ class CheckedRun:
         from analysis.evidence.plan import plan_of
 
         return plan_of(self.description, self.history)
+
+    @cached_property
+    def log_ranges(self) -> tuple[LogPlan, TaskMap, CheckedRanges]:
+        """The plan of the log check, the engine's map and what was concluded: the check and the certificate share them.
+        Raises DamagedError."""
+        from analysis.engines.log import LogPlan, check_ranges
+        from analysis.engines.task_map import task_map
+
+        plan = LogPlan.of(self.tables)
+        spread = task_map(self.spark, plan.rows)
+        return plan, spread, check_ranges(plan, spread, self.description.requirements.upper_bound)
 
     @cached_property
     def changed(self) -> Mapping[str, str]:

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-_ORDER: Final = ("process", "session", "inv", "ret", "f", "type", "partition", "offset", "hi", "lo", "value", "acks")
+from history.operation_tables import INDEX_FILE, OPERATIONS_FOLDER
+from history.regular_files import sha256_of
+
+STREAMS: Final = ("history", "operations")
 
 
-def digest_of_operations(operations: pa.Table) -> str:
-    """SHA-256 over every column of the operations on logs, sorted; equal for equal content, however it was stored."""
-    texts = [each.name for each in operations.schema if pa.types.is_dictionary(each.type)]
-    plain = operations.cast(pa.schema([_plain(each) for each in operations.schema])).combine_chunks()
-    ordered = plain.sort_by([(name, "ascending") for name in (*_ORDER, *sorted(texts))]).combine_chunks()
+def digest_of_streams(run: Path) -> str:
+    """SHA-256 over the names and digests of the files in which clients recorded their operations. Raises OSError."""
+    root = run.joinpath(*STREAMS)
+    return _digest(root, sorted(path for path in root.rglob("*") if path.is_file()))
+
+
+def digest_of_tables(tables: Path) -> str:
+    """SHA-256 over the names and digests of the tables of operations on logs, and of their index. Raises OSError."""
+    files = sorted((tables / OPERATIONS_FOLDER).rglob("*.parquet"))
+    return _digest(tables, [*files, *(path for path in [tables / INDEX_FILE] if path.exists())])
+
+
+def _digest(root: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for name in sorted(ordered.column_names):
-        column = ordered[name].combine_chunks()
-        digest.update(f"{name} {column.type} {len(column)} {column.null_count}\n".encode())
-        if pa.types.is_list(column.type):
-            digest.update(column.value_lengths().to_numpy(zero_copy_only=False).tobytes())
-            column = column.flatten()
-        if pa.types.is_string(column.type):
-            column = column.dictionary_encode()
-            digest.update(repr(column.dictionary.to_pylist()).encode())
-            column = column.indices
-        digest.update(column.to_numpy(zero_copy_only=False).tobytes())
+    for path in files:
+        digest.update(f"{path.relative_to(root).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    """Text without dictionary encoding: the codes depend on how a table was built."""
-    return pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
 
 
 def digest_of_registers(registers: pa.Table) -> str:

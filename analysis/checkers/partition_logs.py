@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
-from analysis.verdict import FAIL, PASS, UNKNOWN
+from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
 
 if TYPE_CHECKING:
     from analysis.core.incomplete_clients import Owners
@@ -57,13 +57,12 @@ NOT_READ: Final = Reason("final-read-missing", "A partition or a register was no
 def check(run: CheckedRun) -> Outcome:
     """Check all partitions under the campaign's level of upper bounds."""
     from analysis.core.rows import DamagedError
-    from analysis.engines.log import LogPlan, check_log
-    from analysis.engines.task_map import task_map
+    from analysis.engines.log import report_of
 
     bound = run.description.requirements.upper_bound
     try:
-        plan = LogPlan.of(run.tables)
-        report = check_log(plan, task_map(run.spark, plan.rows), upper_bound=bound, owners=owners_of(run))
+        plan, spread, checked = run.log_ranges
+        report = report_of(checked, plan, spread, upper_bound=bound, owners=owners_of(run))
     except DamagedError as error:
         return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     # Without `gap`: a skipped offset was certainly taken by an append, whether or not its record is still there.
@@ -92,21 +91,19 @@ def owners_of(run: CheckedRun) -> Owners:
 
 def certify(run: CheckedRun) -> Outcome:
     """Write the linearization of a history without anomaly and have it confirmed by the verifier."""
-    from analysis.core import certificate
-    from analysis.engines.log import linearization_of
-    from analysis.engines.row_groups import files_of
+    from analysis.engines.log import report_of
+    from analysis.engines.log_certificate import write_certificate
     from analysis.verifiers.log import CertificateError, verify
 
-    bound, operations = run.description.requirements.upper_bound, run.history.operations
-    report = linearization_of(files_of(run.tables), upper_bound=bound)
-    if report.certificate is None:
+    bound = run.description.requirements.upper_bound
+    plan, spread, checked = run.log_ranges
+    report = report_of(checked, plan, spread, upper_bound=bound)
+    if not report.ok or report.undecided or not plan.rows:
         reason = "; ".join(report.undecided) or "the history is empty"
         return Outcome(UNKNOWN, f"no linearization could be written: {reason}")
-    path = certificate.write(
-        run.directory / "certificate", report.certificate, upper_bound=report.upper_bound, operations=operations
-    )
+    path = write_certificate(run.directory / CERTIFICATE, run.directory, plan, checked, spread, upper_bound=bound)
     try:
-        return Outcome(PASS, verify(path.parent, operations, upper_bound=bound))
+        return Outcome(PASS, verify(path.parent, run.directory, upper_bound=bound, spread=spread))
     except CertificateError as error:
         return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
 

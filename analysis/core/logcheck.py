@@ -23,14 +23,13 @@ of its operations, merge the evidence of each block, `summarise` it, merge the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from analysis.core.aggregates import Facts, facts_of
 from analysis.core.anomaly import Anomaly
-from analysis.core.certificate import linearization
 from analysis.core.decide import Conclusion, conclude
 from analysis.core.evidence import BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.explain import Explanation, Key, explain, select
@@ -55,14 +54,13 @@ class LogReport:
     """The result for a history, or for some partitions of it.
 
     `anomalies` is empty iff the history is linearizable under `upper_bound`. `undecided`: what could not be decided and
-    why. `certificate`: the linearization of a history without either, if requested.
+    why.
     """
 
     upper_bound: str
     anomalies: tuple[Anomaly, ...]
     partitions: Mapping[Key, PartitionReport]
     undecided: tuple[str, ...] = ()
-    certificate: pa.Table | None = field(default=None, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -82,19 +80,15 @@ class LogReport:
         both = self.partitions.keys() & other.partitions.keys()
         if both or self.upper_bound != other.upper_bound:
             raise ValueError(f"reports cannot be merged: both cover {sorted(both)}, or their upper bounds differ")
-        certificates = [each.certificate for each in (self, other) if each.certificate is not None]
         return LogReport(
             self.upper_bound,
             tuple(sorted((*self.anomalies, *other.anomalies), key=_place)),
             {**self.partitions, **other.partitions},
             tuple(sorted((*self.undecided, *other.undecided))),
-            pa.concat_tables(certificates) if len(certificates) == 2 else None,
         )
 
 
-def check(
-    table: pa.Table, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, certify: bool = False
-) -> LogReport:
+def check(table: pa.Table, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE) -> LogReport:
     """Checks a table with the schema `history.OPERATIONS`, in this process. It must hold whole partitions.
 
     `owners`: the clients whose records are complete; what the others may explain is undecided. Raises ValueError for an
@@ -107,11 +101,7 @@ def check(
         key: conclude(some[0] if len(some) == 1 else whole(some), each)
         for key, some, each in zip(keys, summaries, facts, strict=True)
     }
-    report = report_on(conclusions, [table], upper_bound, owners)
-    if not certify or report.anomalies or report.undecided:
-        return report
-    tables = [linearization(key, some, conclusions[key].placed) for key, some in zip(keys, pieces, strict=True) if some]
-    return LogReport(upper_bound, (), report.partitions, (), pa.concat_tables(tables) if tables else None)
+    return report_on(conclusions, [table], upper_bound, owners)
 
 
 def _examine(table: pa.Table, upper_bound: str) -> tuple[list[Key], list[list[OffsetEvidence]], list[Facts]]:

@@ -75,10 +75,9 @@ def _ranges(key: Key, groups: Sequence[RowGroup], span: int) -> Iterator[RangeTa
     for start in range(0, last + 1, span):
         stop = start + span if start < last else INF
         mine = tuple(each for each in groups if each.overlaps(start, stop) or (not start and each.high < each.low))
-        if mine:
-            end = min(stop, max(start, *(each.high + 1 for each in mine)))
-            yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine))
-            owned.update(mine)
+        end = min(stop, max((start, *(each.high + 1 for each in mine))))
+        yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine))
+        owned.update(mine)
 
 
 def _last_start(groups: Sequence[RowGroup], span: int) -> int:

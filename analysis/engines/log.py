@@ -22,12 +22,12 @@ from analysis.core.explain import Key, select
 from analysis.core.fast_path import LARGE
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.log_finding import LogFinding
-from analysis.core.logcheck import LogReport, check, conclude_all, report_on
+from analysis.core.logcheck import LogReport, conclude_all, report_on
 from analysis.core.offset_ranges import SPAN, RangeTask, RowGroup, plan_ranges
 from analysis.core.range_evidence import RangeResult, batches_of, examine
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary
-from analysis.engines.row_groups import read, read_row_groups, row_groups_of
+from analysis.engines.row_groups import read_row_groups, row_groups_of
 from analysis.engines.task_map import TaskMap, in_sequence
 from history.schemas import OPERATIONS
 
@@ -70,7 +70,13 @@ def check_log(
     plan: LogPlan, spread: TaskMap = in_sequence, *, upper_bound: str, owners: Owners = ALL_WHOLE
 ) -> LogReport:
     """Check all partitions. Raises DamagedError as `analysis.core.logcheck.check` does."""
-    checked = check_ranges(plan, spread, upper_bound)
+    return report_of(check_ranges(plan, spread, upper_bound), plan, spread, upper_bound=upper_bound, owners=owners)
+
+
+def report_of(
+    checked: CheckedRanges, plan: LogPlan, spread: TaskMap, *, upper_bound: str, owners: Owners = ALL_WHOLE
+) -> LogReport:
+    """The report on what was concluded. Raises DamagedError as `check_log` does."""
     findings = {key: each.findings for key, each in checked.conclusions.items() if each.findings}
     return report_on(checked.conclusions, _suspects(plan, spread, findings), upper_bound, owners)
 
@@ -112,18 +118,3 @@ def _suspects(plan: LogPlan, spread: TaskMap, findings: Findings) -> list[pa.Tab
 
 def _select(groups: Sequence[RowGroup], *, findings: Findings) -> pa.Table:
     return select(read_row_groups(groups, OPERATIONS), findings)
-
-
-def linearization_of(files: Mapping[Key, Sequence[Path]], *, upper_bound: str) -> LogReport:
-    """The report on all partitions with the linearization, made in this process. Raises DamagedError as `check`
-    does."""
-    report = LogReport(upper_bound, (), {}, (), None)
-    certificates = []
-    for paths in files.values():
-        each = check(read(paths), upper_bound=upper_bound, certify=True)
-        if each.certificate is not None:
-            certificates.append(each.certificate)
-        report = report.merge(each)
-    whole = report.ok and not report.undecided and certificates
-    certificate = pa.concat_tables(certificates).unify_dictionaries() if whole else None
-    return LogReport(upper_bound, report.anomalies, report.partitions, report.undecided, certificate)

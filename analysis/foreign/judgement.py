@@ -7,24 +7,29 @@ only. Values were renumbered when the history was read; `shown` puts the file's 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.core import certificate, register_certificate
+from analysis.core import register_certificate
 from analysis.core.anomaly import Anomaly
-from analysis.core.logcheck import check as check_log
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import check_keys
 from analysis.core.rows import DamagedError
+from analysis.engines.log import LogPlan, check_ranges, report_of
+from analysis.engines.log_certificate import write_certificate
+from analysis.engines.task_map import in_sequence
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
 from history.foreign.history import REGISTER, ForeignHistory
+from history.operation_tables import write_index, write_operations
 from history.values import SESSION_SHIFT
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
+TABLES: Final = "tables"
 _RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
 
 
@@ -43,7 +48,8 @@ class ForeignJudgement:
 
 
 def judge(history: ForeignHistory, directory: Path, *, upper_bound: str, budget: int) -> ForeignJudgement:
-    """Judges the history. A pass writes its certificate into `directory`. `budget`: the configurations that the search
+    """Judges the history. A pass writes its certificate into `directory`, and the tables that the certificate of a log
+    is about next to it. `budget`: the configurations that the search
     of one register may visit."""
     if history.model == REGISTER:
         return _judge_registers(history, directory, budget)
@@ -51,17 +57,22 @@ def judge(history: ForeignHistory, directory: Path, *, upper_bound: str, budget:
 
 
 def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> ForeignJudgement:
+    root = directory.parent
+    write_index(write_operations(history.operations, root / TABLES, "history"), root / TABLES)
     try:
-        report = check_log(history.operations, upper_bound=upper_bound, certify=True)
+        plan = LogPlan.of(root / TABLES)
+        checked = check_ranges(plan, in_sequence, upper_bound)
+        report = report_of(checked, plan, in_sequence, upper_bound=upper_bound)
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
     rows, places = history.operations.num_rows, len(report.partitions)
     size = f"{rows:,} operations on {places} partitions; upper bounds {upper_bound}"
     doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
-    if report.certificate is None or report.anomalies or doubts:
+    if report.anomalies or doubts or not plan.rows:
+        shutil.rmtree(root / TABLES)
         return _without_certificate(size, report.anomalies, doubts)
-    certificate.write(directory, report.certificate, upper_bound=upper_bound, operations=history.operations)
-    return _certified(size, lambda: verify(directory, history.operations, upper_bound=upper_bound))
+    write_certificate(directory, root, plan, checked, in_sequence, upper_bound=upper_bound)
+    return _certified(size, lambda: verify(directory, root, upper_bound=upper_bound))
 
 
 def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> ForeignJudgement:

@@ -2,28 +2,42 @@
 
 A linearization gives each append that happened an offset and a time `at`. It explains a history under these conditions.
 Per partition, the offsets are 0, 1, 2, ... and `at` never decreases. Each entry is an append of the history that was
-not refused, at a time within its interval. Each durable acknowledged append is in it, at its offset. Each read returned
-exactly the entries at its offsets. Each query has a time in its own interval at which the log had the length that the
-query reported: between `at` of the last record it showed and `at` of the first record it showed to be absent.
+not refused, at a time within its interval, and no append is in it twice. Each durable acknowledged append is in it, at
+its offset. Each read returned exactly the entries at its offsets. Each query has a time in its own interval at which
+the log had the length that the query reported: between `at` of the last record it showed and `at` of the first record
+it showed to be absent. Because `at` never decreases, that is so if the query returned no earlier than the former and
+was invoked no later than the latter.
+
+Theory of operation. Each of these conditions compares an operation with one offset, so each part of the linearization
+is confirmed alone, with the row groups that show or name its offsets. What parts cannot decide alone is small: where
+the parts begin and end, which values of a producer they hold, what sessions were shown, and the appends that name no
+offset of the part that holds them.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history import strict_json
-from history.operation_digest import digest_of_operations
-from history.regular_files import read_bytes
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK
+from history.operation_digest import digest_of_streams, digest_of_tables
+from history.operation_tables import IndexedGroup, TablesError, read_index
+from history.regular_files import read_bytes, require_regular
+from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL
 
 Columns = dict[str, Any]
+Bounds = dict[int, tuple[int, int]]
+Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Applies a function to tasks and returns the results in the order of the tasks."""
 
 
 class CertificateError(Exception):
@@ -33,60 +47,127 @@ class CertificateError(Exception):
 STRENGTH: Final = ("lower-bound-only", "session", "strict")
 """What a certificate may prove, from the weakest to the strongest."""
 
-FIELDS: Final = frozenset({"format", "upper_bound", "operations", "history", "lengths", "sha256"})
-ENTRIES: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("at", pa.int64()),
-    ]
+FORMAT: Final = 3
+ENTRIES: Final = pa.schema([("offset", pa.int64()), ("value", pa.int64()), ("at", pa.int64())])
+READ_COLUMNS: Final = (
+    *("topic", "partition", "process", "session", "f", "type", "acks", "inv", "ret"),
+    *("offset", "value", "lo", "hi", "offsets", "values", "phase"),
 )
-KEY: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
 
 
-def verify(directory: Path | str, operations: pa.Table, *, upper_bound: str = "strict") -> str:
-    """Returns a sentence with what `directory` proves about `operations`, or raises CertificateError.
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file with the entries of the offsets start .. start + length - 1 of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    length: int
+    file: str
+    sha256: str
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a certificate states. `streams`, `tables`: the digests of the clients' recorded streams and of the tables
+    that were made from them; `lengths`: the length of each partition's log."""
+
+    format: int
+    upper_bound: str
+    operations: int
+    streams: str
+    tables: str
+    lengths: dict[str, int]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """A part to confirm, and the row groups that show or name offsets of its range. The range of a partition's last
+    part has no end; `part` is None for a partition without entries. `owned[i]`: what concerns no offset is confirmed
+    for `groups[i]` here."""
+
+    where: str
+    start: int
+    stop: int
+    part: Part | None
+    directory: str
+    tables: str
+    groups: tuple[IndexedGroup, ...]
+    owned: tuple[bool, ...]
+    upper_bound: str
+
+
+@dataclass
+class Confirmed:
+    """What the parts of a partition must agree on. `values`: the least and the greatest value of each producer;
+    `sessions`: the latest invocation with an upper bound here and the earliest return that shows an offset here;
+    `unexplained`: value and time of entries that no append with its offset explains; `unplaced`: value, inv, ret of
+    appends that may explain them, and whether they must."""
+
+    first: int = 0
+    last: int = 0
+    values: Bounds | None = None
+    sessions: Bounds | None = None
+    unexplained: Any = None
+    unplaced: Any = None
+
+
+def one_by_one(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    """Applies a function to tasks in this process."""
+    return map(function, tasks)
+
+
+def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict", spread: Spread = one_by_one) -> str:
+    """Returns a sentence with what `directory` proves about the operations of `run`, or raises CertificateError.
 
     `upper_bound`: the weakest acceptable claim.
     """
-    claim, entries = _read(Path(directory))
-    _demand(claim["operations"] == operations.num_rows, "it was made for a history with another number of operations")
-    _demand(claim["history"] == digest_of_operations(operations), "it was made for another history")
-    proven = claim["upper_bound"]
-    _demand(proven in STRENGTH, "its upper bound has no meaning")
+    root, tables = Path(directory), Path(run) / "tables"
+    claim = _claim_of(root)
+    _demand(claim.streams == digest_of_streams(Path(run)), "it was made for another history")
+    _demand(claim.tables == digest_of_tables(tables), "it was made for other tables of operations")
+    _demand(claim.upper_bound in STRENGTH, "its upper bound has no meaning")
     _demand(
-        STRENGTH.index(proven) >= STRENGTH.index(upper_bound), f"it proves {proven} bounds only, not {upper_bound} ones"
+        STRENGTH.index(claim.upper_bound) >= STRENGTH.index(upper_bound),
+        f"it proves {claim.upper_bound} bounds only, not {upper_bound} ones",
     )
-    lengths = {}
-    keys = pa.concat_tables([each.select(["topic", "partition"]).cast(KEY) for each in (operations, entries)])
-    for key in keys.group_by(["topic", "partition"]).aggregate([]).to_pylist():
-        here = (pc.field("topic") == key["topic"]) & (pc.field("partition") == key["partition"])
-        where = f"{key['topic']}-{key['partition']}"
-        log = _columns(entries.filter(here))
-        lengths[where] = len(log["offset"])
-        _verify_partition(where, log, operations.filter(here), proven)
-    _demand(claim["lengths"] == lengths, "the partitions and lengths that it states are not those that it holds")
-    return f"{operations.num_rows} operations are linearizable ({proven}): {entries.num_rows} records in order"
+    groups = _index_of(tables)
+    operations = sum(each.rows for each in groups)
+    _demand(claim.operations == operations, "it was made for a history with another number of operations")
+    tasks = _tasks_of(claim, groups, root, tables)
+    results = list(spread(_confirm, tasks))
+    for each in results:
+        if isinstance(each, CertificateError):
+            raise each
+    lengths = {task.where: 0 for task in tasks}
+    for where in lengths:
+        mine = [(task, each) for task, each in zip(tasks, results, strict=True) if task.where == where]
+        lengths[where] = _verify_partition(where, mine, spread)
+    _demand(claim.lengths == lengths, "the partitions and lengths that it states are not those that it holds")
+    records = sum(lengths.values())
+    return f"{operations} operations are linearizable ({claim.upper_bound}): {records} records in order"
 
 
-def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
-    """The claim and the entries, in a strict form that leaves no room for hidden content."""
-    data = directory / "linearization.parquet"
+def _claim_of(directory: Path) -> Claim:
+    """The claim, in a strict form that leaves no room for hidden content."""
     try:
-        claim = strict_json.decode(read_bytes(directory / "certificate.json"))
-        _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
-        _demand(claim["format"] == 2, "its format is unknown to this verifier")
-        content = read_bytes(data)
-        _demand(claim["sha256"] == hashlib.sha256(content).hexdigest(), f"{data} is not the file it was made for")
-        entries = pq.read_table(pa.BufferReader(content))
-        _demand(entries.column_names == ENTRIES.names, "its columns are not those of a linearization")
-        entries = entries.cast(ENTRIES)
+        content = strict_json.decode(read_bytes(directory / "certificate.json"))
+        _demand(isinstance(content, dict), "it is not a certificate")
+        _demand(content.get("format") == FORMAT, "its format is unknown to this verifier")
+        claim = msgspec.convert(content, Claim)
+        names = {path.name for path in directory.iterdir()} - {"certificate.json"}
+    except msgspec.ValidationError as error:
+        raise CertificateError(f"its fields are not those of a certificate: {error}") from error
     except (OSError, ValueError) as error:
         raise CertificateError(f"{directory}: cannot be read: {error}") from error
-    _demand(all(not column.null_count for column in entries.columns), "an entry lacks a field")
-    return claim, entries
+    _demand(names == {each.file for each in claim.parts}, "its files are not those that it states")
+    return claim
+
+
+def _index_of(tables: Path) -> list[IndexedGroup]:
+    try:
+        return read_index(tables)
+    except TablesError as error:
+        raise CertificateError(str(error)) from error
 
 
 def _demand(holds: Any, otherwise: str) -> None:
@@ -94,82 +175,284 @@ def _demand(holds: Any, otherwise: str) -> None:
         raise CertificateError(otherwise)
 
 
-def _columns(table: pa.Table) -> Columns:
-    return {name: table[name].to_numpy() for name in table.column_names if pa.types.is_integer(table[name].type)}
+def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tables: Path) -> list[PartTask]:
+    """The parts of each partition in order, each with its row groups."""
+    of_partition: dict[tuple[str, int], list[IndexedGroup]] = {}
+    for group in groups:
+        of_partition.setdefault((group.topic, group.partition), []).append(group)
+    parts: dict[tuple[str, int], list[Part]] = {}
+    for part in claim.parts:
+        parts.setdefault((part.topic, part.partition), []).append(part)
+    tasks = []
+    for key in sorted(of_partition.keys() | parts.keys()):
+        where, some = f"{key[0]}-{key[1]}", sorted(parts.get(key, []), key=lambda part: part.start)
+        ends = np.cumsum([0, *(part.length for part in some)]).tolist()
+        _demand(all(part.length > 0 for part in some), f"{where}: it has a part without entries")
+        _demand([part.start for part in some] == ends[:-1], f"{where}: its offsets are not 0, 1, 2, ...")
+        owned: set[tuple[str, int]] = set()
+        for number, start in enumerate(ends[:-1] or [0]):
+            stop = ends[number + 1] if number + 1 < len(some) else INF
+            mine = tuple(each for each in of_partition.get(key, ()) if _shows(each, start, stop))
+            names = [(each.path, each.row_group) for each in mine]
+            owner = tuple(name not in owned for name in names)
+            owned.update(names)
+            part_ = some[number] if some else None
+            bound = claim.upper_bound
+            tasks.append(PartTask(where, start, stop, part_, str(directory), str(tables), mine, owner, bound))
+    return tasks
 
 
-def _verify_partition(where: str, log: Columns, operations: pa.Table, upper_bound: str) -> None:
-    _demand(log["offset"] == np.arange(len(log["offset"])), f"{where}: its offsets are not 0, 1, 2, ...")
+def _shows(group: IndexedGroup, start: int, stop: int) -> bool:
+    if group.highest < group.lowest:
+        return start == 0
+    return group.lowest < stop and group.highest >= start
+
+
+def _confirm(task: PartTask) -> Confirmed | CertificateError:
+    try:
+        return _confirmed(task)
+    except CertificateError as error:
+        return error
+
+
+def _confirmed(task: PartTask) -> Confirmed:
+    log = _entries(task)
+    where = task.where
     _demand(np.diff(log["at"]) >= 0, f"{where}: its moments go back")
-    ordered = np.sort(log["value"], kind="stable")
-    _demand(ordered[1:] > ordered[:-1], f"{where}: it holds a value twice")
-    _verify_appends(where, log, _columns(operations.filter(pc.field("f") == APPEND)))
-    answered = operations.filter((pc.field("f") != APPEND) & (pc.field("type") == OK))
-    queries = _columns(answered)
-    queries["lo"] = np.maximum(queries["lo"], _verify_reads(where, log, queries["offset"], answered))
-    final = pc.equal(answered["phase"], "final").to_numpy()
-    _verify_bounds(where, log, queries, (queries["hi"] >= 0) & (final | (upper_bound == "strict")))
-    if upper_bound != "lower-bound-only":
-        _demand((queries["hi"] < 0) | (queries["lo"] <= queries["hi"]), f"{where}: a query contradicts itself")
-    if upper_bound == "session":
-        appends = operations.filter(
-            (pc.field("f") == APPEND) & (pc.field("type") == OK) & (pc.field("acks") == ACKS_ALL)
-        )
-        _verify_sessions(where, _columns(appends), queries, final)
+    explained = np.zeros(len(log["at"]), np.bool_)
+    acknowledged = np.zeros(len(log["at"]), np.int64)
+    unplaced = []
+    shown = _SessionBounds()
+    for group, is_owned in zip(task.groups, task.owned, strict=True):
+        rows = _rows(task, group)
+        unplaced.append(_verify_appends(task, log, rows, is_owned, explained, acknowledged))
+        _verify_queries(task, log, rows, is_owned)
+        if task.upper_bound == "session":
+            shown.add(task, rows)
+    rest = np.flatnonzero(~explained)
+    first, last = (int(log["at"][0]), int(log["at"][-1])) if len(log["at"]) else (0, 0)
+    found = np.concatenate([np.empty((4, 0), np.int64), *unplaced], axis=1)
+    sessions = shown.verified(where)
+    unexplained = np.stack((log["value"][rest], log["at"][rest]))
+    return Confirmed(first, last, _values_of(where, log["value"]), sessions, unexplained, found)
 
 
-def _verify_appends(where: str, log: Columns, appends: Columns) -> None:
-    possible = np.flatnonzero(appends["type"] != FAIL)
-    possible = possible[np.argsort(appends["value"][possible], kind="stable")]
-    values = appends["value"][possible]
-    _demand(values[1:] > values[:-1], f"{where}: a value was appended twice")
-    _demand(np.isin(log["value"], values), f"{where}: it holds a value that was not appended")
-    entry = possible[np.searchsorted(values, log["value"])]
-    _demand(appends["inv"][entry] <= log["at"], f"{where}: an append takes effect before its invocation")
-    durable = (appends["type"] == OK) & (appends["acks"] == ACKS_ALL)
-    _demand(~durable[entry] | (log["at"] <= appends["ret"][entry]), f"{where}: an append takes effect after its return")
-    told = durable[entry] & (appends["offset"][entry] >= 0)
-    _demand(~told | (appends["offset"][entry] == log["offset"]), f"{where}: an append is not where it was acknowledged")
-    _demand(np.isin(appends["value"][durable], log["value"]), f"{where}: an acknowledged append is missing")
+def _entries(task: PartTask) -> Columns:
+    part = task.part
+    if part is None:
+        return {name: np.empty(0, np.int64) for name in ENTRIES.names}
+    try:
+        content = read_bytes(Path(task.directory) / part.file)
+        _demand(part.sha256 == hashlib.sha256(content).hexdigest(), f"{part.file} is not the file it was made for")
+        table = pq.read_table(pa.BufferReader(content))
+        _demand(table.column_names == ENTRIES.names, "its columns are not those of a linearization")
+        table = table.cast(ENTRIES)
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{part.file}: cannot be read: {error}") from error
+    _demand(all(not column.null_count for column in table.columns), "an entry lacks a field")
+    log = {name: table[name].to_numpy() for name in ENTRIES.names}
+    expected = np.arange(part.start, part.start + part.length)
+    _demand(np.array_equal(log["offset"], expected), f"{task.where}: its offsets are not 0, 1, 2, ...")
+    return log
 
 
-def _verify_reads(where: str, log: Columns, start: Any, answered: pa.Table) -> Any:
-    """Returns the length that each query's records show."""
-    counts = pc.list_value_length(answered["values"]).to_numpy()
-    offsets, values = (pc.list_flatten(answered[name]).to_numpy() for name in ("offsets", "values"))
-    expected = np.repeat(start - (np.cumsum(counts) - counts), counts) + np.arange(len(offsets))
-    _demand(offsets == expected, f"{where}: a read is not contiguous")
-    _demand(offsets >= 0, f"{where}: a read shows a record before the first")
-    _demand(offsets < len(log["value"]), f"{where}: a read shows a record past its end")
-    _demand(log["value"][offsets] == values, f"{where}: a read shows another record")
-    return np.where(counts > 0, start + counts, -1)
+def _rows(task: PartTask, group: IndexedGroup) -> Columns:
+    """The columns of a row group, which must be of the partition and reach no further than the index states."""
+    try:
+        with pq.ParquetFile(require_regular(Path(task.tables) / group.path)) as file:
+            table = file.read_row_group(group.row_group, columns=READ_COLUMNS, use_threads=False)
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{group.path} cannot be read: {error}") from error
+    table = table.unify_dictionaries().combine_chunks()
+    rows: Columns = {name: table[name].to_numpy() for name in READ_COLUMNS if pa.types.is_integer(table[name].type)}
+    rows["count"] = pc.list_value_length(table["values"]).to_numpy()
+    for name in ("offsets", "values"):
+        rows[name] = pc.list_flatten(table[name]).to_numpy()
+    rows["final"] = pc.equal(table["phase"], PHASE_FINAL).to_numpy(zero_copy_only=False)
+    is_query = rows["f"] != APPEND
+    rows["answered"] = is_query & (rows["type"] == OK)
+    rows["shown"] = np.where(is_query, rows["lo"], -1)
+    some = np.flatnonzero(rows["answered"] & (rows["count"] > 0))
+    rows["shown"][some] = np.maximum(rows["lo"][some], rows["offset"][some] + rows["count"][some])
+    topics = pc.unique(table["topic"]).to_pylist()
+    _demand(topics == [group.topic], f"{group.path} has operations of another topic")
+    _demand(rows["partition"] == group.partition, f"{group.path} has operations of another partition")
+    named = (rows["offset"][~is_query], rows["offsets"], rows["shown"] - 1, np.where(is_query, rows["hi"], -1))
+    for offsets in named:
+        offsets = offsets[offsets >= 0]
+        reached = (offsets >= group.lowest) & (offsets <= group.highest)
+        _demand(reached, f"{group.path} shows offsets that its index does not state")
+    return rows
 
 
-def _verify_bounds(where: str, log: Columns, queries: Columns, capped: Any) -> None:
-    n = len(log["at"])
-    _demand(queries["lo"] <= n, f"{where}: a query shows more records than there are")
-    _demand(~capped | (queries["lo"] <= queries["hi"]), f"{where}: a query contradicts itself")
-    at = np.concatenate(([-INF], log["at"], [INF]))  # at[i + 1] is the moment of offset i
-    earliest = np.maximum(queries["inv"], at[np.maximum(queries["lo"], 0)])
-    latest = np.minimum(queries["ret"], np.where(capped, at[np.clip(queries["hi"], 0, n) + 1], INF))
-    _demand(earliest <= latest, f"{where}: a query saw a length that the log did not have while it ran")
+def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool, explained: Any, seen: Any) -> Any:
+    """Confirms the appends that name an offset of the part; returns those that explain no entry yet."""
+    where, size = task.where, len(log["at"])
+    possible = (rows["f"] == APPEND) & (rows["type"] != FAIL)
+    durable = possible & (rows["type"] == OK) & (rows["acks"] == ACKS_ALL)
+    here = (rows["offset"] >= task.start) & (rows["offset"] < task.stop)
+    at = np.flatnonzero(durable & here)
+    entry = rows["offset"][at] - task.start
+    _demand(entry < size, f"{where}: an acknowledged append is missing")
+    _demand(log["value"][entry] == rows["value"][at], f"{where}: an append is not where it was acknowledged")
+    _demand(rows["inv"][at] <= log["at"][entry], f"{where}: an append takes effect before its invocation")
+    _demand(log["at"][entry] <= rows["ret"][at], f"{where}: an append takes effect after its return")
+    np.add.at(seen, entry, 1)
+    _demand(seen[entry] == 1, f"{where}: an offset was acknowledged twice")
+    explained[entry] = True
+    weak = np.flatnonzero(possible & ~durable & here)
+    entry = np.minimum(rows["offset"][weak] - task.start, max(0, size - 1))
+    fits = np.zeros(len(weak), np.bool_)
+    if size:
+        fits = (rows["offset"][weak] - task.start < size) & (log["value"][entry] == rows["value"][weak])
+        fits &= rows["inv"][weak] <= log["at"][entry]
+    explained[entry[fits]] = True
+    nowhere = np.flatnonzero(possible & (rows["offset"] < 0)) if is_owned else np.empty(0, np.int64)
+    left = np.concatenate((weak[~fits], nowhere))
+    sure = durable[left]
+    latest = np.where(sure, rows["ret"][left], INF)
+    return np.stack((rows["value"][left], rows["inv"][left], latest, sure.astype(np.int64)))
 
 
-def _verify_sessions(where: str, written: Columns, queries: Columns, final: Any) -> None:
-    """A client must not be shown, within one session, a log shorter than it was shown or than its own acknowledged
-    writes.
+def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool) -> None:
+    where, size = task.where, len(log["at"])
+    count = rows["count"]
+    items = np.repeat(rows["answered"], count)
+    offsets, values = rows["offsets"][items], rows["values"][items]
+    answered = np.flatnonzero(rows["answered"])
+    count, start = count[answered], rows["offset"][answered]
+    expected = np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(offsets))
+    if is_owned:
+        _demand(offsets == expected, f"{where}: a read is not contiguous")
+        _demand(offsets >= 0, f"{where}: a read shows a record before the first")
+        _demand(rows["inv"] <= rows["ret"], f"{where}: an operation returned before its invocation")
+    inside = np.flatnonzero((offsets >= task.start) & (offsets < task.stop))
+    entry = offsets[inside] - task.start
+    _demand(entry < size, f"{where}: a read shows a record past its end")
+    _demand(log["value"][entry] == values[inside], f"{where}: a read shows another record")
+    shown, hi, final = rows["shown"][answered], rows["hi"][answered], rows["final"][answered]
+    last = np.flatnonzero((shown > task.start) & (shown <= task.stop))
+    entry = shown[last] - 1 - task.start
+    _demand(entry < size, f"{where}: a query shows more records than there are")
+    unlike = f"{where}: a query saw a length that the log did not have while it ran"
+    _demand(log["at"][entry] <= rows["ret"][answered][last], unlike)
+    capped = (hi >= 0) & (final | (task.upper_bound == "strict"))
+    if is_owned:
+        contradicting = hi >= 0 if task.upper_bound != "lower-bound-only" else capped
+        _demand(~contradicting | (shown <= hi), f"{where}: a query contradicts itself")
+    absent = np.flatnonzero(capped & (hi >= task.start) & (hi < task.stop) & (hi - task.start < size))
+    _demand(rows["inv"][answered][absent] <= log["at"][hi[absent] - task.start], unlike)
 
-    `queries`: their `lo` is raised to what their records show; `written`: acknowledged appends.
-    """
-    names = ("process", "session", "ret")
-    known = {name: np.concatenate((written[name], queries[name])) for name in names}
-    shown = np.concatenate((written["offset"] + 1, queries["lo"]))
-    capped = ~final & (queries["hi"] >= 0)
-    pairs = np.stack((queries["process"][capped], queries["session"][capped]), axis=1)
-    for process, session in np.unique(pairs, axis=0).tolist():
-        before = np.flatnonzero((known["process"] == process) & (known["session"] == session))
-        before = before[np.argsort(known["ret"][before])]
-        most = np.concatenate(([-1], np.maximum.accumulate(shown[before])))
-        after = np.flatnonzero(capped & (queries["process"] == process) & (queries["session"] == session))
-        least = most[np.searchsorted(known["ret"][before], queries["inv"][after])]
-        _demand(queries["hi"][after] >= least, f"{where}: a client was shown a shorter log than before")
+
+class _SessionBounds:
+    """The bounds that sessions were shown within a part: session, offset, invocation or return, which of them."""
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+
+    def add(self, task: PartTask, rows: Columns) -> None:
+        session = rows["process"].astype(np.int64) << 32 | rows["session"]
+        written = (rows["f"] == APPEND) & (rows["type"] == OK) & (rows["acks"] == ACKS_ALL)
+        shown = np.where(written, rows["offset"], np.where(rows["answered"], rows["shown"] - 1, -1))
+        capped = np.where(rows["answered"] & ~rows["final"], rows["hi"], -1)
+        for offset, time, kind in ((capped, rows["inv"], 0), (shown, rows["ret"], 1)):
+            at = np.flatnonzero((offset >= task.start) & (offset < task.stop))
+            self._events.append(np.stack((session[at], offset[at], np.full(len(at), kind), time[at])))
+
+    def verified(self, where: str) -> Bounds:
+        """By session the latest invocation with an upper bound and the earliest return; a session must not be shown an
+        end at or below an offset that it was shown before the query."""
+        if not self._events:
+            return {}
+        session, offset, kind, time = np.concatenate(self._events, axis=1)
+        order = np.lexsort((kind, offset, session))
+        found: Bounds = {}
+        session, kind, time = session[order], kind[order], time[order]
+        edges = np.flatnonzero(np.concatenate(([True], session[1:] != session[:-1])))
+        for a, z in zip(edges.tolist(), [*edges[1:].tolist(), len(session)], strict=True):
+            invoked = np.maximum.accumulate(np.where(kind[a:z] == 0, time[a:z], -INF - 1))
+            returned = np.where(kind[a:z] == 1, time[a:z], INF + 1)
+            _demand(invoked <= returned, f"{where}: a client was shown a shorter log than before")
+            found[int(session[a])] = int(invoked[-1]), int(returned.min())
+        return found
+
+
+def _values_of(where: str, values: Any) -> Bounds:
+    """The least and the greatest value of each producer; none may be there twice."""
+    if not len(values):
+        return {}
+    producer = values >> 32
+    small = producer - int(producer.min())
+    small = small.astype(np.uint16) if int(small.max()) < 1 << 16 else small  # radix sort
+    order = np.argsort(small, kind="stable")
+    grouped, value = producer[order], values[order]
+    edges = np.concatenate(([True], grouped[1:] != grouped[:-1]))
+    if not (edges[1:] | (value[1:] > value[:-1])).all():
+        value = np.sort(values, kind="stable")
+        _demand(value[1:] != value[:-1], f"{where}: it holds a value twice")
+        edges = np.concatenate(([True], (value[1:] >> 32) != (value[:-1] >> 32)))
+    first = np.flatnonzero(edges)
+    last = np.append(first[1:], len(value)) - 1
+    return {int(low) >> 32: (int(low), int(high)) for low, high in zip(value[first], value[last], strict=True)}
+
+
+def _verify_partition(where: str, parts: Sequence[tuple[PartTask, Confirmed]], spread: Spread) -> int:
+    """Verifies what the parts of a partition must agree on; returns the log's length."""
+    length = 0
+    behind = -INF - 1
+    sessions: dict[int, int] = {}
+    for task, each in parts:
+        if task.part is not None:
+            _demand(behind <= each.first, f"{where}: its moments go back")
+            behind, length = each.last, length + task.part.length
+        for session, (invoked, returned) in (each.sessions or {}).items():
+            before = sessions.get(session, -INF - 1)
+            _demand(before <= returned, f"{where}: a client was shown a shorter log than before")
+            sessions[session] = max(before, invoked)
+    pairs = sorted(_overlapping([each.values or {} for _, each in parts]))
+    files = [tuple(str(_path(parts[number][0])) for number in pair) for pair in pairs]
+    _demand(not any(spread(_share_a_value, files)), f"{where}: it holds a value twice")
+    _verify_unplaced(where, *(np.concatenate([each.unexplained for _, each in parts], axis=1),
+                              np.concatenate([each.unplaced for _, each in parts], axis=1)))  # fmt: skip
+    return length
+
+
+def _verify_unplaced(where: str, entries: Any, appends: Any) -> None:
+    """Each entry that is not at an offset which its append names is one of the other appends."""
+    value, inv, ret, sure = appends
+    order = np.argsort(value, kind="stable")
+    ordered = value[order]
+    _demand(ordered[1:] != ordered[:-1], f"{where}: a value was appended twice")
+    at = np.minimum(np.searchsorted(ordered, entries[0]), max(0, len(ordered) - 1))
+    known = ordered[at] == entries[0] if len(ordered) else np.zeros(entries.shape[1], np.bool_)
+    _demand(known, f"{where}: it holds a value that was not appended")
+    append = order[at] if len(ordered) else at[:0]
+    _demand(inv[append] <= entries[1], f"{where}: an append takes effect before its invocation")
+    _demand(entries[1] <= ret[append], f"{where}: an append takes effect after its return")
+    _demand(np.isin(value[sure == 1], entries[0]), f"{where}: an acknowledged append is missing")
+
+
+def _path(task: PartTask) -> Path:
+    assert task.part is not None  # a part without entries has no values
+    return Path(task.directory) / task.part.file
+
+
+def _overlapping(bounds: Sequence[Mapping[int, tuple[int, int]]]) -> set[tuple[int, int]]:
+    """The parts, in pairs, whose values of a producer may be the same."""
+    of_producer: dict[int, list[tuple[int, int, int]]] = {}
+    for number, each in enumerate(bounds):
+        for producer, (low, high) in each.items():
+            of_producer.setdefault(producer, []).append((low, high, number))
+    pairs: set[tuple[int, int]] = set()
+    for some in of_producer.values():
+        open_: list[tuple[int, int]] = []
+        for low, high, number in sorted(some):
+            open_ = [each for each in open_ if each[0] >= low]
+            pairs.update((min(number, other), max(number, other)) for _, other in open_)
+            open_.append((high, number))
+    return pairs
+
+
+def _share_a_value(files: Sequence[str]) -> bool:
+    one, other = (pq.read_table(require_regular(each), columns=["value"])["value"].to_numpy() for each in files)
+    return bool(len(np.intersect1d(one, other)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from history.operation_tables import remove_tables, write_index, write_operations
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ
 from history.values import encode_value
 
@@ -84,6 +86,17 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
         for name, values in columns.items()
     ]
     return pa.Table.from_arrays(arrays, schema=OPERATIONS)
+
+
+def stored(run: Path, operations: pa.Table, rows_per_piece: int = 1 << 20) -> Path:
+    """The operations as the tables of a run, in pieces of so many rows; its `tables/`."""
+    tables = run / "tables"
+    remove_tables(tables)
+    groups = []
+    for number, start in enumerate(range(0, operations.num_rows, rows_per_piece)):
+        groups += write_operations(operations.slice(start, rows_per_piece), tables, f"client-1-{number}")
+    write_index(groups, tables)
+    return tables
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.core import certificate
+from analysis.core.certificate import LINEARIZATION
 from analysis.core.logcheck import check
+from analysis.engines.log import LogPlan, check_ranges
+from analysis.engines.log_certificate import write_certificate
+from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import CertificateError, verify
-from history.operation_digest import digest_of_operations
+from history.operation_digest import digest_of_tables
 from history.schemas import READ
 from history.upper_bounds import UPPER_BOUNDS
-from tests.analysis.log_histories import Op, end, info, ok, random_history, read, table, v
+from tests.analysis.log_histories import Op, end, info, ok, random_history, read, stored, table, v
 
 HISTORY: list[Op] = [
     ok(1, 10, 20, 0),
@@ -33,20 +37,29 @@ HISTORY: list[Op] = [
 ]
 
 
-def certified(operations: pa.Table, directory: Path, upper_bound: str = "strict") -> pa.Table:
-    report = check(operations, upper_bound=upper_bound, certify=True)
-    assert report.certificate is not None
-    certificate.write(directory, report.certificate, upper_bound=upper_bound, operations=operations)
-    return report.certificate
+def certified(
+    operations: pa.Table, run: Path, upper_bound: str = "strict", *, span: int = 2, compiled: bool = False
+) -> pa.Table:
+    """Stores the operations and the certificate of the run; the entries of all its parts."""
+    shutil.rmtree(run / "certificate", ignore_errors=True)
+    plan = LogPlan.of(stored(run, operations, 5), span=span, compiled=compiled)
+    checked = check_ranges(plan, in_sequence, upper_bound)
+    write_certificate(run / "certificate", run, plan, checked, in_sequence, upper_bound=upper_bound)
+    parts = sorted((run / "certificate").glob("*.parquet"))
+    return pa.concat_tables([LINEARIZATION.empty_table(), *map(pq.read_table, parts)])
 
 
-def test_a_certificate_is_confirmed(tmp_path: Path) -> None:
-    operations = table(HISTORY, [], HISTORY)
-    rows = certified(operations, tmp_path)
+def verified(run: Path, upper_bound: str = "strict") -> str:
+    return verify(run / "certificate", run, upper_bound=upper_bound)
+
+
+@pytest.mark.parametrize("span", [1, 3, 1 << 20])
+def test_a_certificate_is_confirmed(tmp_path: Path, span: int) -> None:
+    rows = certified(table(HISTORY, [], HISTORY), tmp_path, span=span)
     assert rows["offset"].to_pylist() == [0, 1, 2, 3, 4] * 2
     assert rows["at"].to_pylist()[:5] == [10, 10, 30, 30, 50]
-    assert verify(tmp_path, operations) == "16 operations are linearizable (strict): 10 records in order"
-    content = json.loads((tmp_path / "certificate.json").read_text())
+    assert verified(tmp_path) == "16 operations are linearizable (strict): 10 records in order"
+    content = json.loads((tmp_path / "certificate" / "certificate.json").read_text())
     assert content["lengths"] == {"log-0": 5, "log-2": 5}
 
 
@@ -54,17 +67,15 @@ def test_a_certificate_is_confirmed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Path, upper_bound: str) -> None:
     rng = random.Random(f"certificates {upper_bound}")
-    histories = [random_history(rng) for _ in range(300)]
+    histories = [random_history(rng) for _ in range(12)]
     report = check(table(*histories), upper_bound=upper_bound)
     bad = {anomaly.partition for anomaly in report.anomalies}
     bad |= {int(text.split(" were answered")[0].rsplit("-", 1)[1]) for text in report.undecided}
     operations = table(*(history for i, history in enumerate(histories) if i not in bad))
-    certified(operations, tmp_path, upper_bound)
-    verify(tmp_path, operations, upper_bound=upper_bound)
-
-
-def test_no_certificate_without_a_pass() -> None:
-    assert check(table([ok(1, 10, 20, 0), ok(2, 30, 40, 0)]), certify=True).certificate is None
+    expected = certified(operations, tmp_path, upper_bound, span=1 << 20, compiled=False)
+    for compiled in (False, True):
+        assert certified(operations, tmp_path, upper_bound, span=2, compiled=compiled).equals(expected)
+        verified(tmp_path, upper_bound)
 
 
 def swap(column: str, i: int, j: int) -> Callable[[pa.Table], pa.Table]:
@@ -97,21 +108,20 @@ def put(column: str, i: int, value: int) -> Callable[[pa.Table], pa.Table]:
         (put("at", 0, 9), "before its invocation"),
         (put("at", 4, 61), "after its return"),
         (lambda rows: rows.slice(0, 4), "an acknowledged append is missing"),
-        (lambda rows: rows.set_column(4, "at", pa.array(np.array([10, 15, 50, 55, 58]))), "a length"),
+        (lambda rows: rows.set_column(2, "at", pa.array(np.array([10, 15, 50, 55, 58]))), "a length"),
     ],
 )
 def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.Table], pa.Table], why: str) -> None:
-    operations = table(HISTORY)
-    rows = certified(operations, tmp_path)
-    data = tmp_path / "linearization.parquet"
+    rows = certified(table(HISTORY), tmp_path, span=1 << 20)
+    data = tmp_path / "certificate" / "part-00000.parquet"
     pq.write_table(tamper(rows), data)
     with pytest.raises(CertificateError, match="not the file it was made for"):
-        verify(tmp_path, operations)
-    content = json.loads((tmp_path / "certificate.json").read_text())
-    content["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
-    (tmp_path / "certificate.json").write_text(json.dumps(content))
+        verified(tmp_path)
+    (part,) = json.loads((tmp_path / "certificate" / "certificate.json").read_text())["parts"]
+    changed = {"sha256": hashlib.sha256(data.read_bytes()).hexdigest(), "length": pq.read_table(data).num_rows}
+    claim(tmp_path, parts=[part | changed])
     with pytest.raises(CertificateError, match=why):
-        verify(tmp_path, operations)
+        verified(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,24 +135,29 @@ def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.
 )
 def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: list[Op]) -> None:
     certified(table(HISTORY), tmp_path)
+    stored(tmp_path, table(other), 5)
+    with pytest.raises(CertificateError, match="other tables"):
+        verified(tmp_path)
+    claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=len(other))
     with pytest.raises(CertificateError):
-        verify(tmp_path, table(other))
+        verified(tmp_path)
 
 
 def claim(directory: Path, **changes: object) -> None:
     """The certificate says something else from now on."""
-    path = directory / "certificate.json"
+    path = directory / "certificate" / "certificate.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"format": 1}, "its format is unknown"),
+        ({"format": 2}, "its format is unknown"),
         ({"upper_bound": "exact"}, "has no meaning"),
         ({"upper_bound": "session"}, "it proves session bounds only, not strict ones"),
         ({"operations": 7}, "another number of operations"),
-        ({"history": "0" * 64}, "another history"),
+        ({"streams": "0" * 64}, "another history"),
+        ({"tables": "0" * 64}, "other tables"),
         ({"lengths": {"log-0": 5}}, "the partitions and lengths"),
         ({"lengths": {"log-0": 5, "log-1": 0, "log-2": 5, "log-3": 1}}, "the partitions and lengths"),
         ({"lengths": {"log-0": 5, "log-1": 1, "log-2": 5}}, "the partitions and lengths"),
@@ -150,33 +165,38 @@ def claim(directory: Path, **changes: object) -> None:
     ],
 )
 def test_every_field_of_a_certificate_counts(tmp_path: Path, changes: dict[str, object], why: str) -> None:
-    operations = table(HISTORY, [end(0, 1, 2)], HISTORY)
-    certified(operations, tmp_path)
-    verify(tmp_path, operations)
+    certified(table(HISTORY, [end(0, 1, 2)], HISTORY), tmp_path)
+    verified(tmp_path)
     claim(tmp_path, **changes)
     with pytest.raises(CertificateError, match=why):
-        verify(tmp_path, operations)
+        verified(tmp_path)
 
 
 def test_a_certificate_may_prove_more_than_is_required(tmp_path: Path) -> None:
     operations = table(HISTORY)
     certified(operations, tmp_path, "strict")
-    assert "(strict)" in verify(tmp_path, operations, upper_bound="session")
+    assert "(strict)" in verified(tmp_path, "session")
     certified(operations, tmp_path, "lower-bound-only")
     with pytest.raises(CertificateError, match="lower-bound-only bounds only, not session ones"):
-        verify(tmp_path, operations, upper_bound="session")
+        verified(tmp_path, "session")
 
 
-def test_a_certificate_is_of_the_content_of_a_history_however_it_is_stored(tmp_path: Path) -> None:
-    operations = table(HISTORY, HISTORY)
-    certified(operations, tmp_path)
-    shuffled = list(range(operations.num_rows))
-    random.Random("stored").shuffle(shuffled)
-    assert verify(tmp_path, operations.take(shuffled))
-    assert digest_of_operations(operations.take(shuffled)) == digest_of_operations(operations)
-    renamed = operations.set_column(2, operations.schema.field("client"), pa.array(["x"] * 16).dictionary_encode())
-    with pytest.raises(CertificateError, match="another history"):
-        verify(tmp_path, renamed)
+@pytest.mark.parametrize("span", [1, 1 << 20])
+def test_a_value_in_two_parts_is_refused(tmp_path: Path, span: int) -> None:
+    """Even if no operation contradicts it."""
+    history = [info(1, 10), info(2, 10), info(3, 10), ok(9, 20, 30, 3)]
+    rows = certified(table(history), tmp_path, span=span)
+    assert rows.num_rows == 4
+    parts = json.loads((tmp_path / "certificate" / "certificate.json").read_text())["parts"]
+    for part in parts:
+        data = tmp_path / "certificate" / part["file"]
+        entries = pq.read_table(data)
+        values = [v(1) if value == v(2) else value for value in entries["value"].to_pylist()]
+        pq.write_table(entries.set_column(1, "value", pa.array(values, pa.int64())), data)
+        part["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
+    claim(tmp_path, parts=parts)
+    with pytest.raises(CertificateError, match="a value twice"):
+        verified(tmp_path)
 
 
 def test_what_a_session_was_shown_by_records_raises_its_bound(tmp_path: Path) -> None:
@@ -186,15 +206,16 @@ def test_what_a_session_was_shown_by_records_raises_its_bound(tmp_path: Path) ->
     for session, holds in ((1, False), (2, True)):
         operations = table([*history, Op(READ, 50, 60, offset=1, hi=1, process=5, session=session)])
         certified(table(history), tmp_path, "session")
-        claim(tmp_path, history=digest_of_operations(operations), operations=4)
+        stored(tmp_path, operations, 1)
+        claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=4)
         assert check(operations, upper_bound="session").ok == holds
         if holds:
-            verify(tmp_path, operations, upper_bound="session")
+            verified(tmp_path, "session")
         else:
             with pytest.raises(CertificateError, match="shorter log than before"):
-                verify(tmp_path, operations, upper_bound="session")
+                verified(tmp_path, "session")
 
 
 def test_a_lost_certificate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="cannot be read"):
-        verify(tmp_path, table(HISTORY))
+        verified(tmp_path)

@@ -235,7 +235,6 @@ def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> Non
         "log-0: record 1.7.0 was read at offset 1, but never sent to this partition; the record of a client that may "
         "have sent it is incomplete",
     )
-    assert check(table(history), owners=owners, certify=True).certificate is None
     others = [*history, read(2, [8], 50, 60)]
     assert [each.name for each in check(table(others), owners=owners).anomalies] == ["phantom"]
     nobodys = Op(READ, 30, 40, values=(-2,), offsets=(1,), offset=1)

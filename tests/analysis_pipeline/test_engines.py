@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from analysis.core.incomplete_clients import Owners
@@ -18,14 +17,13 @@ from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks
 from analysis.pipeline import analyze
-from history.operation_tables import write_operations
 from history.parquet_tables import compact_registers
 from history.reader import read_run
 from history.seal import seal
 from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
-from tests.analysis.log_histories import ok, random_history, table
+from tests.analysis.log_histories import ok, random_history, stored, table
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -37,12 +35,6 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
     """Random histories, good and bad, as the Parquet files of a run; its `tables/`."""
     rng = random.Random(seed)
     return stored(run, table(*(random_history(rng) for _ in range(partitions))), rows_per_file)
-
-
-def stored(run: Path, operations: pa.Table, rows_per_file: int) -> Path:
-    for number, start in enumerate(range(0, operations.num_rows, rows_per_file)):
-        write_operations(operations.slice(start, rows_per_file), run / "tables", f"client-1-{number}")
-    return run / "tables"
 
 
 @pytest.mark.spark
@@ -76,7 +68,7 @@ def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, t
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     histories = [[ok(1, 10, 20, 0), ok(2, 30, 40, 1)], [ok(1, 20, 10, 0), ok(2, 30, 40, 1)]]
-    tables = stored(tmp_path, table(*histories), rows_per_file=1)
+    tables = stored(tmp_path, table(*histories), rows_per_piece=1)
     with pytest.raises(DamagedError) as in_process:
         check_log(LogPlan.of(tables), upper_bound="strict")
     with pytest.raises(DamagedError) as on_spark:

@@ -29,15 +29,15 @@ def test_a_whole_run_without_contradiction_passes_with_a_certificate(tmp_path: P
     assert (verdict.verdict, verdict.met, verdict.reasons) == ("pass", True, ())
     assert verdict.stats["acknowledged"] == RECORDS
     assert [fault["status"] for fault in verdict.faults] == ["confirmed"]
-    assert "linearizable" in verify(tmp_path / "run" / "certificate", read_run(tmp_path / "run").operations)
+    assert "linearizable" in verify(tmp_path / "run" / "certificate", tmp_path / "run")
     assert Verdict.read(tmp_path / "run" / "verdict.json") == verdict
 
 
 def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
     judged(StoredRun(tmp_path / "run"))
-    other = StoredRun(tmp_path / "other", lost=5).write()
-    with pytest.raises(CertificateError):
-        verify(tmp_path / "run" / "certificate", read_run(other).operations)
+    judged(StoredRun(tmp_path / "other", lost=5))
+    with pytest.raises(CertificateError, match="another history"):
+        verify(tmp_path / "run" / "certificate", tmp_path / "other")
 
 
 def test_a_lost_acknowledged_write_fails_and_names_the_operations(tmp_path: Path) -> None:

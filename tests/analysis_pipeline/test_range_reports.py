@@ -22,8 +22,7 @@ from analysis.engines.log import LogPlan, check_log
 from analysis.engines.row_groups import files_of
 from analysis.engines.task_map import WorkerProcesses, bundles
 from history.upper_bounds import UPPER_BOUNDS
-from tests.analysis.log_histories import ok, random_history, table
-from tests.analysis_pipeline.test_engines import stored
+from tests.analysis.log_histories import ok, random_history, stored, table
 
 
 class Stored:

@@ -52,7 +52,7 @@ def certificate_garbled(run: Stored) -> None:
 
 @mutation(PASSES, as_is=AS_IS)
 def certificate_of_another_history(run: Stored) -> None:
-    path = run / "certificate/linearization.parquet"
+    path = run / "certificate/part-00000.parquet"
     table: pa.Table = pq.read_table(path)
     pq.write_table(table.slice(2), path)
 

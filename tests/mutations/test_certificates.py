@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.verifiers.log import CertificateError, verify
-from history.reader import History, read_run
 from history.schemas import INF
 from tests.mutations.bench import Bench
 
@@ -50,8 +49,6 @@ ENTRIES: dict[str, Change] = {
     "a moment long before": setting("at", lambda at: at - 10**12, 0),
     "a moment long after": setting("at", lambda at: at + 10**12, -1),
     "a moment at no time": setting("at", lambda _: INF, -1),
-    "another partition": setting("partition", lambda partition: 1 - partition),
-    "a partition that there is not": setting("partition", lambda _: 9, -1),
     "the first entry missing": taken(lambda rows: list(range(1, rows))),
     "an entry missing": taken(lambda rows: [row for row in range(rows) if row != MIDDLE]),
     "the last entry missing": taken(lambda rows: list(range(rows - 1))),
@@ -66,66 +63,99 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "weaker bounds": {"upper_bound": "lower-bound-only"},
     "bounds without a meaning": {"upper_bound": "firm"},
     "another number of operations": {"operations": 7},
-    "another history": {"history": "0" * 64},
+    "another history": {"streams": "0" * 64},
+    "other tables": {"tables": "0" * 64},
     "other lengths": {"lengths": {"log-0": 7, "log-1": 7}},
     "a partition fewer": {"lengths": {"log-0": 7}},
-    "another digest": {"sha256": "0" * 64},
+    "no parts": {"parts": []},
     "more than is verified": {"confirmed_by": "everybody"},
 }
 
 
-@pytest.fixture(scope="module")
-def history(bench: Bench) -> History:
-    return read_run(bench.bases["log"])
+PARTS: dict[str, dict[str, Any]] = {
+    "another topic": {"topic": "other"},
+    "another partition": {"partition": 1},
+    "a partition that there is not": {"partition": 9},
+    "another start": {"start": 1},
+    "another length": {"length": 3},
+    "another file": {"file": "part-00001.parquet"},
+    "a file elsewhere": {"file": "../tables/index.parquet"},
+    "another digest": {"sha256": "0" * 64},
+    "a field more": {"rows": 7},
+}
 
 
 @pytest.fixture
-def certificate(bench: Bench, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bench.bases["log"] / "certificate", tmp_path / "certificate"))
+def run(bench: Bench, tmp_path: Path) -> Path:
+    base = bench.bases["log"]
+    for name in ("certificate", "tables", "history"):
+        shutil.copytree(base / name, tmp_path / "run" / name)
+    return tmp_path / "run"
 
 
-def claim(certificate: Path, **fields: Any) -> None:
-    path = certificate / "certificate.json"
+def claim(run: Path, **fields: Any) -> None:
+    path = run / "certificate" / "certificate.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def test_the_real_one_is_confirmed(certificate: Path, history: History) -> None:
-    assert "are linearizable (strict)" in verify(certificate, history.operations)
+def claim_of_part(run: Path, **fields: Any) -> None:
+    first, *rest = json.loads((run / "certificate" / "certificate.json").read_text())["parts"]
+    claim(run, parts=[first | fields, *rest])
+
+
+def test_the_real_one_is_confirmed(run: Path) -> None:
+    assert "are linearizable (strict)" in verify(run / "certificate", run)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_other_entries_are_refused(certificate: Path, history: History, name: str) -> None:
+def test_other_entries_are_refused(run: Path, name: str) -> None:
     """Though the digest is that of the changed file."""
-    path = certificate / "linearization.parquet"
+    path = run / "certificate" / "part-00000.parquet"
     pq.write_table(ENTRIES[name](pq.read_table(path)), path)
-    claim(certificate, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    claim_of_part(run, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(CertificateError):
-        verify(certificate, history.operations)
+        verify(run / "certificate", run)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_another_claim_of_a_part_is_refused(run: Path, name: str) -> None:
+    claim_of_part(run, **PARTS[name])
+    with pytest.raises(CertificateError):
+        verify(run / "certificate", run)
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_another_claim_is_refused(certificate: Path, history: History, name: str) -> None:
-    claim(certificate, **CLAIMS[name])
+def test_another_claim_is_refused(run: Path, name: str) -> None:
+    claim(run, **CLAIMS[name])
     with pytest.raises(CertificateError):
-        verify(certificate, history.operations)
+        verify(run / "certificate", run)
 
 
-@pytest.mark.parametrize("name", ["format", "upper_bound", "operations", "history", "lengths", "sha256"])
-def test_a_claim_that_lacks_something_is_refused(certificate: Path, history: History, name: str) -> None:
-    path = certificate / "certificate.json"
+@pytest.mark.parametrize("name", ["format", "upper_bound", "operations", "streams", "tables", "lengths", "parts"])
+def test_a_claim_that_lacks_something_is_refused(run: Path, name: str) -> None:
+    path = run / "certificate" / "certificate.json"
     content = json.loads(path.read_text())
     del content[name]
     path.write_text(json.dumps(content))
     with pytest.raises(CertificateError):
-        verify(certificate, history.operations)
+        verify(run / "certificate", run)
 
 
-def test_it_proves_nothing_of_a_history_with_one_operation_changed(certificate: Path, history: History) -> None:
-    operations = history.operations
-    for name in ("inv", "ret", "value", "process", "acks"):
-        column = operations[name].to_numpy().copy()
-        column[3] += 1
-        field = operations.schema.field(name)
-        other = operations.set_column(operations.schema.get_field_index(name), field, pa.array(column, field.type))
-        with pytest.raises(CertificateError):
-            verify(certificate, other)
+@pytest.mark.parametrize("name", ["inv", "ret", "value", "process", "acks"])
+def test_it_proves_nothing_of_a_history_with_one_operation_changed(run: Path, name: str) -> None:
+    path = min((run / "tables" / "operations").rglob("*.parquet"))
+    operations = pq.read_table(path)
+    column = operations[name].to_numpy().copy()
+    column[0] += 1
+    field = operations.schema.field(name)
+    other = operations.set_column(operations.schema.get_field_index(name), field, pa.array(column, field.type))
+    pq.write_table(other, path)
+    with pytest.raises(CertificateError, match="other tables"):
+        verify(run / "certificate", run)
+
+
+def test_it_proves_nothing_of_a_stream_that_was_changed(run: Path) -> None:
+    stream = min((run / "history" / "operations").iterdir())
+    stream.write_bytes(stream.read_bytes() + b"x")
+    with pytest.raises(CertificateError, match="another history"):
+        verify(run / "certificate", run)

@@ -101,10 +101,10 @@ CHANGES: dict[str, Callable[[Path], None]] = {
     "the clients were not looked at": without_the_check("partition logs"),
     "nothing was certified": without_the_check("certificate"),
     "the certificate is missing": on_run(lambda run: run.remove("certificate")),
-    "the certificate is garbage": on_run(lambda run: run.edit("certificate/linearization.parquet", lambda _: b"x")),
+    "the certificate is garbage": on_run(lambda run: run.edit("certificate/part-00000.parquet", lambda _: b"x")),
     "half of the certificate is missing": on_run(lambda run: run.remove("certificate/certificate.json")),
     "the certificate claims more": on_run(
-        lambda run: run.edit("certificate/certificate.json", lambda data: data.replace(b'"format": 2', b'"format": 3'))
+        lambda run: run.edit("certificate/certificate.json", lambda data: data.replace(b'"format": 3', b'"format": 4'))
     ),
     "fail was met": says(verdict="fail", met=True, expected={"verdict": "fail", "anomaly": None}),
     "what a client printed is missing": on_run(lambda run: resealed_without(run, "clients/probe.log")),
