@@ -9,6 +9,7 @@ from typing import Final
 
 from installation.sanitize import visible_line
 from orchestrator.campaign.store_index import IndexedCampaign, ordered
+from orchestrator.campaign.trends import trends
 
 PAGE: Final = "index.html"
 
@@ -26,5 +27,5 @@ def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
         count=len(rows),
         campaigns=sorted(campaigns, key=lambda each: (each.verdict == "pass", each.name)),
         worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
-        data={"rows": [row.to_json() for row in rows]},
+        data={"rows": [row.to_json() for row in rows], "trends": [point.to_json() for point in trends(campaigns)]},
     )

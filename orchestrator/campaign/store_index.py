@@ -186,6 +186,7 @@ def _uncounted(path: Path, superseded: tuple[str, ...]) -> IndexedRun:
         reasons=(why,),
         anomalies=tuple(sorted({str(each.get("name", "?")) for each in stored.anomalies})),
         duration_s=float(duration) if isinstance(duration, int | float) else 0.0,
+        stats={name: value for name, value in stored.stats.items() if type(value) in (int, float)},
         world=stored.world,
         versions=stored.versions,
         mutants=stored.mutants,

@@ -12,12 +12,14 @@ from installation.files import default_store
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.store_index import IndexedRun, ordered, read_index
+from orchestrator.campaign.trends import TrendPoint, trends
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import UsageError
 from orchestrator.printing import say, show
 
 _COLUMNS: Final = ("campaign", "run", "verdict", "expected", "length", "world", "system", "anomalies")
+_TREND_COLUMNS: Final = ("campaign", "made", "version", "world", "met", "latency_p99_ms", "longest_outage_s")
 _MOST: Final = 50
 
 
@@ -37,11 +39,29 @@ def main(options: argparse.Namespace) -> int:
         page = write_index(store.root, campaigns)
     except OSError as error:
         say(f"{store.root}: the page was not written: {error.strerror}", file=sys.stderr)
+    if options.trends:
+        points = [point for point in trends(campaigns) if not options.campaign or point.campaign in options.campaign]
+        _print_trends(points, as_json=options.json)
+        return 0
     if options.json:
         print(json.dumps([row.to_json() for row in rows], indent=1))
         return 0
     _print(rows, options.most, page)
     return 0
+
+
+def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([point.to_json() for point in points], indent=1))
+        return
+    rows = [
+        {
+            **{name: "-" if value is None else value for name, value in point.to_json().items()},
+            "met": f"{point.met}/{point.runs}",
+        }
+        for point in points
+    ]
+    show(f"{len(points):,} invocation{'' if len(points) == 1 else 's'}", rows, _TREND_COLUMNS)
 
 
 def _is_wanted(row: IndexedRun, options: argparse.Namespace) -> bool:
@@ -92,6 +112,9 @@ def _options(command: argparse.ArgumentParser) -> None:
         help="only rows with each of these words, in the names, the world, the system, the anomalies or the reasons",
     )
     command.add_argument(
+        "--trends", action="store_true", help="a row per invocation in place of runs: share met, latency, outages"
+    )
+    command.add_argument(
         "--most", type=positive, default=_MOST, metavar="N", help=f"print at most N rows (default: {_MOST})"
     )
     store_option(command)
@@ -109,6 +132,7 @@ index.html into the store: the same rows with search and filters, for a browser.
   brownout list                               all runs
   brownout list --unexpected                  runs that missed their expectation
   brownout list --search 'etcd stale-read'    rows with both words
+  brownout list --trends --campaign demo      results of each invocation, by version
   brownout list --json                        all rows for another program
 
 The rows repeat the decisions that were made last, and no evidence is examined: `brownout gate` decides. A run

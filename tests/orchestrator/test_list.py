@@ -121,11 +121,27 @@ def test_no_text_of_a_run_can_leave_its_place_in_the_page(tmp_path: Path) -> Non
     summarized(tmp_path, reasons=[hostile], met=False, verdict="unknown", cell=hostile, world=hostile)
     ask("list", "--store", tmp_path)
     page = (tmp_path / "index.html").read_text()
-    assert page.count("<script") == page.count("</script>") == 2
+    assert page.count("<script") == page.count("</script>") == 3
     assert not set(page) & {"\x00", "\x1b"}
     embedded = re.search(r'<script type="application/json" id="rows">(.*?)</script>', page, re.DOTALL)
     assert embedded is not None
     assert json.loads(embedded[1])[0]["reasons"] == [hostile]
+
+
+def test_trends_have_a_row_for_each_invocation_also_of_superseded_ones(tmp_path: Path) -> None:
+    stats = {"latency_p99_ms": 12.5, "longest_outage_s": 1.5}
+    versions = {"brownout": "abc", "python": "3"}
+    directory = summarized(tmp_path, stats=stats, versions=versions)
+    earlier = directory.parent / "20260101T000000aa-main-1"
+    earlier.mkdir()
+    (earlier / "run.toml").touch()
+    verdict = {"verdict": "fail", "finished": True, "world": "process", "stats": stats, "versions": {"brownout": "ab"}}
+    (earlier / "verdict.json").write_text(json.dumps(verdict))
+    first, second = rows(tmp_path, "--trends")
+    assert (first["version"], first["met"], first["latency_p99_ms"]) == ("brownout ab", 0, None)
+    assert (second["version"], second["met"], second["latency_p99_ms"]) == ("brownout abc", 1, 12.5)
+    assert "1/1" in ask("list", "--store", tmp_path, "--trends").out
+    assert rows(tmp_path, "--trends", "--campaign", "other") == []
 
 
 def test_a_store_that_is_missing_is_wrong_usage(tmp_path: Path) -> None:
