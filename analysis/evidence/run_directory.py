@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
 SHARE_DIGITS: Final = 3
 """Decimal places of the achieved share in a verdict's statistics."""
+_CONFIGURES: Final = re.compile(r"\(configure [^:]+: (.*?)\)")
 
 
 class RunDirectoryError(Exception):
@@ -56,8 +58,9 @@ class RunDescription:
     others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
     `replicafiles.formats` or `none`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
     `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
-    settings, a table for each role, one for each node with settings of its own, and one for the topic;
-    `topic_settings`: the last of these; `node_settings`: those of each node. `configuration`: for each node with
+    settings, a table for each role, one for each node with settings of its own, one for the topic, and one for what the
+    script changes;
+    `topic_settings`: that of the topic; `node_settings`: those of each node. `configuration`: for each node with
     configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the
     order of their numbers, which start at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
     `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
@@ -127,6 +130,7 @@ def describe(run_dir: Path) -> RunDescription:
     has_settings = partitioned and said.has("workload", "topic_settings")
     topic_settings = said.names("workload", "topic_settings") if has_settings else {}
     nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
+    steps = said.texts("nemesis", "steps") if nemesis == "steps" else ()
     description = RunDescription(
         run=run_dir.name,
         id=said.text("run"),
@@ -154,7 +158,7 @@ def describe(run_dir: Path) -> RunDescription:
         sequences=said.text("replicas", "sequences") if said.has("replicas", "sequences") else ANY_SEQUENCE,
         records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
         record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
-        settings=(*said.layers("settings"), *filter(None, (topic_settings,))),
+        settings=(*said.layers("settings"), *filter(None, (topic_settings, settings_in(steps)))),
         topic_settings=topic_settings,
         node_settings={node: said.settings_of(role, node) for node, role in roles.items()},
         configuration=said.line_tables("configuration"),
@@ -170,7 +174,7 @@ def describe(run_dir: Path) -> RunDescription:
         planned_changes=said.number("plan", "changes"),
         planned_queries=said.number("plan", "queries"),
         planned_faults=said.texts("nemesis", "faults") if nemesis == "random" else (),
-        steps=said.texts("nemesis", "steps") if nemesis == "steps" else (),
+        steps=steps,
         defects=(),
     )
     return replace(description, defects=(*said.defects, *_contradictions(description)))
@@ -221,6 +225,12 @@ def node_names(run_dir: Path) -> list[str]:
     """The nodes whose files were collected, sorted."""
     root = run_dir / "nodes"
     return sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+
+
+def settings_in(steps: Iterable[str]) -> dict[str, str]:
+    """The settings that steps of a script change, as the steps describe themselves: `configure the topic: a=1, b=2`."""
+    changed = [found[1] for step in steps if (found := _CONFIGURES.search(step))]
+    return dict(pair.split("=", 1) for changes in changed for pair in changes.split(", ") if "=" in pair)
 
 
 def moment(event: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ import pytest
 
 from analysis.evidence.fault_evidence import contradictions
 from analysis.evidence.load import load_of
+from analysis.evidence.run_directory import settings_in
 from analysis.pipeline import analyze
 from analysis.report import worth_of_run
 from analysis.stored_verdict import standing_of
@@ -416,3 +417,13 @@ def test_evidence_of_a_whole_fault_must_show_something_on_each_of_its_parts() ->
     for dropped in ({"a->b": 3, "b->a": 0}, {}):
         (said,) = contradictions(must, {"dropped": dropped}, ["n1"])
         assert "at least 1 is needed" in said
+
+
+def test_the_settings_that_a_script_changes_are_read_from_its_steps() -> None:
+    steps = [
+        "step 1 (produce 2 to 0 with acks=all)",
+        "step 2 (configure the topic: retention.bytes=12000, local.retention.ms=-2) - it deletes records (all)",
+        "step 3 (configure n1: log.retention.ms=5)",
+    ]
+    assert settings_in(steps) == {"retention.bytes": "12000", "local.retention.ms": "-2", "log.retention.ms": "5"}
+    assert settings_in(["step 1 (wait for offset: name=log-start, at_least=2)"]) == {}
