@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import numbered_events
+from analysis.page.group_view import GroupView, group_view
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
 from analysis.page.node_story import Focus, event_items, log_items
 from analysis.page.run_clock import RunClock
@@ -22,6 +23,7 @@ from analysis.page.timeline_parts import timeline_of
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict
 from history.checksummed_lines import read_lines
+from history.groups import read_groups
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
 from history.regular_files import open_regular, read_text
@@ -35,8 +37,8 @@ CLIENTS: Final = "clients"
 
 @dataclass
 class RunPage:
-    """`clock`: of all times on the page. `events`: by node, each with its line's number. `story`, `timeline`: None
-    without data. `missing`: what the directory lacks, as sentences."""
+    """`clock`: of all times on the page. `events`: by node, each with its line's number. `story`, `timeline`,
+    `group`: None without data. `missing`: what the directory lacks, as sentences."""
 
     tested: Tested = field(default_factory=Tested)
     clock: RunClock = field(default_factory=RunClock)
@@ -46,6 +48,7 @@ class RunPage:
     ended: Sequence[EndedProcess] = ()
     story: Story | None = None
     timeline: dict[str, Any] | None = None
+    group: GroupView | None = None
     missing: list[str] = field(default_factory=list)
 
     def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
@@ -74,6 +77,8 @@ def gather(run_dir: Path, verdict: Verdict) -> RunPage:
     if verdict.anomalies or page.ended:
         page.story = page.part("the story", lambda: _story(run_dir, verdict, page, nodes), None)
     page.timeline = page.part("the timeline", lambda: timeline_of(run_dir, page.journal, page.events, page.clock), None)
+    end_s = page.timeline["end_s"] if page.timeline else 0.0
+    page.group = page.part("the consumer group", lambda: group_view(read_groups(run_dir), page.clock, end_s), None)
     page.missing += _absent(run_dir, verdict, page, nodes)
     return page
 

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(browser() is None, reason="Chromium is not installed (Debian: chromium)"),
 ]
 HOSTILE = "</pre></script><script>document.title='broken'</script>\x00\x1b[31m" + "long" * 60
-PAGES = ("scenario", "campaign", "registers", "lost", "hostile")
+PAGES = ("scenario", "campaign", "registers", "lost", "hostile", "group")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     exits, lines = (("n3", 1, None, HOSTILE),), (("n2", "x", HOSTILE),)
     made: dict[str, StoredRun | StoredRegisters] = {
         "registers": StoredRegisters(store / "registers", stale=True, keys=("a", "</script><b>" + "k" * 80)),
+        "group": StoredRun(store / "group", has_group=True),
         "lost": StoredRun(store / "lost", lost=7),
         "hostile": StoredRun(store / "hostile", lost=7, exits=exits, fatal_lines=lines),
     }
