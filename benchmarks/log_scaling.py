@@ -1,0 +1,180 @@
+"""CPU time and memory of the log check, the certificate and its verification, by number of operations.
+
+    python -m benchmarks.log_scaling [OPERATIONS ...] [--partitions N] [--acks all|1] [--workers N | --spark N]
+
+A generated history is written as tables, a piece of 2^20 operations after another, so its size is bounded by the disk
+only. With one worker this process does the work; with more, or with Spark, worker processes do. CPU time is user and
+system time of all processes; memory is the peak of this process, and the peak of the largest worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analysis.engines.log import LogPlan, check_ranges
+from analysis.engines.log_certificate import write_certificate
+from analysis.engines.spark import SparkHandle
+from analysis.engines.task_map import SparkTasks, TaskMap, WorkerProcesses, in_sequence
+from analysis.verifiers.log import verify
+from benchmarks.log_histories import history
+from history.operation_tables import IndexedGroup, write_index, write_operations
+from history.schemas import APPEND, INF, OPERATIONS
+from history.values import SESSION_SHIFT
+
+PIECE: Final = 1 << 20
+PAUSE_NS: Final = 10**10
+"""Between pieces, so that no operation of one overlaps with one of the next."""
+
+I64 = npt.NDArray[np.int64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operations", nargs="*", type=float, default=[1e6, 1e7])
+    parser.add_argument("--partitions", type=int, default=32)
+    parser.add_argument("--acks", choices=("all", "1"), default="all")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--spark", type=int, default=0, help="Spark's workers on this machine")
+    parser.add_argument("--scratch", type=Path, help="a directory on a large disk")
+    options = parser.parse_args()
+    for operations in map(int, options.operations):
+        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+            run = Path(scratch)
+            write_history(run / "tables", operations, options.partitions, options.acks)
+            if options.spark:
+                handle = SparkHandle.start_in_background(run / "spark", master=f"local[{options.spark}]")
+                measure(run, operations, SparkTasks(handle.session()))
+                handle.stop()
+            else:
+                measure(run, operations, WorkerProcesses(options.workers) if options.workers > 1 else in_sequence)
+
+
+def measure(run: Path, operations: int, spread: TaskMap) -> None:
+    """Prints the figures of one history."""
+    use = Use()
+    plan = LogPlan.of(run / "tables")
+    checked = check_ranges(plan, spread, "strict")
+    if any(each.findings for each in checked.conclusions.values()):
+        raise SystemExit("the generated history was judged wrong: the benchmark measures nothing")
+    check_s = use.cpu_s()
+    write_certificate(run / "certificate", run, plan, checked, spread, upper_bound="strict")
+    linearize_s = use.cpu_s()
+    verify(run / "certificate", run, spread=spread)
+    verify_s = use.cpu_s()
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"{operations:>11,} operations: check {check_s:.1f}, linearize {linearize_s:.1f}, verify {verify_s:.1f} CPU s; "
+        f"{len(plan.tasks)} tasks; this process {own / 1e6:.2f} GB, largest worker {use.largest_worker() / 1e6:.2f} GB"
+    )
+
+
+@dataclass
+class Use:
+    """What this process and its descendants use; the time since the last look."""
+
+    before: float = field(default_factory=lambda: _tree_cpu_s())
+
+    def cpu_s(self) -> float:
+        now = _tree_cpu_s()
+        took, self.before = now - self.before, now
+        return took
+
+    def largest_worker(self) -> int:
+        """Peak memory in kB, of ended and of living workers, without the Java virtual machine."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        return max([ended, *(_peak_kb(pid) for pid in _descendants() if pid != os.getpid())])
+
+
+def _tree_cpu_s() -> float:
+    ticks = 0
+    for pid in _descendants():
+        fields = _read(pid, "stat").rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15])) if fields else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants() -> list[int]:
+    """This process and the living processes that it started, directly or not."""
+    parent = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        fields = _read(pid, "stat").rpartition(")")[2].split()
+        if fields:
+            parent[pid] = int(fields[1])
+    found = [os.getpid()]
+    for each in found:
+        found += [pid for pid, its in parent.items() if its == each]
+    return found
+
+
+def _peak_kb(pid: int) -> int:
+    lines = dict(line.partition(":")[::2] for line in _read(pid, "status").splitlines())
+    return 0 if lines.get("Name", "").strip() == "java" else int(lines.get("VmHWM", "0").split()[0])
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended
+        return ""
+
+
+def write_history(tables: Path, operations: int, partitions: int, acks: str) -> None:
+    """Writes a generated history, one piece after another."""
+    groups: list[IndexedGroup] = []
+    for number, rows in enumerate(_pieces(operations, partitions, acks)):
+        groups += write_operations(rows, tables, f"client-1-{number}")
+    write_index(groups, tables)
+
+
+def _pieces(operations: int, partitions: int, acks: str) -> Iterator[pa.Table]:
+    """Histories of at most PIECE operations, each a continuation of the last one."""
+    length = np.zeros(partitions, np.int64)
+    for number, start in enumerate(range(0, operations, PIECE)):
+        rows = history(min(PIECE, operations - start), partitions=partitions, seed=number)
+        if acks == "1":
+            rows = _with(rows, "acks", np.ones(rows.num_rows, np.int8))
+        yield _continued(rows, length, number)
+        part = rows["partition"].to_numpy()
+        grown = np.zeros(partitions, np.int64)
+        is_append = rows["f"].to_numpy() == APPEND
+        np.maximum.at(grown, part[is_append], rows["offset"].to_numpy()[is_append] + 1)
+        np.maximum.at(grown, part, rows["lo"].to_numpy())
+        length += grown
+
+
+def _continued(rows: pa.Table, length: I64, number: int) -> pa.Table:
+    """The history of a piece after others that left the partitions with these lengths."""
+    later, base = number * (PIECE * 100 + PAUSE_NS), length[rows["partition"].to_numpy()]
+    for name in ("offset", "lo", "hi"):
+        column = rows[name].to_numpy()
+        rows = _with(rows, name, np.where(column >= 0, column + base, column))
+    inv, ret, value = (rows[name].to_numpy() for name in ("inv", "ret", "value"))
+    session = number << SESSION_SHIFT
+    rows = _with(rows, "inv", inv + later)
+    rows = _with(rows, "ret", np.where(ret < INF, ret + later, ret))
+    rows = _with(rows, "value", np.where(value >= 0, value + session, value))
+    for name, more in (("offsets", None), ("values", session)):
+        lists = rows[name].combine_chunks()
+        items = lists.values.to_numpy()
+        items = items + (np.repeat(base, np.diff(lists.offsets.to_numpy())) if more is None else more)
+        rows = _with(rows, name, pa.ListArray.from_arrays(lists.offsets, pa.array(items), type=lists.type))
+    return rows
+
+
+def _with(rows: pa.Table, name: str, column: Any) -> pa.Table:
+    return rows.set_column(OPERATIONS.get_field_index(name), OPERATIONS.field(name), pa.array(column))
+
+
+if __name__ == "__main__":
+    main()
