@@ -13,7 +13,9 @@ import shlex
 from collections.abc import Callable, Collection
 from typing import ClassVar
 
+from history.damage import Damage
 from history.fault_looks import FaultGroup
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, node_facts
 from nemeses.mechanism import Mechanism
@@ -197,12 +199,23 @@ class CoveringKind(StoreKind):
 
 
 class ObjectKind(StoreKind):
-    """An object of the store is different, for all nodes."""
+    """An object of the store is different, for all nodes.
+
+    Evidence: the digest of the object before, during and after the fault. The target is the node through which the
+    store is changed. `change`: one of `CHANGES`; `state`: how the object is then, as the rest of a sentence."""
 
     needs = frozenset({"store"})
     healed_by = "restore-object"
+    destroys = frozenset({Damage.SPEED})
+    seen = (EvidenceRule("size", least=1), EvidenceRule("after", unlike=("missing",), differs_from="before"))
+    healed = (EvidenceRule("restored", unlike=("nothing",)),)
     aim = "leader"
     change: ClassVar[str]
+    state: ClassVar[str]
+
+    def sentence(self, fault: Fault) -> str:
+        del fault
+        return f"the first object of the store {self.state}, for all nodes"
 
     def inject(self, by: StoreTroubles, fault: Fault) -> Evidence:
         return by.change(fault.targets[:1], self.change)
