@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.checksummed_lines import read_lines
-from history.regular_files import sha256_of
+from history.regular_files import size_and_digest
 
 STREAM: Final = ".arrows"
 RESERVED: Final = ".reserved"
@@ -40,7 +40,7 @@ def left_by(directory: Path, client: str) -> ClientFiles:
     for each in closed:
         counts.update(each or {})
     return ClientFiles(
-        files={path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths},
+        files={path.name: size_and_digest(path) for path in paths},
         operations=dict(counts) if closed and None not in closed else None,
     )
 

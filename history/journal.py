@@ -8,7 +8,8 @@ producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoke
 {node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
 {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
 pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after everything was healed, where the campaign
-states a bound. `tester_short` {resource, since, seen}: the tester itself ran out of something.
+states a bound. `outputs` {files}: the last event before the end, the size and digest of what services and clients
+printed. `tester_short` {resource, since, seen}: the tester itself ran out of something.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ CLIENT_ENDED: Final = "client_ended"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
+OUTPUTS: Final = "outputs"
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
 
@@ -249,6 +251,11 @@ class Journal:
         """The bound (seconds of the world's clock) passed without recovery; `seen`: what was awaited and last
         observed."""
         return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen)
+
+    def outputs(self, files: Mapping[str, Mapping[str, Any]]) -> int:
+        """What the services and the clients printed, when all had ended; `files` as `history.output_files` lists
+        them."""
+        return self.event(OUTPUTS, files={name: dict(content) for name, content in files.items()})
 
     def note(self, text: str, **fields: Any) -> int:
         """A remark for readers of the journal."""

@@ -23,6 +23,7 @@ from history.journal import (
     CONVERGED,
     JOINED,
     NOT_CONVERGED,
+    OUTPUTS,
     PHASES,
     REASSIGNED,
     STATUSES,
@@ -104,6 +105,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     FATAL_LINE: {"node": str, "pattern": str, "line": str},
     CONVERGED: {"seconds": _Seconds},
     NOT_CONVERGED: {"bound_s": _Seconds, "seen": str},
+    OUTPUTS: {"files": dict[str, _File]},
     TESTER_SHORT: {"resource": str, "since": int, "seen": str},
 }
 """The required fields of each event's line; others are allowed."""

@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 KINDS: Final = {
     stat.S_IFDIR: "a directory",
@@ -61,6 +61,11 @@ def sha256_of(path: Path | str) -> str:
     """The SHA-256 of a regular file's content, in hexadecimal digits. Raises as `open_regular`."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size_and_digest(path: Path | str) -> dict[str, Any]:
+    """The size of a regular file in `bytes` and its `sha256`, as the journal lists it. Raises as `open_regular`."""
+    return {"bytes": os.stat(path).st_size, "sha256": sha256_of(path)}
 
 
 def require_regular(path: Path | str) -> Path | str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
     from analysis.core.quorum import QuorumMember
     from analysis.core.replica_evidence import ReplicaReport
+    from analysis.evidence.earlier_dumps import Demanded
+    from analysis.evidence.traces import Event
+    from analysis.replicafiles.kraft import MetadataReplica
     from history.reader import History
 
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, elected by a majority")
@@ -146,7 +149,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
         if later is None or not heals or member.node not in set(dumps.nodes) - dumps.lost:
             continue
         found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
-        undecided += _missing_in_dump(run, member.node)
+        undecided += _doubts_of_dump(run, member, found, dumps)
         if found.log is None:
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
@@ -162,10 +165,42 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 
-def _missing_in_dump(run: CheckedRun, node: str) -> Iterator[str]:
+def _doubts_of_dump(run: CheckedRun, member: QuorumMember, found: MetadataReplica, dumps: Demanded) -> Iterator[str]:
+    """What is wrong with the files of a dump beside its log's records: missing and damaged ones, and a vote that the
+    node had not on its disk then."""
     for name in ("quorum-state", "leader-epoch-checkpoint"):
-        if not (run.directory / "nodes" / node / "earlier" / "__cluster_metadata-0" / name).is_file():
-            yield f"the earlier dump of {node} has no {name} beside its metadata log"
+        if not (run.directory / "nodes" / member.node / "earlier" / "__cluster_metadata-0" / name).is_file():
+            yield f"the earlier dump of {member.node} has no {name} beside its metadata log"
+    yield from (f"{doubt}, in the earlier dump" for doubt in found.doubts)
+    if found.log is not None:
+        yield from (f"the metadata log in the earlier dump of {member.node} {doubt}" for doubt in found.log.doubts)
+    if found.state is None or not run.description.metadata_traced:
+        return
+    known = list(dict.fromkeys(map(_content, _persisted_during(run.history.journal, member, dumps))))
+    if known and found.state[:3] not in known:
+        yield (
+            f"the earlier dump of {member.node} has a quorum-state file with epoch {found.state.epoch}, leader "
+            f"{found.state.leader} and vote {found.state.voted}, which the node had not on its disk at that time"
+        )
+
+
+def _persisted_during(journal: Sequence[Event], member: QuorumMember, dumps: Demanded) -> Iterator[Event]:
+    """The reports of the states that the disk of a node may have had while it was dumped: also the first one that a
+    later process restored, because a killed process may not have reported its last state. If a fault changed a clock,
+    the order of reports and dump is not known: all of them."""
+    from analysis.evidence.earlier_dumps import DUMPED
+    from analysis.evidence.identities import RESTORED
+    from analysis.evidence.run_directory import moment
+
+    reports = list(member.events_named("quorum_persisted", RESTORED))
+    if any(str(line.get("kind", "")).startswith("clock-") for line in journal):
+        yield from reports
+        return
+    begun = min((line["wall"] * 1e9 for line in journal if line["t"] >= dumps.at), default=0.0) - CLOCK_SLACK_NS
+    ended = max((line["wall"] * 1e9 for line in journal if DUMPED in line), default=0.0) + CLOCK_SLACK_NS
+    yield from [each for each in reports if moment(each) < begun][-1:]
+    yield from (each for each in reports if begun <= moment(each) <= ended)
+    yield from [each for each in reports if moment(each) > ended and each["event"] == RESTORED][:1]
 
 
 def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:
@@ -248,8 +283,6 @@ def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> It
 
 def _unlike_reported(member: QuorumMember, voters: frozenset[int]) -> Iterator[str]:
     """Elections on a member's disk that are missing in its trace."""
-    from analysis.replicafiles.kraft import NO_NODE
-
     state = member.replica.state
     if state is None:
         return
@@ -257,16 +290,17 @@ def _unlike_reported(member: QuorumMember, voters: frozenset[int]) -> Iterator[s
         yield f"the quorum-state file of {member.node} names other voters than the others do"
     persisted = list(member.events_named("quorum_persisted"))
     last = persisted[-1] if persisted and member.at_rest else None
-    # A voter may forget a vote once it knows the epoch's leader.
-    if last is None:
-        return
-    same = (state.epoch, state.leader) == (last["epoch"], last["leader"]) and state.voted in (last["voted"], NO_NODE)
-    if not same:
+    if last is not None and _content(last) != state[:3]:
         yield (
             f"the quorum-state file of {member.node} has epoch {state.epoch}, leader {state.leader} and vote "
             f"{state.voted}, but the node last reported that it had written epoch {last['epoch']}, leader "
             f"{last['leader']} and vote {last['voted']}"
         )
+
+
+def _content(event: Event) -> tuple[int, int, int]:
+    """The content of the quorum-state file that an event reports: epoch, leader and vote."""
+    return event["epoch"], event["leader"], event["voted"]
 
 
 def _compared(members: Sequence[QuorumMember], records: int) -> str:

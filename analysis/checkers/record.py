@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,8 @@ from analysis.evidence.journal_order import out_of_life, out_of_order
 from analysis.evidence.tester_shortages import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
+from history.journal import OUTPUTS
+from history.output_files import output_files
 from history.regular_files import sha256_of
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ def check(run: CheckedRun) -> Outcome:
         *_identity(run),
         *_nodes(run),
         *_clients(run),
+        *_outputs(run),
         *_operations(run),
         *_unjudged(run),
         *EVIDENCE_CHANGED.say(_seal(run)),
@@ -130,6 +134,34 @@ def _clients(run: CheckedRun) -> Iterator[str]:
     yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in known)
     for record in run.history.records:
         yield from record.defects
+
+
+def _outputs(run: CheckedRun) -> Iterator[str]:
+    """Checks that the output of services and clients is what the journal lists at the end of a run that ended."""
+    journal = run.history.journal
+    if DONE not in run.history.phases["name"].to_pylist():
+        return
+    listed = next((line["files"] for line in journal if line["event"] == OUTPUTS), None)
+    if listed is None:
+        yield "the journal does not list what services and clients had printed when the run ended"
+        return
+    due = {f"nodes/{node}/{SERVICE_LOG}" for node in run.plan.nodes}
+    yield from (f"the journal does not list {name}, which must be there" for name in sorted(due - listed.keys()))
+    try:
+        found = output_files(run.directory)
+    except OSError as error:
+        yield f"{os.path.relpath(error.filename, run.directory)} cannot be read: {error.strerror}"
+        return
+    for name in sorted(listed.keys() | found.keys()):
+        if name not in found:
+            yield f"{name} is missing, which the journal lists"
+        elif name not in listed:
+            yield f"{name} is not in the journal's list of what services and clients had printed"
+        elif found[name] != listed[name]:
+            yield (
+                f"{name} has {found[name]['bytes']} bytes, and not the content of {listed[name]['bytes']} bytes that "
+                "the journal lists"
+            )
 
 
 def _operations(run: CheckedRun) -> Iterator[str]:

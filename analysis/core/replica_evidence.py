@@ -147,6 +147,12 @@ def acknowledged_before(operations: pa.Table, at: int) -> int:
     return int(offset[mine].max(initial=-1))
 
 
+def sent_after(operations: pa.Table, at: int) -> I64:
+    """The values of a partition that clients sent after `at`."""
+    f, inv, value = (operations[name].to_numpy() for name in ("f", "inv", "value"))
+    return np.asarray(value[(f == APPEND) & (inv > at)], np.int64)
+
+
 def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:
     """An anomaly of a log's partition; missing parts of the witness are left out."""
     return Anomaly(name, log.topic, log.partition, sentence, tuple(each for each in witness if each), count)

@@ -22,6 +22,8 @@ from analysis.core.replica_evidence import (
     acknowledged_before,
     appends_of,
     client_orders,
+    log_name,
+    sent_after,
 )
 from analysis.core.replicas import check_partition, missing_below
 from analysis.engines.row_groups import read
@@ -166,6 +168,7 @@ def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.T
             yield from missing_below(
                 log, around, may_be_short=log.node in task.dumps.shortened, marked=task.dumps.marked
             )
+    yield from _made_later(task, earlier, operations)
     may_be_gone = task.dumps.lost | task.dumps.shortened
     whole = set(task.dumps.nodes) - may_be_gone
     if task.replicas and {node for node, _ in task.replicas} <= whole and not around.deletes:
@@ -174,6 +177,18 @@ def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.T
         if known >= longest:
             name = f"{task.key[0]}-{task.key[1]}"
             yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
+
+
+def _made_later(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
+    """Dumps with records that were sent after all dumps had been made: a copy of later files in place of a dump would
+    agree with these."""
+    later = sent_after(operations, task.dumps.ended)
+    for log in earlier if task.dumps.nodes else ():
+        if len(found := log.offset[np.isin(log.value, later)]):
+            yield (
+                f"the earlier dump of {log_name(log)} has offset {found[0]}, whose record was sent after that dump had "
+                "been made"
+            )
 
 
 def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: StoredLog | None) -> list[ReplicaLog]:

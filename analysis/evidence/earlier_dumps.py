@@ -35,6 +35,7 @@ class Demanded:
     """The earlier dumps that the journal names.
 
     `nodes`: nodes that must have a dump. `at`: when the first dump was started, CLOCK_MONOTONIC ns; -1 without dumps.
+    `ended`: when all were complete.
     `lost`: nodes whose dumps must exist but may be incomplete; `shortened`: nodes whose logs may have lost their ends.
     `doubts`: why this is not known, as sentences. `failed`: the run could not dump all nodes. `marked`: the nodes had
     written their high watermarks by then.
@@ -42,6 +43,7 @@ class Demanded:
 
     nodes: tuple[str, ...] = ()
     at: int = -1
+    ended: int = -1
     lost: frozenset[str] = frozenset()
     shortened: frozenset[str] = frozenset()
     doubts: tuple[str, ...] = ()
@@ -57,6 +59,7 @@ def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_int
     return Demanded(
         nodes=dumped,
         at=_started_at(journal, lines[0]["t"]) if dumped else -1,
+        ended=lines[-1]["t"] if dumped else -1,
         marked=not dumped or lines[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),

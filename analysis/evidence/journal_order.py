@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, JOINED, NOT_CONVERGED, REASSIGNED
+from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, JOINED, NOT_CONVERGED, OUTPUTS, REASSIGNED
 from history.service_events import RUNNING, STARTED, STOPPED
 
 if TYPE_CHECKING:
@@ -34,15 +34,18 @@ _WHEN: Final[Mapping[str, tuple[str, ...]]] = {
     NOT_CONVERGED: ("quiesce",),
     RUNNING: ("collect",),
     STOPPED: ("collect",),
+    OUTPUTS: ("collect",),
 }
 """The phases in which a complete run records each event; node events by their kind, others by name. Faults fall into
 the load, a stopped process was running before, and a heal is final."""
-_ONCE: Final = (ASSIGNMENT, "heal_all", STARTED, RUNNING, STOPPED)
+_ONCE: Final = (ASSIGNMENT, "heal_all", STARTED, RUNNING, STOPPED, OUTPUTS)
 _BEFORE: Final = (
     ("fault_injected", "fault_healed"),
     ("fault_healed", "heal_all"),
     (RUNNING, STOPPED),
     (CLIENT, CLIENT_ENDED),
+    (STOPPED, OUTPUTS),
+    (CLIENT_ENDED, OUTPUTS),
 )
 """Pairs of events: the first must not follow the second."""
 LAG_S: Final = 5.0

@@ -96,7 +96,7 @@ def _start_defects(description: Content, journal: Sequence[Content], digest: str
     """`digest`: of `run.toml` as it is now."""
     started = [line for line in journal if line.get("event") == "run_started"]
     for line in started:
-        for key in ("run", "cell", "seed", "world", "versions"):
+        for key in ("run", "cell", "seed", "world", "started", "versions"):
             if line.get(key) != description[key]:
                 yield f"the journal is that of another run: its {key} is {line.get(key)!r}, not {description[key]!r}"
         if line.get("plan") != digest:

@@ -201,6 +201,7 @@ class Runner:
                 cell=planned.cell.name,
                 seed=planned.seed,
                 world=world.name,
+                started=description["started"],
                 versions=description["versions"],
                 plan=sha256_of(directory.description),
             )

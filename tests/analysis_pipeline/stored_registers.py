@@ -9,6 +9,7 @@ from pathlib import Path
 
 from history.client_files import left_by
 from history.journal import Journal
+from history.output_files import output_files
 from history.registers import RegisterWriter
 from history.seal import seal
 from orchestrator.campaign import toml_text
@@ -67,6 +68,8 @@ class StoredRegisters:
             journal.run_started(run=self.path.name, cell="main", seed=3, world="paper")
             for phase in self.phases:
                 self.clock.now += 10 * MS
+                if phase == "done":
+                    journal.outputs(output_files(self.path))
                 journal.phase(phase)
                 for number, node in enumerate(NODES, 1):
                     if phase == "setup":

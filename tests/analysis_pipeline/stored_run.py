@@ -13,6 +13,7 @@ from analysis.evidence.earlier_dumps import REACHING
 from history.client_files import left_by
 from history.groups import GroupWriter
 from history.journal import Journal
+from history.output_files import output_files
 from history.regular_files import sha256_of
 from history.schemas import PHASE_FINAL
 from history.seal import seal
@@ -150,11 +151,14 @@ class StoredRun:
             cell=self.cell,
             seed=self.seed,
             world=self.world,
+            started=tomllib.loads(description.read_text()).get("started"),
             versions=tomllib.loads(description.read_text()).get("versions"),
             **({} if self.described is None else {"plan": sha256_of(description)}),
         )
         for phase in self.phases:
             self.clock.now += 100 * MS
+            if phase == "done":
+                journal.outputs(output_files(self.path))
             journal.phase(phase)
             if phase == "setup":
                 journal.assignment([[1, 2, 3]])

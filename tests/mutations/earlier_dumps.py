@@ -98,6 +98,12 @@ def _shortened(at: Callable[[int], int]) -> Change:
     return lambda run: run.edit(SEGMENT, of_batches(lambda batches: batches[: at(len(batches))]))
 
 
+def _of_the_end(run: Stored) -> None:
+    """The files that were collected in the end, in place of the dump, with their marks."""
+    for name in (f"log-0/{FIRST_SEGMENT}", f"log-0/{EPOCHS}", MARKS):
+        run.copy(f"nodes/n2/data/{name}", f"nodes/n2/earlier/{name}")
+
+
 def changes() -> Iterator[tuple[str, Change, Want]]:
     """By name, each with what is honest then."""
     missing = {
@@ -159,6 +165,19 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
     yield "of another topic, and so in the end", _of_another_topic, unknown("id AAAAAAAAAAAAAAAAAAAAAQ")
     yield "without an election state", lambda run: run.remove(f"{METADATA_DIRECTORY}/quorum-state"), TOLD
     yield "without the metadata's epochs", lambda run: run.remove(f"{METADATA_DIRECTORY}/{EPOCHS}"), TOLD
+    for name in ("quorum-state", EPOCHS):
+        path = f"{METADATA_DIRECTORY}/{name}"
+        yield f"with an empty {name}", lambda run, path=path: run.empty(path), TOLD  # type: ignore[misc]
+        yield (
+            f"with a torn {name}",
+            lambda run, path=path: run.edit(path, lambda data: data[: len(data) // 2]),  # type: ignore[misc]
+            TOLD,
+        )
+    yield (
+        "with an election state that the node never had",
+        lambda run: run.text(f"{METADATA_DIRECTORY}/quorum-state", r'"leaderEpoch":\d+', '"leaderEpoch":0'),
+        TOLD,
+    )
     yield "without the metadata log", lambda run: run.remove("nodes/n1/earlier/__cluster_metadata-0"), TOLD
     yield "with an empty metadata log", lambda run: run.empty(METADATA), TOLD
     yield (
@@ -166,6 +185,7 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         lambda run: run.edit(METADATA, of_batches(lambda them: [put(them[0], EPOCH_AT, ">i", 77), *them[1:]])),
         fails("prefix-changed"),
     )
+    yield "of the end", _of_the_end, unknown("earlier dump", "sent after that dump")
     yield "torn behind its mark", _torn_behind_its_mark, PASSES
     yield (
         "with other records",

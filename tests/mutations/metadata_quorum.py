@@ -229,6 +229,24 @@ def a_node_voted_for_nobody_that_there_is(run: Stored) -> None:
     of_state(run, votedId=8)
 
 
+def another_nodes_state(run: Stored, place: str) -> None:
+    """The quorum-state of another node that has other content, in place of the own."""
+    states = {node: (run / f"nodes/{node}/{place}/__cluster_metadata-0/quorum-state") for node in run.nodes()}
+    content = {node: json.loads(path.read_bytes())["votedId"] for node, path in states.items()}
+    one, other = next((a, b) for a in content for b in content if content[a] != content[b])
+    states[one].write_bytes(states[other].read_bytes())
+
+
+@mutation(unknown("quorum-state file of n", "but the node last reported"))
+def a_nodes_state_is_another_nodes(run: Stored) -> None:
+    another_nodes_state(run, "data")
+
+
+@mutation(unknown("earlier dump", "quorum-state file", "had not on its disk"))
+def a_nodes_state_in_a_dump_is_another_nodes(run: Stored) -> None:
+    another_nodes_state(run, "earlier")
+
+
 @mutation(*SOMEHOW)
 def a_node_knows_other_voters(run: Stored) -> None:
     of_state(run, currentVoters=[{"voterId": 1}, {"voterId": 2}])
