@@ -134,6 +134,13 @@ MUTANTS: dict[str, Mutant] = {
             "campaigns/first-sequence.toml",
         ),
         Mutant(
+            name="unflushed_roll",
+            rule="LOG-2",
+            anomaly="recovery-point-ahead",
+            schedule="a segment is complete and its recovery point is written, but the segment is not flushed; "
+            "campaigns/unflushed-segments.toml",
+        ),
+        Mutant(
             name="no_producer_snapshot",
             rule="K98-6",
             anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap, "

@@ -244,6 +244,12 @@ ANOMALIES: Final = (
         "while a majority of the voters and another member were unaffected by faults.",
         ("H14",),
     ),
+    AnomalyKind(
+        "recovery-point-ahead",
+        SAFE_STATE,
+        "The recovery point on a node's disk is past the part of the log on that disk.",
+        ("LOG-2", "LOG-3"),
+    ),
 )
 
 
@@ -287,6 +293,7 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "sequence-gap": Rest("no producer was idempotent, or compacted logs are not looked at"),
     "offsets-contradict-log": Rest("no group had a member", _no_member),
     "stands-still": Rest("no majority was untouched for as long as the bound"),
+    "recovery-point-ahead": Rest("no recovery point was written, or compacted logs are not looked at"),
     "isr-keeps-unreachable": Rest("no member of an ISR was out of reach while a majority was untouched"),
 }
 """Oracles that may have compared nothing in a complete run, and when. Every other one compares in each run that elects

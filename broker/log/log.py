@@ -328,7 +328,8 @@ class PartitionLog:
         while not self._is_deleted:
             target, truncations = self.complete_end if complete_only else self._end, self._truncations
             try:
-                await self._unsynced.sync(complete_only=complete_only)
+                if not (complete_only and self._config.unflushed_roll):
+                    await self._unsynced.sync(complete_only=complete_only)
             except OSError:
                 if self._is_deleted:  # its files were closed or removed: not a disk failure
                     break

@@ -17,8 +17,8 @@ from broker.properties import MAX_INT64
 class LogConfig:
     """Sizes in bytes; `segment_ms`: the age at which a segment is complete; `file_delete_delay_ms`: how long files of
     removed segments remain; `compacted`: records may be missing between others. The rest are mutants:
-    `sequence_unchecked`, `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`, and those
-    of the epoch cache under their own names."""
+    `sequence_unchecked`, `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`,
+    `unflushed_roll`, and those of the epoch cache under their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
@@ -34,6 +34,7 @@ class LogConfig:
     keep_epochs_past_leo: bool = False
     noop_truncate_keeps_cache: bool = False
     trim_drops_live_epoch: bool = False
+    unflushed_roll: bool = False
 
     def divided(
         self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
@@ -87,4 +88,5 @@ class LogConfig:
             keep_epochs_past_leo=mutants.active("keep_epochs_past_leo"),
             noop_truncate_keeps_cache=mutants.active("noop_truncate_keeps_cache"),
             trim_drops_live_epoch=mutants.active("trim_drops_live_epoch"),
+            unflushed_roll=mutants.active("unflushed_roll"),
         )

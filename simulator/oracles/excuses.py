@@ -25,6 +25,7 @@ from simulator.oracles.findings import (
     NOT_DURABLE,
     NOT_VALID,
     ORACLES,
+    POINT_AHEAD,
     PREFIX_CHANGED,
     PRODUCERS_DIFFER,
     SEQUENCE_GAP,
@@ -42,6 +43,7 @@ EXCUSED_BY: Final[Mapping[str, frozenset[Damage]]] = dict.fromkeys(ORACLES, froz
     # A process truncates its log at rotted bytes, and fetches the rest again.
     MARK_FELL: _ROT,
     PREFIX_CHANGED: _ROT,
+    POINT_AHEAD: _ROT,
     # No CRC covers a leader epoch or a base offset.
     EPOCHS_DIFFER: _ROT,
     NOT_VALID: _ROT,

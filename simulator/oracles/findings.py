@@ -42,6 +42,7 @@ OFFSETS_DIFFER: Final = "offsets-contradict-log"
 NOT_VALID: Final = "batch-not-valid"
 STANDS_STILL: Final = "stands-still"
 ISR_KEEPS: Final = "isr-keeps-unreachable"
+POINT_AHEAD: Final = "recovery-point-ahead"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -78,6 +79,7 @@ ORACLES: Final = (
     NOT_VALID,
     STANDS_STILL,
     ISR_KEEPS,
+    POINT_AHEAD,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

@@ -36,6 +36,7 @@ from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.producer_rules import look_at_producers, note_begin
+from simulator.oracles.recovery_point_rules import durable_points, look_at_recovery_point
 from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.settings import LEASE, least_in_sync
 
@@ -67,6 +68,7 @@ class PartitionRules:
         """Check the partitions of a broker whose code has run."""
         partitions = tuple(partitions)
         known = self._of.setdefault(machine.name, {})
+        points = durable_points(machine)
         for partition in partitions:
             key = (partition.topic_id, partition.index)
             if partition.topic == OFFSETS_TOPIC:
@@ -87,6 +89,7 @@ class PartitionRules:
             if now != replica.seen:
                 self._look_at(replica, partition, now)
             look_at_producers(self._rules[key], replica)
+            look_at_recovery_point(self._rules[key], replica, partition.log, points)
         self._leases.look(machine, partitions)
         if machine.running and machine.image.offset > self._known_offset:
             self._known_offset = machine.image.offset

@@ -1,0 +1,50 @@
+"""Recovery points on simulated disks: never ahead of what a power cut leaves, and the oracle that checks that."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.log.recovery_points import RecoveryPoints
+from simulator.cluster import SimulatedCluster
+from simulator.oracles.findings import POINT_AHEAD
+from tests.simulator.storm import QUICK, storm
+
+SMALL_SEGMENTS = {
+    **QUICK,
+    "log.segment.bytes": "4096",
+    "log.flush.offset.checkpoint.interval.ms": "300",
+    "log.flush.interval.messages": "0",
+}
+
+
+def checked(cluster: SimulatedCluster) -> tuple[int, bool]:
+    """The number of comparisons of recovery points, and whether one was ahead."""
+    findings = cluster.watch.findings
+    return findings.checks[POINT_AHEAD], POINT_AHEAD in {each.oracle for each in findings.found}
+
+
+@pytest.mark.conforms("LOG-2", "LOG-3")
+@pytest.mark.kills("unflushed_roll")
+@pytest.mark.parametrize("mutant", [None, "unflushed_roll"])
+def test_a_recovery_point_past_an_unflushed_segment_is_found(mutant: str | None) -> None:
+    cluster = storm(1, *filter(None, [mutant]), faults=["kill"], seconds=3.0, writers=4, properties=SMALL_SEGMENTS)
+    comparisons, found = checked(cluster)
+    assert comparisons > 3
+    assert found == (mutant is not None)
+
+
+def test_a_point_that_is_written_ahead_of_the_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file itself is wrong: every log has one record more than its recovery point says."""
+    watch = RecoveryPoints.watch
+
+    class Ahead:
+        def __init__(self, log: object) -> None:
+            self._log = log
+
+        @property
+        def recovery_point(self) -> int:
+            return int(self._log.recovery_point) + 1  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(RecoveryPoints, "watch", lambda points, key, log: watch(points, key, Ahead(log)))
+    with pytest.raises(AssertionError, match=POINT_AHEAD):  # as for every finding without a mutant
+        storm(1, faults=["pause"], seconds=3.0, properties=SMALL_SEGMENTS, until=POINT_AHEAD)
