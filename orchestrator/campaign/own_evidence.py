@@ -97,8 +97,9 @@ def _start_defects(description: Content, journal: Sequence[Content], digest: str
     started = [line for line in journal if line.get("event") == "run_started"]
     for line in started:
         for key in ("run", "cell", "seed", "world", "started", "versions"):
-            if line.get(key) != description[key]:
-                yield f"the journal is that of another run: its {key} is {line.get(key)!r}, not {description[key]!r}"
+            said, due = line.get(key), description.get(key)
+            if said != due:
+                yield f"the journal is that of another run: its {key} is {said!r}, not {due!r}"
         if line.get("plan") != digest:
             yield "the journal does not have the digest of run.toml: the run started with another plan"
     if not started:
