@@ -22,6 +22,7 @@ from analysis.checkers.faults import never_confirmed
 from analysis.core.anomaly import Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
 from analysis.engines.spark import SparkHandle
+from analysis.engines.task_map import task_map
 from analysis.evidence.load import load_of, load_statistics
 from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.evidence.run_directory import RunDescription, describe, events_by_node
@@ -40,7 +41,7 @@ from analysis.verdict import (
     digest_of_certificate,
 )
 from history import seal
-from history.reader import History, read_run
+from history.reader import History, estimated_operations, read_run
 from history.regular_files import remove
 
 ENGINES: Final = ("spark", "in-process")
@@ -87,7 +88,8 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
     begin(run_dir)
     evidence = seal.digest(run_dir)  # first: a file that changes during the analysis makes the verdict stale
     description = describe(run_dir)
-    history = read_run(run_dir, tables=run_dir / "tables")
+    spread = task_map(None, estimated_operations(run_dir))
+    history = read_run(run_dir, tables=run_dir / "tables", each=spread)
     if engine == "spark" and session is None:
         remove(run_dir / "spark")  # left by an interrupted analysis
         session = SparkHandle.start_in_background(run_dir / "spark")

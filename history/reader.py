@@ -95,6 +95,10 @@ MOST_BYTES_KEPT: Final = 16 << 20
 """The most bytes of clients' streams whose rows stay in memory: about a million operations."""
 
 
+BYTES_PER_OPERATION: Final = 13
+"""Of a client's stream, as `python -m benchmarks.ingest` records it."""
+
+
 def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = map) -> History:
     """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is a defect in the
     result.
@@ -132,6 +136,11 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
 
 def _bytes_of(directory: Path) -> int:
     return sum(path.lstat().st_size for path in directory.glob("*"))
+
+
+def estimated_operations(run: Path) -> int:
+    """About how many operations the clients of a run recorded, by the size of their files."""
+    return _bytes_of(run / "history" / "operations") // BYTES_PER_OPERATION
 
 
 def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.engines.task_map import WorkerProcesses
 from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
 from history.client_reader import LogRecord, Part, read_log_client, read_log_clients, read_register_client
-from history.operation_tables import IndexedGroup, read_operations, write_operations
+from history.operation_tables import IndexedGroup, read_index, read_operations, write_operations
 from history.reader import read_run
 from history.registers import RegisterWriter
 from history.schemas import REGISTERS
@@ -173,3 +174,13 @@ def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path, monkeypat
     (part,) = read_log_clients([LogRecord(first)], tables=tmp_path / "tables")
     assert part.completed.to_pylist() == whole.completed.to_pylist()
     assert part.believed == whole.believed
+
+
+@pytest.mark.thorough
+def test_segments_read_in_several_processes_give_the_same(tmp_path: Path) -> None:
+    record(tmp_path / "history" / "operations")
+    here = read_run(tmp_path, tables=tmp_path / "here")
+    there = read_run(tmp_path, tables=tmp_path / "there", each=WorkerProcesses(2))
+    assert there.operations.to_pylist() == here.operations.to_pylist()
+    assert read_index(tmp_path / "there") == read_index(tmp_path / "here")
+    assert list(there.defects) == list(here.defects)
