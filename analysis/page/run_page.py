@@ -98,7 +98,7 @@ def _journal(run_dir: Path, page: RunPage) -> Sequence[Mapping[str, Any]]:
 
 def _identity(line: Mapping[str, Any]) -> str:
     """What distinguishes a journal line from the others of its file; the reader drops the lines' numbers."""
-    return repr([line.get(key) for key in ("t", "event", "id", "text", "node", "client")])
+    return repr([line.get(key) for key in ("t", "event", "id", "text", "node", "client", "what", "name")])
 
 
 def _nodes(run_dir: Path, page: RunPage) -> list[str]:

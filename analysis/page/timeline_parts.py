@@ -39,7 +39,7 @@ def timeline_of(run_dir: Path, journal: Sequence[Line], events: NumberedEvents, 
         "nodes": [_shown(node) for node in sorted(events)],
         "states": _states(journal, events, clock, end_s),
         "faults": _faults(journal, clock, end_s),
-        "turns": {name: by_place[name] for name in sorted(by_place, key=lambda name: (name.startswith("__"), name))},
+        "turns": {name: by_place[name] for name in sorted(by_place, key=_order)},
         "colors": EPOCH_COLORS,
         "partitions": partition_strip(events, turns, clock, end_s),
     }
@@ -50,6 +50,12 @@ def script_text(content: Mapping[str, Any]) -> Markup:
     and every control character is an escape."""
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _order(name: str) -> tuple[bool, str, int]:
+    """Partitions in order of topic and number; the system's own topics, which start with two underscores, are last."""
+    topic, _, number = name.rpartition("-")
+    return name.startswith("__"), topic, int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
 def _shown(name: str) -> str:

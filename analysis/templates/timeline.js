@@ -148,6 +148,11 @@
     if (what === 'in_sync') return 'hsl(' + (v / most * 200) + ' 60% 50%)';
     return 'hsl(' + (200 - Math.min(v, 100) * 2) + ' 65% 50%)';
   }
+  function placeOf(name) { /* a partition without operations gets an entry of the list, too */
+    var index = data.ops.places.indexOf(name);
+    if (index < 0) { index = data.ops.places.push(name) - 1; var entry = document.createElement('option'); entry.value = index; entry.textContent = name; pickPlace.appendChild(entry); }
+    return index;
+  }
   function heatRow() { return Math.max(1, Math.min(14, Math.floor(900 / p.names.length))); }
   function heatAt(e) { var r = Math.floor(e.offsetY / heatRow()), left = heatRow() >= 11 ? labelWidth() : 0, w = Math.floor((e.offsetX - left) / (heat.clientWidth - left) * p.windows); return r >= 0 && r < p.names.length && w >= 0 && w < p.windows ? { r: r, w: w } : null; }
   if (heat) {
@@ -155,7 +160,7 @@
       heatTip.textContent = p.names[cell.r] + ' at ' + (cell.w / p.windows * end).toFixed(1) + ' s\n' + (l === 254 ? 'no leader' : 'leader ' + p.nodes[l]) + '\nin-sync replicas: ' + (s === 255 ? 'unknown' : s) + '\nlag: ' + (g === 255 ? 'unknown' : Math.round(Math.pow(2, g / 10) - 1) + ' records');
       heatTip.style.left = Math.min(e.offsetX + 12, Math.max(0, heat.clientWidth - 200)) + 'px'; heatTip.style.top = (e.offsetY + 14) + 'px'; });
     heat.addEventListener('pointerleave', function () { heatTip.hidden = true; });
-    heat.addEventListener('click', function (e) { var cell = heatAt(e), index = cell ? data.ops.places.indexOf(p.names[cell.r]) : -1; if (index < 0) return; filter.place = index; pickPlace.value = index; document.getElementById('timeline-section').scrollIntoView(); redraw(); });
+    heat.addEventListener('click', function (e) { var cell = heatAt(e), index = cell ? placeOf(p.names[cell.r]) : -1; if (index < 0) return; filter.place = index; pickPlace.value = index; document.getElementById('timeline-section').scrollIntoView(); redraw(); });
     document.getElementById('heat-what').addEventListener('change', drawHeat);
   }
   function all() { redraw(); if (heat) drawHeat(); }

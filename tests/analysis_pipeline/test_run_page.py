@@ -65,6 +65,11 @@ def test_each_row_of_the_story_names_its_file_and_line(scenario: str) -> None:
     assert 'href="nodes/n2/events.jsonl#L' in scenario
 
 
+def test_journal_lines_of_one_moment_have_their_own_numbers(scenario: str) -> None:
+    places = [row.split()[-1] for row in rows(scenario) if "the run loop: " in row]
+    assert len(places) == len(set(places)) > 3
+
+
 def test_the_page_has_the_steps_with_their_reasons(scenario: str) -> None:
     assert "from here on B cannot get W from A again" in scenario
     steps = scenario[scenario.index("<h2>Steps</h2>") :]

@@ -124,6 +124,13 @@ def test_topics_of_the_system_come_last_and_rows_beyond_the_bound_are_counted() 
     assert "__offsets-0" not in strip["names"]
 
 
+def test_partitions_are_in_order_of_their_numbers(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run").write()
+    own = {**role(1, "leader", 0), "topic": "__offsets"}
+    events = {"n1": numbered(own, *(role(1, "leader", 0, partition=number) for number in (10, 2, 1)))}
+    assert [*timeline_of(run, [], events, CLOCK)["turns"]] == ["log-1", "log-2", "log-10", "__offsets-0"]
+
+
 HOSTILE = "</script><script>alert(1)</script>\x00\x1b\u2028<!--"
 
 
