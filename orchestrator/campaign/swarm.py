@@ -29,7 +29,12 @@ MOST_KINDS: Final = 6
 """The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
 TIERED_SHARE: Final = 0.3
-"""The share of runs with tiered storage, if the campaign has faults of the object store."""
+"""The share of runs with tiered storage, if the campaign has faults of the object store and enough is written."""
+LEAST_SEGMENT: Final = 4_096
+FEWEST_SEGMENTS: Final = 5
+"""How many segments each partition of a run with tiered storage should have at least, without faults."""
+BATCH_OVERHEAD: Final = 70
+"""Bytes of a batch besides the value of its one record."""
 MOST_STORE_KINDS: Final = 2
 """The most kinds of fault of the object store in one run."""
 SAFE_LEASE: Final = (0.4, 0.72)
@@ -80,7 +85,7 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     tiering = Random(f"{seed}/tiered")
     if store_faults := _store_faults(tiering, campaign.nemesis.faults, nemesis, workload):
         nemesis = replace(nemesis, faults=(*nemesis.faults, *store_faults))
-        topic = _tiered_topic(tiering, workload.duration_s)
+        topic = _tiered_topic(tiering, _bytes_of_partition(workload))
         workload = replace(workload, topic_settings={**topic, **workload.topic_settings})
         common = {**_tiered(tiering, topology.nodes), **common}
     return replace(
@@ -226,6 +231,8 @@ def _store_faults(
     kinds = [name for name in given if _OF_STORE in KINDS[name].needs]
     if not kinds or workload.kind == GROUP or chance.random() >= TIERED_SHARE:
         return ()
+    if _bytes_of_partition(workload) < FEWEST_SEGMENTS * LEAST_SEGMENT:
+        return ()  # no segment would be complete, so none would be uploaded
     drawn = chance.sample(kinds, min(len(kinds), chance.randint(1, MOST_STORE_KINDS)))
     while drawn and not _fits(
         [*nemesis.faults, *drawn],
@@ -238,14 +245,19 @@ def _store_faults(
     return tuple(drawn)
 
 
-def _tiered_topic(chance: Random, duration_s: float) -> Mapping[str, str]:
-    """Settings of a topic in remote storage. No record expires: the checkers look for all of them. Segments are
-    complete after a part of the run, however little is written to them: only complete ones are uploaded."""
-    segment = round(_even(chance, 4_096, 65_536))
+def _bytes_of_partition(workload: Workload) -> float:
+    """About how much is written to a partition if half of the operations are appends of one record each."""
+    appended = workload.rate * workload.duration_s * (int(workload.parameters["record_bytes"]) + BATCH_OVERHEAD) / 2
+    return appended / workload.partitions
+
+
+def _tiered_topic(chance: Random, partition_bytes: float) -> Mapping[str, str]:
+    """Settings of a topic in remote storage. No record expires: the checkers look for all of them. Segments are small
+    enough that some are complete: only these are uploaded."""
+    segment = min(round(_even(chance, LEAST_SEGMENT, 65_536)), round(partition_bytes / FEWEST_SEGMENTS))
     return {
         "remote.storage.enable": "true",
         "segment.bytes": str(segment),
-        "segment.ms": str(round(1_000 * duration_s * chance.uniform(0.02, 0.1))),
         "retention.ms": "-1",
         "retention.bytes": "-1",
         "local.retention.ms": "-1",

@@ -86,7 +86,7 @@ def is_tiered(campaign: Campaign) -> bool:
 
 def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_store(drawn: list[Campaign]) -> None:
     tiered = [each for each in drawn if is_tiered(each)]
-    assert 0.2 < len(tiered) / len(drawn) < 0.4
+    assert 0.15 < len(tiered) / len(drawn) < 0.4
     for each in drawn:
         of_store = [kind for kind in each.nemesis.faults if "objects" in KINDS[kind].needs]
         assert (
@@ -94,6 +94,7 @@ def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_sto
         )
     for each in tiered:
         topic, given = each.workload.topic_settings, settings(each)
+        assert 4_096 <= int(topic["segment.bytes"]) <= 65_536
         assert topic["retention.ms"] == topic["retention.bytes"] == "-1", "the checkers look for all records"
         factor = int(given["rlmm.config.remote.log.metadata.topic.replication.factor"])
         assert each.workload.replication_factor <= factor <= each.topology.nodes
