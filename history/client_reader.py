@@ -40,7 +40,7 @@ from history.values import PRODUCERS, SESSION_SHIFT
 
 
 @dataclass
-class Part:
+class ClientRecording:
     """One recording of a client, a stream with its announcements: completed rows, and rows for announced operations
     that were never completed. `defects`: why it is incomplete, as sentences that name the file. `torn`: the files whose
     tail was lost. `closed`: the client's last announcement has its number of operations; `understood`: no announcement
@@ -79,7 +79,7 @@ class LogRecord:
     segments: Sequence[int] = (0,)
 
 
-def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
+def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
     """Reads the record of an `OperationWriter`: the stream's segments with these numbers. All may be missing if its
     announcements exist."""
     (part,) = read_log_clients([LogRecord(stream, segments)])
@@ -88,7 +88,7 @@ def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
 
 def read_log_clients(
     records: Sequence[LogRecord], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
-) -> list[Part]:
+) -> list[ClientRecording]:
     """Reads several records, each segment as a task of its own.
 
     Writes the rows to `tables`, if given; the caller writes the index. Without `keeps`, the parts have no rows. Raises
@@ -104,7 +104,7 @@ class _Announcements:
 
     def __init__(self, record: LogRecord) -> None:
         self._stream = record.stream
-        self._part = Part(OPERATIONS.empty_table(), OPERATIONS.empty_table())
+        self._part = ClientRecording(OPERATIONS.empty_table(), OPERATIONS.empty_table())
         self.numbers = [0, *(number for number in record.segments if number)]
         self._missing = _missing(record.stream, record.segments)
         self._reserved = record.stream.with_suffix(RESERVED)
@@ -123,7 +123,7 @@ class _Announcements:
             path = segment_path(self._stream, number)
             yield PieceTask(path, number, record, self._who, self._announced, tables, keeps)
 
-    def part_of(self, pieces: Sequence[PieceRead]) -> Part:
+    def part_of(self, pieces: Sequence[PieceRead]) -> ClientRecording:
         """The record, from what reading its segments has found."""
         part, stream = self._part, self._stream
         of_segments = [*self._missing]
@@ -152,10 +152,10 @@ class _Announcements:
         return part
 
 
-def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
+def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
     """Reads the record of a `RegisterWriter`, as `read_log_client` does."""
     invoked = stream.with_suffix(INVOKED)
-    part = Part(REGISTERS.empty_table(), REGISTERS.empty_table())
+    part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
     rows = _rows_of(stream, segments, REGISTERS, part)
     lines = _lines_of(invoked, part)
     part.completed, defects = valid_registers(rows)
@@ -179,7 +179,7 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Part:
     return part
 
 
-def _rows_of(first: Path, segments: Sequence[int], schema: pa.Schema, part: Part) -> pa.Table:
+def _rows_of(first: Path, segments: Sequence[int], schema: pa.Schema, part: ClientRecording) -> pa.Table:
     """The rows of all segments in order."""
     part.defects += _missing(first, segments)
     numbers = [0, *(number for number in segments if number)]
@@ -194,7 +194,7 @@ def _missing(first: Path, segments: Sequence[int]) -> list[str]:
     return [f"{segment_path(first, number).name} is missing" for number in sorted(before)]
 
 
-def _segment_of(first: Path, number: int, schema: pa.Schema, part: Part) -> pa.Table:
+def _segment_of(first: Path, number: int, schema: pa.Schema, part: ClientRecording) -> pa.Table:
     path = segment_path(first, number)
     try:
         stream = read_batches(path, schema, number)
@@ -206,7 +206,7 @@ def _segment_of(first: Path, number: int, schema: pa.Schema, part: Part) -> pa.T
     return stream.rows
 
 
-def _lines_of(path: Path, part: Part) -> Lines:
+def _lines_of(path: Path, part: ClientRecording) -> Lines:
     try:
         lines = read_lines(path)
     except OSError as error:
@@ -219,7 +219,7 @@ def _lines_of(path: Path, part: Part) -> Lines:
     return lines
 
 
-def _header(lines: Lines, path: Path, part: Part) -> RecordHeader | None:
+def _header(lines: Lines, path: Path, part: ClientRecording) -> RecordHeader | None:
     """The first line, which names the client."""
     found, _ = converted((line for _, line in lines.contents[:1]), RecordHeader)
     if not found:
@@ -231,7 +231,7 @@ def _header(lines: Lines, path: Path, part: Part) -> RecordHeader | None:
     return found[0]
 
 
-def _require_whose(part: Part, stream: Path, who: RecordHeader | None) -> None:
+def _require_whose(part: ClientRecording, stream: Path, who: RecordHeader | None) -> None:
     """Checks that every row of registers, and every written value, is the client's own."""
     if who is None:
         return
@@ -247,7 +247,7 @@ def _require_whose(part: Part, stream: Path, who: RecordHeader | None) -> None:
         part.defects.append(f"{stream.name}: it wrote a value twice")
 
 
-def _require_counts(part: Part, lines: Lines, counts: Counter[str], announced: Path, stream: Path) -> None:
+def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], announced: Path, stream: Path) -> None:
     """Checks that the numbers of operations equal those that the client stated when it closed its record."""
     closing = [line["closed"] for _, line in lines.contents if "closed" in line]
     last = lines.contents[-1][1] if lines.contents else {}
@@ -261,7 +261,7 @@ def _require_counts(part: Part, lines: Lines, counts: Counter[str], announced: P
         )
 
 
-def _require_index(part: Part, stream: Path) -> None:
+def _require_index(part: ClientRecording, stream: Path) -> None:
     """Checks that the index has the operations that were believed, if they were written."""
     if not part.groups:
         return
@@ -334,7 +334,7 @@ def _info_appends(
     return pa.table({each.name: pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS}, OPERATIONS)
 
 
-def _require_unused(part: Part, unused: list[UnusedValues], wrong: int, reserved: Path) -> None:
+def _require_unused(part: ClientRecording, unused: list[UnusedValues], wrong: int, reserved: Path) -> None:
     """Checks that the values which the client gave back were not used. `wrong`: the number of damaged lines."""
     again = sum(part.used.within(rest.unused, rest.count) for rest in unused)
     if again or wrong:
@@ -342,7 +342,7 @@ def _require_unused(part: Part, unused: list[UnusedValues], wrong: int, reserved
         part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
 
 
-def _require_invoked(part: Part, invocations: list[Invocation], stream: Path) -> set[Invocation]:
+def _require_invoked(part: ClientRecording, invocations: list[Invocation], stream: Path) -> set[Invocation]:
     """Checks that every write and compare-and-set equals its announcement, by its id. Otherwise the row or the
     announcements are damaged: the row is not believed, the announced operation stays open, and it is unknown what else
     may have been sent. Reads are not announced. Returns the invocations that believed rows have completed."""

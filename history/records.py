@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
-from history.client_reader import LogRecord, Part, PieceMap, read_log_clients, read_register_client
+from history.client_reader import ClientRecording, LogRecord, PieceMap, read_log_clients, read_register_client
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_operations
@@ -124,7 +124,7 @@ def _read_elsewhere(
     directory: Path,
     names: Sequence[str],
     journal: Sequence[Line],
-    parts: Mapping[str, Part],
+    parts: Mapping[str, ClientRecording],
     tables: Path | None,
     found: Clients,
 ) -> Recorded:
@@ -141,7 +141,7 @@ def _read_elsewhere(
     return lines
 
 
-def _known(parts: Mapping[str, Part]) -> TakenNames:
+def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     """The names that Arrow files have used, which no JSON lines may use again."""
     known = TakenNames(values={}, producers={}, process=0)
     for name, part in parts.items():
@@ -166,7 +166,7 @@ class _Books:
         directory: Path,
         names: Sequence[str],
         journal: Sequence[Line],
-        parts: Mapping[str, Part],
+        parts: Mapping[str, ClientRecording],
         lines: Recorded,
     ) -> None:
         self._directory = directory
@@ -280,7 +280,7 @@ class _Books:
             if name not in ended["files"]:
                 yield name, f"{name} was not there when client {ended['client']} had ended"
 
-    def _miscounted(self, ended: Line, parts: Sequence[Part]) -> Iterator[str]:
+    def _miscounted(self, ended: Line, parts: Sequence[ClientRecording]) -> Iterator[str]:
         if ended["operations"] is None and any(part.closed for part in parts):
             yield f"the journal does not say how many operations client {ended['client']} recorded"
         if ended["operations"] is None or not parts:
@@ -294,7 +294,7 @@ class _Books:
             if had != has:
                 yield f"client {ended['client']}: {had} operations of kind {name} were recorded, {has} are there"
 
-    def _shared(self, client: str, parts: Sequence[Part]) -> Iterator[str]:
+    def _shared(self, client: str, parts: Sequence[ClientRecording]) -> Iterator[str]:
         """What two clients must not share: a number, and the numbers of producers."""
         mine = next(line for line in self._started if line["client"] == client)
         for part in parts:

@@ -31,7 +31,7 @@ TELL_OF_ELECTIONS: Final = ("quorum_restored", "quorum_persisted", "quorum_vote"
 READ_FROM_DISK: Final = ("quorum_restored", STATE_FILE)
 
 
-class Claim(NamedTuple):
+class ElectionClaim(NamedTuple):
     """A source says that in `epoch` node `chosen` led (then `who` is `NO_NODE`) or had the vote of node `who`."""
 
     epoch: int
@@ -49,31 +49,31 @@ def check_elections(members: Sequence[QuorumMember]) -> list[Anomaly]:
     return found
 
 
-def leaders_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
+def leaders_of(members: Sequence[QuorumMember]) -> Iterator[ElectionClaim]:
     """Every mention of a leader."""
     for member in members:
         for change in member.replica.leader_changes:
-            yield Claim(change.epoch, NO_NODE, change.leader, member.change_row(change))
+            yield ElectionClaim(change.epoch, NO_NODE, change.leader, member.change_row(change))
         state = member.replica.state
         if state is not None and state.leader != NO_NODE:
-            yield Claim(state.epoch, NO_NODE, state.leader, member.state_row(state))
+            yield ElectionClaim(state.epoch, NO_NODE, state.leader, member.state_row(state))
         for event in member.events_named("quorum_restored", "quorum_persisted", "quorum_role", "quorum_leader_change"):
             if event["leader"] != NO_NODE:
-                yield Claim(event["epoch"], NO_NODE, event["leader"], member.event_row(event))
+                yield ElectionClaim(event["epoch"], NO_NODE, event["leader"], member.event_row(event))
 
 
-def votes_of(members: Sequence[QuorumMember]) -> Iterator[Claim]:
+def votes_of(members: Sequence[QuorumMember]) -> Iterator[ElectionClaim]:
     """Every mention of a vote."""
     for member in members:
         for change, row in member.elections():
             for voter in change.granting:
-                yield Claim(change.epoch, voter, change.leader, row)
+                yield ElectionClaim(change.epoch, voter, change.leader, row)
         state, own = member.replica.state, member.replica.id
         if state is not None and own is not None and state.voted != NO_NODE:
-            yield Claim(state.epoch, own, state.voted, member.state_row(state))
+            yield ElectionClaim(state.epoch, own, state.voted, member.state_row(state))
         for event in member.events_named(*TELL_OF_ELECTIONS):
             if (vote := _vote_of(event)) != NO_NODE:
-                yield Claim(event["epoch"], event["node"], vote, member.event_row(event))
+                yield ElectionClaim(event["epoch"], event["node"], vote, member.event_row(event))
 
 
 def _vote_of(event: Event) -> int:
@@ -83,9 +83,9 @@ def _vote_of(event: Event) -> int:
     return int(event["candidate"] if event["event"] == "quorum_vote" else event["voted"])
 
 
-def _contradictions(claims: Iterable[Claim]) -> Iterator[tuple[Claim, Claim]]:
+def _contradictions(claims: Iterable[ElectionClaim]) -> Iterator[tuple[ElectionClaim, ElectionClaim]]:
     """Per epoch and voter the first two claims that name different nodes."""
-    first: dict[tuple[int, int], Claim] = {}
+    first: dict[tuple[int, int], ElectionClaim] = {}
     reported: set[tuple[int, int]] = set()
     for claim in claims:
         key = (claim.epoch, claim.who)
@@ -115,7 +115,7 @@ def _two_votes(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
         yield anomaly("two-votes", sentence, [one.row, other.row])
 
 
-def _source(claim: Claim) -> str:
+def _source(claim: ElectionClaim) -> str:
     return f"{claim.row['op']} of {claim.row['node']}"
 
 

@@ -13,7 +13,7 @@ import pytest
 from analysis.engines.task_map import WorkerProcesses
 from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
-from history.client_reader import LogRecord, Part, read_log_client, read_log_clients, read_register_client
+from history.client_reader import ClientRecording, LogRecord, read_log_client, read_log_clients, read_register_client
 from history.operation_tables import IndexedGroup, read_index, read_operations, write_operations
 from history.reader import read_run
 from history.registers import RegisterWriter
@@ -48,7 +48,7 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
     return directory / "c-1.arrows"
 
 
-def read(first: Path) -> Part:
+def read(first: Path) -> ClientRecording:
     numbers = [0] + [n for n in range(1, 9) if segment_path(first, n).exists()]
     return read_log_client(first, numbers)
 
