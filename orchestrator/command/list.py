@@ -34,6 +34,8 @@ def main(options: argparse.Namespace) -> int:
             "`brownout run`"
         ) from error
     rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
+    if options.tables:
+        _write_tables(store)
     page = None
     try:
         page = write_index(store.root, campaigns)
@@ -62,6 +64,18 @@ def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
         for point in points
     ]
     show(f"{len(points):,} invocation{'' if len(points) == 1 else 's'}", rows, _TREND_COLUMNS)
+
+
+def _write_tables(store: Store) -> None:
+    from orchestrator.campaign.store_tables import write_tables
+
+    try:
+        folder, left_out = write_tables(store)
+    except OSError as error:
+        raise UsageError(f"{error.filename or store.root}: {error.strerror}; the tables were not written") from error
+    for sentence in left_out:
+        say(sentence, file=sys.stderr)
+    say(f"tables: {folder}", file=sys.stderr)
 
 
 def _is_wanted(row: IndexedRun, options: argparse.Namespace) -> bool:
@@ -117,6 +131,11 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--most", type=positive, default=_MOST, metavar="N", help=f"print at most N rows (default: {_MOST})"
     )
+    command.add_argument(
+        "--tables",
+        action="store_true",
+        help="also write .tables/*.parquet, for queries (docs/tables.md)",
+    )
     store_option(command)
     json_option(command)
 
@@ -134,6 +153,7 @@ index.html into the store: the same rows with search and filters, for a browser.
   brownout list --search 'etcd stale-read'    rows with both words
   brownout list --trends --campaign demo      results of each invocation, by version
   brownout list --json                        all rows for another program
+  brownout list --tables                      also tables of runs, checks, faults, anomalies and seconds
 
 The rows repeat the decisions that were made last, and no evidence is examined: `brownout gate` decides. A run
 whose verdict is missing, or newer than its campaign's summary, is listed as unknown.
