@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +21,12 @@ from analysis.page.tested import Tested, tested
 from analysis.page.timeline_parts import timeline_of
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict
+from history import strict_json
 from history.checksummed_lines import read_lines
 from history.groups import read_groups
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
-from history.regular_files import open_regular, read_text
+from history.regular_files import open_regular, read_bytes
 
 T = TypeVar("T")
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
@@ -111,7 +111,7 @@ def _nodes(run_dir: Path, page: RunPage) -> list[str]:
 def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]) -> Iterator[str]:
     left_out = run_dir / "plots" / "left_out.json"
     if left_out.is_file():
-        yield from map(str, page.part("plots/left_out.json", lambda: json.loads(read_text(left_out)), []))
+        yield from map(str, page.part("plots/left_out.json", lambda: strict_json.decode(read_bytes(left_out)), []))
     if not (run_dir / "plots").is_dir():
         yield "no static plots: the run was analyzed without them; brownout analyze on this run draws them"
     if not nodes:

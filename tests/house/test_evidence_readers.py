@@ -25,7 +25,7 @@ ALLOWED: Final = frozenset(
         ("analysis/engines/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
         ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
-        ("analysis/report.py", "(TEMPLATES / 'style.css').read_text(encoding='utf-8')"),
+        ("analysis/report.py", "(TEMPLATES / name).read_text(encoding='utf-8')"),  # the program itself
         ("orchestrator/campaign/as_planned.py", "tomllib.loads(toml_text.dump(expected))"),  # what was just made
         ("orchestrator/campaign/plans.py", "os.open(path, os.O_RDWR | os.O_CLOEXEC)"),  # locks and claims of names
         (
