@@ -80,6 +80,7 @@ def taken(cls: type[Message], version: int, rng: random.Random) -> bool:
     return True
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("cls", ALL_MESSAGES, ids=lambda cls: cls.__name__)
 def test_messages(cls: type[Message]) -> None:
     @fuzzed(15)

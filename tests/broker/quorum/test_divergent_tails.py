@@ -50,6 +50,7 @@ def names(cluster: SimulatedCluster, machine: str) -> set[str]:
     return {name for name in cluster.machines[machine].disk.list(LOG) if name.endswith(".checkpoint")}
 
 
+@pytest.mark.rotating(3, among="random schedules")
 @pytest.mark.conforms("K595-6", "K595-7")
 @pytest.mark.parametrize("moment", range(16))
 def test_a_crash_while_a_snapshot_is_taken_over_leaves_nothing_of_another_leaders_tail(moment: int) -> None:

@@ -43,6 +43,7 @@ def heal(simulation: Simulation) -> None:
     simulation.run(RECOVERY)
 
 
+@pytest.mark.rotating(3, among="random schedules")
 @pytest.mark.conforms("K595-54", "K595-13", "K595-14", "K595-18", "K595-21", "K595-36", "K595-43", "H18", "H25")
 @pytest.mark.parametrize(("voters", "observers", "seeds"), [(3, 1, SEEDS_OF_THREE), (5, 0, SEEDS_OF_FIVE)])
 def test_no_schedule_breaks_a_promise_and_every_quorum_recovers(voters: int, observers: int, seeds: int) -> None:

@@ -19,6 +19,7 @@ def run(seed: int, *, min_insync: int = 1, truncate_to_hw: bool = False) -> Mode
     return model
 
 
+@pytest.mark.rotating(3, among="random schedules")
 @pytest.mark.conforms("K101-15", "H1", "H5", "H7", "H13", "H15")
 @pytest.mark.parametrize("min_insync", [1, 2])
 @pytest.mark.parametrize("block", range(3))
