@@ -31,6 +31,7 @@ CAMPAIGNS = Path(__file__).resolve().parents[2] / "campaigns"
         pytest.param("swarm", 567, id="a follower's log rotted between two processes"),
         pytest.param("swarm", 1289, id="a leader heard late of its election"),
         pytest.param("swarm", 3940, id="a leader's next process found its log damaged, and held a lease"),
+        pytest.param("swarm", 29, id="a replica of the metadata of remote segments was set aside"),
         pytest.param("swarm-groups", 409, id="a base offset rotted, and its follower cut it off"),
         pytest.param("swarm-groups", 6002, id="a leader epoch rotted"),
         pytest.param("swarm-groups", 1489, id="a paused connection was handed more than its buffer took"),
