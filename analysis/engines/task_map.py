@@ -44,7 +44,8 @@ def in_sequence(function: Callable[[T], R], tasks: Sequence[T], _weights: Sequen
 
 @dataclass(frozen=True)
 class WorkerProcesses:
-    """As many tasks at a time as there are `workers`, each in a process of its own."""
+    """As many tasks at a time as there are `workers`, each in a process of its own. Raises BrokenProcessPool when one
+    of them ends unexpectedly."""
 
     workers: int
 
@@ -114,7 +115,7 @@ def task_map(session: SparkSession | None, rows: int = 0) -> TaskMap:
     """Spark's workers if there is a session. Else this process, or one for each core if there are many `rows`."""
     if session is not None:
         return SparkTasks(session)
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return WorkerProcesses(cores) if rows >= ROWS_FOR_PROCESSES and cores > 1 else in_sequence
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,11 @@ def test_worker_processes_give_the_same_report(tmp_path: Path) -> None:
     rng = random.Random("processes")
     plan = LogPlan.of(stored(tmp_path, table(*(random_history(rng) for _ in range(5))), 3), span=2)
     assert check_log(plan, WorkerProcesses(2), upper_bound="strict") == check_log(plan, upper_bound="strict")
+
+
+def test_a_worker_that_ends_is_an_error_and_no_result() -> None:
+    with pytest.raises(BrokenProcessPool):
+        WorkerProcesses(1)(os._exit, [3])
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
