@@ -25,12 +25,13 @@ from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.gate import print_result, renew_documents, renew_index
 from orchestrator.command.shared.declaration import Command
-from orchestrator.command.shared.options import engine_option, json_option, store_option, world_option
+from orchestrator.command.shared.options import engine_option, json_option, positive, store_option, world_option
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
 from orchestrator.machine import packages as system_packages
 from orchestrator.printing import say
 from orchestrator.running.dry_run import dry_run
 from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.parallel_runs import make_in_parallel, require_parallel
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
     CampaignInvocation,
@@ -73,6 +74,8 @@ def main(options: argparse.Namespace) -> int:
     engine_kind, options.engine_reason = choose_engine(options.engine, simulated=simulated)
     find_policy(store.names, None)  # needed at the end; reports errors in it now
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, options)
+    if options.jobs > 1:
+        require_parallel(selection.lab.name, engine_kind)
     if options.resume:
         if options.cell or seeds or options.select:
             raise UsageError("--resume uses the stored plan; leave out --cell, --seed, --seeds and --select")
@@ -104,7 +107,10 @@ def _make_runs(
         runner = Runner(store, run_options, progress, interrupts)
         try:
             with interrupts.installed():
-                runner.make_all(invocation)
+                if options.jobs > 1:
+                    make_in_parallel(invocation, store, run_options, progress, interrupts, options.jobs)
+                else:
+                    runner.make_all(invocation)
                 with interrupts.shielded():
                     engine.stop()
         except Interrupted:
@@ -246,6 +252,13 @@ def _options(command: argparse.ArgumentParser) -> None:
         help="keep the nodes after the last run or after a failure, until Ctrl-C",
     )
     command.add_argument("--resume", action="store_true", help="continue the last interrupted invocation")
+    command.add_argument(
+        "--jobs",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="make N runs at the same time (simulation world only; default: 1)",
+    )
     command.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     command.add_argument(
         "--no-plots",
@@ -271,6 +284,7 @@ Makes every run of a campaign (each cell with each seed), analyzes each, and dec
   brownout run campaigns/demo.toml --seeds 1,3,7   three seeds
   brownout run X.toml --cell mutated --seed 3      one run; this repeats an earlier run
   brownout run X.toml --select 'fixed-*'           the runs with such a name CELL-SEED
+  brownout run swarm --jobs 2                      simulated runs, two at a time
   brownout run X.toml --resume                     continue an interrupted invocation
   brownout run X.toml --dry-run                    print the plan only
 

@@ -21,7 +21,7 @@ from orchestrator.campaign.as_planned import settled_by_files
 from orchestrator.campaign.engine import Engine, judge
 from orchestrator.campaign.lookup import shortest
 from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
-from orchestrator.campaign.plan import PlannedRun, expand
+from orchestrator.campaign.plan import PlannedRun, expand, invocation_of
 from orchestrator.campaign.plans import (
     PlanError,
     drop_plan,
@@ -86,6 +86,7 @@ class Runner:
         self._progress = progress
         self._interrupts = interrupts
         self._kept: World | None = None
+        self._result: list[str] = []
         # Only the first run of an invocation measures its start from the start of the command.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
 
@@ -94,12 +95,14 @@ class Runner:
         another process makes them, or has made some since they were listed."""
         campaign_dir = self._store.campaign_dir(invocation.campaign.name)
         with held_plan(campaign_dir, invocation.stamp):
-            made = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
-            if made:
-                raise UsageError(
-                    f"{campaign_dir / made[0]} was made by another process meanwhile; continue with the rest: --resume"
-                )
+            require_unmade(self._store, invocation)
             self._make_in_lab(invocation)
+
+    def make_one(self, planned: PlannedRun) -> list[str]:
+        """Make a run of an invocation whose plan the caller holds; returns lines about its result. Raises `RunError`
+        when the lab cannot be made."""
+        self._make_in_lab(CampaignInvocation(planned.campaign, invocation_of(planned.id), (planned,), (planned.id,)))
+        return self._result
 
     def _make_in_lab(self, invocation: CampaignInvocation) -> None:
         selection = self._options.selection
@@ -165,11 +168,12 @@ class Runner:
             self._stop_if_asked()
             self._progress.phase("analysis", self._options.engine.kind)
             verdict = judge(directory.path, self._options.engine)
-        self._progress.say(
-            f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}"
-        )
-        for reason in (*verdict.unmet, *first_reasons(verdict.reasons, 5)):
-            self._progress.say(f"  {reason}")
+        self._result = [
+            f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}",
+            *(f"  {reason}" for reason in (*verdict.unmet, *first_reasons(verdict.reasons, 5))),
+        ]
+        for line in self._result:
+            self._progress.say(line)
         return verdict.met
 
     def _stop_if_asked(self) -> None:
@@ -241,6 +245,16 @@ class Runner:
             self._progress.say(f"taking the world down: {described(error)}")
 
 
+def require_unmade(store: Store, invocation: CampaignInvocation) -> None:
+    """Raise `UsageError` when another process has made a run since the runs were listed."""
+    campaign_dir = store.campaign_dir(invocation.campaign.name)
+    made = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
+    if made:
+        raise UsageError(
+            f"{campaign_dir / made[0]} was made by another process meanwhile; continue with the rest: --resume"
+        )
+
+
 def lab_spec(
     campaign: Campaign,
     store: Store,
@@ -254,7 +268,7 @@ def lab_spec(
     return LabSpec(
         node_count=campaign.topology.nodes,
         filesystem=campaign.topology.filesystem,
-        directory=store.root / LABS / store.new_stamp(),
+        directory=store.root / LABS / f"{store.new_stamp()}-{os.getpid()}",  # several processes may share a store
         software=software_of(campaign, cells),
         inventory=inventory,
         keep=keep,

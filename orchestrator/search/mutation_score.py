@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import shutil
-import signal
 import statistics
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +17,10 @@ from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import MOST_RUNS, expand
 from orchestrator.campaign.store import Store
-from orchestrator.cleanup import always
-from orchestrator.errors import STOPPING, RunError, UsageError
-from orchestrator.machine import syscalls
+from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
+from orchestrator.running.worker_processes import worker_processes
 from orchestrator.search.run_maker import Made, Maker, require_simulation
 
 _Z = 1.959963984540054  # quantile of the normal distribution for 95 %
@@ -195,24 +191,8 @@ def measure(
         trials = (_tried(schedule, seed, scratch, interrupts) for schedule in wanted for seed in seeds)
         _collect(wanted, len(seeds), trials, heard)
         return
-    # Separate processes: a simulated run takes over signals, the clock and garbage collection of its process.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
-    with always(lambda: pool.shutdown(cancel_futures=True), shield=interrupts.shielded):
-        try:
-            _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
-        except BrokenProcessPool as error:
-            raise RunError(
-                f"a process that made runs ended unexpectedly, possibly for lack of memory; --jobs {jobs - 1} makes "
-                "fewer at "
-                "the same time"
-            ) from error
-
-
-def _begin_process() -> None:
-    """Ignore signals, which the parent handles, and end when the parent ends."""
-    syscalls.die_with_parent(signal.SIGKILL)
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
+    with worker_processes(jobs, interrupts) as pool:
+        _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
 
 
 def _spread(

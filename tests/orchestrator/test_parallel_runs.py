@@ -1,0 +1,99 @@
+"""`brownout run --jobs N`: simulated runs side by side."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.orchestrator.stored_campaign import ask
+
+SHORT = """
+name = "short"
+[topology]
+world = "simulation"
+[seeds]
+count = {count}
+[workload]
+partitions = 1
+producers = 1
+consumers = 0
+rate = 10
+duration_s = 6
+[nemesis]
+kind = "random"
+faults = ["kill"]
+interval_s = [0.5, 0.5]
+duration_s = [0.5, 0.5]
+[checks]
+min_ok = 1
+min_share = 0.05
+"""
+
+
+def campaign(directory: Path, count: int) -> Path:
+    path = directory / "short.toml"
+    path.write_text(SHORT.format(count=count))
+    return path
+
+
+def results(store: Path) -> dict[int, tuple[str, str]]:
+    """By seed: the verdict, and the digest of everything that the simulation did."""
+    found = {}
+    for path in (store / "short").glob("*/verdict.json"):
+        verdict = json.loads(path.read_text())
+        summary = json.loads((path.parent / "simulation.json").read_text())
+        found[verdict["seed"]] = (verdict["verdict"], summary["digest"])
+    return found
+
+
+def test_runs_side_by_side_are_the_same_runs(tmp_path: Path) -> None:
+    path = campaign(tmp_path, 2)
+    one_by_one, side_by_side = tmp_path / "a", tmp_path / "b"
+    assert ask("run", path, "--store", one_by_one, "--quiet").code == 0
+    answer = ask("run", path, "--store", side_by_side, "--jobs", "2")
+    assert answer.code == 0, answer.err
+    assert results(one_by_one) == results(side_by_side)
+    assert [verdict for verdict, _ in results(side_by_side).values()] == ["pass", "pass"]
+    assert answer.err.count("pass, expected pass") == 2
+    assert list((side_by_side / ".labs").glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--world", "process"], "the process world makes one run at a time"),
+        (["--engine", "spark"], "each process analyzes its runs itself"),
+        (["--jobs", "0"], "not a number of at least 1"),
+    ],
+)
+def test_what_cannot_be_side_by_side_is_wrong_usage(tmp_path: Path, options: list[str], why: str) -> None:
+    answer = ask("run", campaign(tmp_path, 2), "--store", tmp_path / "store", "--jobs", "2", *options)
+    assert (answer.code, why in answer.err) == (64, True), answer.err
+    assert not list((tmp_path / "store").glob("*/*"))
+
+
+@pytest.mark.rotating(2, among="interrupted runs")
+def test_an_interrupt_keeps_the_runs_that_had_started_and_the_rest_can_be_resumed(tmp_path: Path) -> None:
+    path, store = campaign(tmp_path, 30), tmp_path / "store"
+    words = ["run", str(path), "--store", str(store), "--jobs", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + 120
+    while not results(store):
+        assert process.poll() is None
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "--resume" in said
+    made = results(store)
+    assert 1 <= len(made) < 30
+    assert len(made) == len(list((store / "short").glob("*/run.toml"))), "each run that started has its verdict"
+    resumed = ask("run", path, "--store", store, "--resume", "--dry-run")
+    assert resumed.code == 0
