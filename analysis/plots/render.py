@@ -46,7 +46,7 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
         drawings[f"5-tiers-{topic}-{partition}"] = lambda t=topic, p=partition: tiers.lanes(view, t, p)  # type: ignore[misc]
     for index, anomaly in enumerate(verdict.anomalies[:MOST_ANOMALIES]):
         drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
-    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, verdict), indent=1) + "\n")
+    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, verdict), indent=1) + "\n", encoding="utf-8")
     written = []
     for name, drawing in drawings.items():
         plot = drawing()
