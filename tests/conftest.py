@@ -22,7 +22,11 @@ from tests import tiers
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-ON_SPARK: Final = ("tests/mutations/test_mutations_on_spark.py", "tests/analysis_pipeline/test_engines.py")
+ON_SPARK: Final = (
+    "tests/mutations/test_mutations_on_spark.py",
+    "tests/analysis_pipeline/test_engines.py",
+    "tests/orchestrator/test_runs_on_workers.py",
+)
 """The files whose tests use the fixture `spark`. They run on one worker, one after the other, and share a session."""
 LONGEST: Final = (
     *ON_SPARK,
