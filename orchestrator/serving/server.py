@@ -13,7 +13,6 @@ import asyncio
 import hmac
 import ipaddress
 import json
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -99,12 +98,13 @@ class _LivePage(_Guarded):
 
 
 class _LiveData(_Guarded):
-    def initialize(self, token: str, live: Live, worker: ThreadPoolExecutor) -> None:  # type: ignore[override]
+    def initialize(self, token: str, live: Live, turn: asyncio.Lock) -> None:  # type: ignore[override]
         super().initialize(token)
-        self._live, self._worker = live, worker
+        self._live, self._turn = live, turn
 
     async def get(self) -> None:
-        seen = await asyncio.get_running_loop().run_in_executor(self._worker, self._live.look)
+        async with self._turn:
+            seen = await asyncio.get_running_loop().run_in_executor(None, self._live.look)
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps([each.to_json() for each in seen]))
 
@@ -129,12 +129,11 @@ class _File(_Guarded, tornado.web.StaticFileHandler):
 
 def application(store: Path, token: str) -> tornado.web.Application:
     """The server's routes over a store's directory. `token`: empty if none is needed."""
-    live, worker = Live(store), ThreadPoolExecutor(1, "live")
     return tornado.web.Application(
         [
             (f"(?:/|/{PAGE})", _Index, {"token": token, "store": store}),
             ("/live", _LivePage, {"token": token}),
-            ("/live.json", _LiveData, {"token": token, "live": live, "worker": worker}),
+            ("/live.json", _LiveData, {"token": token, "live": Live(store), "turn": asyncio.Lock()}),
             ("/(.*)", _File, {"token": token, "store": store}),
         ],
         log_function=lambda _: None,
