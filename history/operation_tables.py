@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -167,6 +168,18 @@ def read_operations(tables: Path) -> pa.Table:
     paths = dict.fromkeys(group.path for group in read_index(tables))
     found = [_parquet(tables / path, OPERATIONS).read() for path in paths]
     return pa.concat_tables([OPERATIONS.empty_table(), *found]).unify_dictionaries().combine_chunks()
+
+
+def read_parts(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of the row groups, one after another. Raises TablesError for a file that cannot be read."""
+    for path, of_file in groupby(groups, key=lambda each: each.path):
+        with _parquet(tables / path, OPERATIONS) as file:
+            for each in of_file:
+                try:
+                    part = file.read_row_group(each.row_group, columns=columns, use_threads=False)
+                except (OSError, pa.ArrowException) as error:
+                    raise TablesError(f"tables/{path} is damaged: {str(error).splitlines()[0]}") from error
+                yield part.select(columns).combine_chunks()
 
 
 def _require_groups(path: Path, name: str, groups: Sequence[IndexedGroup]) -> None:

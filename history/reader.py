@@ -20,11 +20,13 @@ from history.client_reader import PieceMap
 from history.errors import HistoryError
 from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
 from history.journal_reader import read_journal
-from history.operation_tables import read_operations, remove_tables, write_index
+from history.operation_tables import IndexedGroup, read_index, read_operations, read_parts, remove_tables, write_index
 from history.records import ClientRecord, read_clients
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
 from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
+
+PART_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,32 @@ class History:
     def operations(self) -> pa.Table:
         """All operations on logs. Raises TablesError if they are read from tables that have changed."""
         return read_operations(self.recorded) if isinstance(self.recorded, Path) else self.recorded
+
+    @property
+    def size(self) -> int:
+        """The number of operations on logs. Raises as `operations`."""
+        return sum(each.rows for each in self._index) if self._index is not None else self.operations.num_rows
+
+    @property
+    def places(self) -> set[tuple[str, int]]:
+        """Topic and partition of the logs that have operations. Raises as `operations`."""
+        if self._index is not None:
+            return {(each.topic, each.partition) for each in self._index}
+        rows = self.operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
+        return {(each["topic"], each["partition"]) for each in rows}
+
+    def parts(self, *columns: str) -> Iterator[pa.Table]:
+        """These columns of all operations on logs, in parts of at most 2^20 rows: a large run is not in memory at once.
+        No part is empty. Raises as `operations`."""
+        if isinstance(self.recorded, Path) and self._index is not None:
+            yield from read_parts(self.recorded, self._index, columns)
+            return
+        rows = self.operations.select(columns)
+        yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
+
+    @cached_property
+    def _index(self) -> list[IndexedGroup] | None:
+        return read_index(self.recorded) if isinstance(self.recorded, Path) else None
 
     @property
     def defects(self) -> Iterator[str]:

@@ -62,7 +62,7 @@ def check(run: CheckedRun) -> Outcome:
         *_unseen(run, groups),
         *contradictions(
             groups,
-            run.history.operations,
+            run.history,
             run.description.topic,
             frozenset(client for client, role in roles.items() if role == MEMBER),
             all_kept=not run.forgetting,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
@@ -166,9 +167,7 @@ def _outputs(run: CheckedRun) -> Iterator[str]:
 
 def _operations(run: CheckedRun) -> Iterator[str]:
     """Checks that operations were on planned partitions and registers, during the run."""
-    operations, registers = run.history.operations, run.history.registers
-    places = operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
-    found, planned = {(each["topic"], each["partition"]) for each in places}, set(run.plan.replicas)
+    found, planned = run.history.places, set(run.plan.replicas)
     if planned:
         for topic, partition in sorted(found - planned):
             yield f"there are operations on {topic}-{partition}, which the plan does not name"
@@ -179,7 +178,8 @@ def _operations(run: CheckedRun) -> Iterator[str]:
         return
     first, last = journal[0]["t"] - SLACK_NS, journal[-1]["t"] + SLACK_NS
     yield from out_of_life(run)
-    outside = sum(_outside(table, first, last) for table in (operations, registers))
+    tables = chain([run.history.registers], run.history.parts("inv", "ret"))
+    outside = sum(_outside(table, first, last) for table in tables)
     if outside:
         yield f"{outside} operations were before the run's start or after its end, by their times"
 
@@ -188,12 +188,11 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted without a check. Operations of
     group members are excluded, because they are always checked. A workload without any checker is reported
     elsewhere."""
-    tables = {"log": run.history.operations, "register": run.history.registers}
+    sizes = {"log": run.history.size, "register": run.history.registers.num_rows}
     for judge, what in (("log", "partitions of logs"), ("register", "registers")):
-        table = tables[judge]
-        if table.num_rows and run.description.judge in tables and run.description.judge != judge:
+        if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
             asked = f"the workload asks for {run.description.judge!r}"
-            yield f"there are {table.num_rows:,} operations on {what}, which no checker reads: {asked}"
+            yield f"there are {sizes[judge]:,} operations on {what}, which no checker reads: {asked}"
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.groups import Commit, Delivered, GroupRecords, HeldPartition
+from history.reader import History
 from history.schemas import OK, READ
 
 Read = tuple[str, int, int, int, int]
@@ -21,36 +23,40 @@ Read = tuple[str, int, int, int, int]
 
 
 def contradictions(
-    groups: GroupRecords, operations: pa.Table, topic: str, members: frozenset[str], *, all_kept: bool
+    groups: GroupRecords, history: History, topic: str, members: frozenset[str], *, all_kept: bool
 ) -> Iterator[str]:
     """The contradictions between the group's record and the clients' operations, as sentences. `members`: the clients
     that read as members; `all_kept`: no setting removes records, so offsets have no gaps."""
-    mine = operations.filter(pc.and_(pc.equal(operations["topic"].cast(pa.string()), topic), _ok(operations)))
-    given, read = Counter(map(_as_read, groups.deliveries)), Counter(_reads_of(mine, members))
-    yield from _more("the record of {0} has {1} deliveries that it did not read, such as {2}", given - read)
-    yield from _more("{0} read {1} times what its record of the group lacks, such as {2}", read - given)
+    unread = Counter(map(_as_read, groups.deliveries))
+    for part in history.parts("topic", "type", "f", "client", "partition", "offsets", "ret"):
+        unread.subtract(_reads_of(part, topic, members))
+        unread = Counter({read: count for read, count in unread.items() if count})
+    yield from _more("the record of {0} has {1} deliveries that it did not read, such as {2}", +unread)
+    yield from _more("{0} read {1} times what its record of the group lacks, such as {2}", -unread)
     yield from _not_held(groups)
     if all_kept:
         yield from _beyond_deliveries(groups.commits, groups.deliveries)
-
-
-def _ok(operations: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(operations["type"], OK)
 
 
 def _as_read(delivery: Delivered) -> Read:
     return delivery.member, delivery.partition, delivery.first, delivery.last, delivery.at
 
 
-def _reads_of(operations: pa.Table, members: frozenset[str]) -> Iterator[Read]:
+def _reads_of(operations: pa.Table, topic: str, members: frozenset[str]) -> Iterator[Read]:
     """The reads of members that returned records."""
-    client = operations["client"].cast(pa.string())
-    named = pa.array(sorted(members), pa.string())
-    is_read = pc.and_(pc.equal(operations["f"], READ), pc.is_in(client, value_set=named))
-    columns = operations.filter(is_read).select(["client", "partition", "offsets", "ret"]).to_pylist()
-    for row in columns:
-        if row["offsets"]:
-            yield row["client"], row["partition"], row["offsets"][0], row["offsets"][-1], row["ret"]
+    answered = operations.filter(pc.and_(pc.equal(operations["f"], READ), pc.equal(operations["type"], OK)))
+    client, named = answered["client"].cast(pa.string()), pa.array(sorted(members), pa.string())
+    is_theirs = pc.and_(pc.is_in(client, value_set=named), pc.equal(answered["topic"].cast(pa.string()), topic))
+    reads = answered.filter(pc.and_(is_theirs, pc.greater(pc.list_value_length(answered["offsets"]), 0)))
+    columns = [reads["client"], reads["partition"], *_ends(reads["offsets"]), reads["ret"]]
+    yield from zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _ends(lists: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """The first and the last item of each list; none is empty."""
+    items, lengths = pc.list_flatten(lists), pc.list_value_length(lists).to_numpy()
+    behind = np.cumsum(lengths)
+    return items.take(pa.array(behind - lengths)), items.take(pa.array(behind - 1))
 
 
 def _more(sentence: str, which: Mapping[Read, int]) -> Iterator[str]:

@@ -108,12 +108,14 @@ def out_of_life(run: CheckedRun) -> Iterator[str]:
     started. Times of a clock that is not the run's own are intervals, as wide as that clock may be wrong."""
     began = began_at(run.history.journal, "final")
     lives = lives_of(run.history.journal)
-    for table in (run.history.operations, run.history.registers):
-        if not table.num_rows:
-            continue
-        for client, count in _strangers(table, lives):
+    for tables in (run.history.parts("client", "inv", "ret", "phase"), [run.history.registers]):
+        strangers, early = Counter[str](), 0
+        for table in tables:
+            strangers.update(dict(_strangers(table, lives)))
+            early += 0 if began is None else _early(table, began)
+        for client, count in sorted(strangers.items()):
             yield f"{count} operations of client {client} were before it started or after it had ended, by their times"
-        if began is not None and (early := _early(table, began)):
+        if early:
             yield f"{early} operations of the final reads ended before the final reads started, by their times"
 
 
@@ -140,7 +142,7 @@ def _strangers(table: pa.Table, lives: Mapping[str, tuple[int, int]]) -> Iterato
         .group_by("client", use_threads=False)
         .aggregate([("ret", "min"), ("inv", "max")])
     )
-    for each in extent.sort_by("client").to_pylist():
+    for each in extent.to_pylist():
         began, ended = lives.get(each["client"], (each["ret_min"], each["inv_max"]))
         if each["ret_min"] >= began and each["inv_max"] <= ended:
             continue

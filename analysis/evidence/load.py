@@ -8,7 +8,8 @@ groups are counted separately too; `checkers/consumer_groups.py` demands some fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,11 @@ class MeasuredLoad:
     weak: int = 0
     weak_under_load: int = 0
 
+    def __add__(self, other: MeasuredLoad) -> MeasuredLoad:
+        """The load of two parts of a history together."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return MeasuredLoad(*(mine + others for mine, others in pairs))
+
     @property
     def weak_words(self) -> str:
         """The weak appends of the whole run, for a sentence; empty without any."""
@@ -50,27 +56,45 @@ def _weak_words(count: int) -> str:
 
 def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
-    operations, registers = history.operations, history.registers
-    log_load, register_load = _under_load(history, operations), _under_load(history, registers)
-    kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(log_load), (APPEND,))
+    end = _end_of_load(history)
+    registers, under_load = history.registers, _under_load(history.registers, end)
+    found = MeasuredLoad(
+        changes=_count(registers, (WRITE, CAS)),
+        changes_under_load=_count(under_load, (WRITE, CAS)),
+        queries_under_load=_count(under_load, (READ,)),
+    )
+    for part in history.parts("f", "type", "acks", "inv", "phase"):
+        found += _log_load(part, end)
+    return found
+
+
+def _log_load(operations: pa.Table, end: int) -> MeasuredLoad:
+    under_load = _under_load(operations, end)
+    kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(under_load), (APPEND,))
     return MeasuredLoad(
-        changes=kept + _count(registers, (WRITE, CAS)),
-        changes_under_load=kept_under_load + _count(register_load, (WRITE, CAS)),
-        queries_under_load=_count(log_load, (END,)) + _count(register_load, (READ,)),
+        changes=kept,
+        changes_under_load=kept_under_load,
+        queries_under_load=_count(under_load, (END,)),
         weak=_count(operations, (APPEND,)) - kept,
-        weak_under_load=_count(log_load, (APPEND,)) - kept_under_load,
+        weak_under_load=_count(under_load, (APPEND,)) - kept_under_load,
     )
 
 
 def goes_on(history: History, moment: int) -> bool:
     """Whether an operation that counts was in progress at `moment`, or was invoked later, under load. An operation that
     never returned counts as in progress; a weak append does not count."""
-    for table in (_kept(history.operations), history.registers):
-        load = _under_load(history, table)
-        ends = pc.fill_null(load["ret"], INF)
-        if pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(load["inv"], moment))).as_py():
-            return True
-    return False
+    end = _end_of_load(history)
+    return any(_goes_on(_under_load(table, end), moment) for table in _counted(history))
+
+
+def _counted(history: History) -> Iterator[pa.Table]:
+    yield history.registers
+    yield from map(_kept, history.parts("f", "acks", "inv", "ret", "phase"))
+
+
+def _goes_on(load: pa.Table, moment: int) -> bool:
+    ends = pc.fill_null(load["ret"], INF)
+    return bool(pc.any(pc.or_(pc.greater(ends, moment), pc.greater_equal(load["inv"], moment))).as_py())
 
 
 def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str, Any]:
@@ -86,11 +110,15 @@ def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str
     }
 
 
-def _under_load(history: History, table: pa.Table) -> pa.Table:
+def _end_of_load(history: History) -> int:
+    ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
+    return min(ended, default=INF)
+
+
+def _under_load(table: pa.Table, end: int) -> pa.Table:
     """The operations of the main phase that were invoked before the load ended. Later writes of probes show that the
     cluster has recovered; they have the same phase but are not load."""
-    ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
-    in_time = pc.less(table["inv"], min(ended, default=INF))
+    in_time = pc.less(table["inv"], end)
     return table.filter(pc.and_(pc.equal(table["phase"].cast(pa.string()), PHASE_MAIN), in_time))
 
 

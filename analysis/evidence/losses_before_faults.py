@@ -6,12 +6,16 @@ was acknowledged under it; what was acknowledged before it must survive.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
+from history.value_runs import ValueRuns
+
+Place = tuple[str, int]
 
 
 def lost_before_faults(history: History) -> int:
@@ -19,28 +23,29 @@ def lost_before_faults(history: History) -> int:
     their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
     value at another offset than acknowledged is not lost."""
     first = min((each["invoked"] for each in history.faults.to_pylist() if each["invoked"] is not None), default=INF)
-    operations = history.operations
-    answered = operations.filter(pc.equal(operations["type"], OK))
-    kept = pc.and_(pc.equal(answered["f"], APPEND), pc.equal(answered["acks"], ACKS_ALL))
-    appends = answered.filter(pc.and_(kept, pc.less(answered["ret"], first)))
-    is_final = pc.and_(pc.equal(answered["f"], READ), pc.equal(answered["phase"].cast(pa.string()), PHASE_FINAL))
-    reads = answered.filter(is_final)
-    return sum(_lost(appends, reads, place) for place in _places(appends))
+    shown = _shown_in_the_end(history)
+    lost = 0
+    for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
+        kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        in_time = pc.and_(pc.equal(part["type"], OK), pc.less(part["ret"], first))
+        for place, appends in _by_place(part.filter(pc.and_(kept, in_time))):
+            lost += int(shown.get(place, ValueRuns()).missing(appends["value"].to_numpy()).sum())
+    return lost
 
 
-def _places(table: pa.Table) -> list[tuple[str, int]]:
-    found = table.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
-    return [(each["topic"], each["partition"]) for each in found]
+def _shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
+    """The values that final reads returned, by partition."""
+    found: dict[Place, ValueRuns] = {}
+    for part in history.parts("f", "type", "phase", "topic", "partition", "values"):
+        is_final = pc.and_(pc.equal(part["f"], READ), pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL))
+        for place, reads in _by_place(part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
+            values = ValueRuns.of(pc.list_flatten(reads["values"]).to_numpy())
+            found[place] = ValueRuns.union([found.get(place, ValueRuns()), values])
+    return found
 
 
-def _lost(appends: pa.Table, reads: pa.Table, place: tuple[str, int]) -> int:
-    written = _of(appends, place)["value"].to_numpy()
-    shown = pc.list_flatten(_of(reads, place)["values"]).to_numpy()
-    return int((~np.isin(written, shown)).sum())
-
-
-def _of(table: pa.Table, place: tuple[str, int]) -> pa.Table:
-    topic, partition = place
-    return table.filter(
-        pc.and_(pc.equal(table["topic"].cast(pa.string()), topic), pc.equal(table["partition"], partition))
-    )
+def _by_place(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+    for each in table.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist():
+        is_topic = pc.equal(table["topic"].cast(pa.string()), each["topic"])
+        is_here = pc.and_(is_topic, pc.equal(table["partition"], each["partition"]))
+        yield (each["topic"], each["partition"]), table.filter(is_here)

@@ -1,0 +1,188 @@
+"""What is counted part by part is what the whole history has: in memory, and in row groups of a few rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from analysis.evidence import group_history, load
+from analysis.evidence.journal_order import out_of_life
+from analysis.evidence.load import MeasuredLoad, goes_on, load_of
+from analysis.evidence.losses_before_faults import lost_before_faults
+from history import reader
+from history.groups import Delivered, GroupRecords
+from history.operation_tables import TablesError
+from history.reader import History
+from history.schemas import ACKS_ALL, APPEND, END, FAULTS, INF, OK, OPERATIONS, PHASES, READ, REGISTERS, RESERVATIONS
+from tests.analysis.log_histories import random_history, stored, table
+
+Row = Mapping[str, Any]
+Histories = tuple[list[Row], Sequence[History], random.Random]
+
+
+def random_operations(rng: random.Random) -> pa.Table:
+    rows = table(*(random_history(rng) for _ in range(4))).to_pylist()
+    changed = [row | {"phase": rng.choice(["main", "main", "final"])} for row in rows]
+    return pa.Table.from_pylist(rng.sample(changed, len(changed)), OPERATIONS)
+
+
+def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
+    return History(
+        recorded=recorded,
+        reservations=RESERVATIONS.empty_table(),
+        faults=pa.Table.from_pylist([{"id": "1", "invoked": fault}], FAULTS),
+        phases=pa.Table.from_pylist([{"name": "quiesce", "start": load_end}], PHASES),
+        journal=[
+            {"event": "client", "client": "client-1", "t": load_end // 3},
+            {"event": "client_ended", "client": "client-1", "t": load_end},
+            {"event": "phase", "name": "final", "t": load_end},
+        ],
+        registers=REGISTERS.empty_table(),
+    )
+
+
+@pytest.fixture(params=range(5))
+def histories(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Histories:
+    """The rows, and their history in memory and in tables."""
+    rng = random.Random(request.param)
+    operations = random_operations(rng)
+    latest = max(operations["inv"].to_pylist())
+    moments = rng.randrange(latest), rng.randrange(latest)
+    monkeypatch.setattr(reader, "PART_ROWS", 7)
+    found = [history_of(each, *moments) for each in (operations, stored(tmp_path, operations, 5))]
+    return operations.to_pylist(), found, rng
+
+
+def test_parts_are_the_whole_history(histories: Histories) -> None:
+    rows, found, _ = histories
+    for history in found:
+        parts = list(history.parts("value", "inv", "topic"))
+        assert all(part.num_rows <= 7 and part.column_names == ["value", "inv", "topic"] for part in parts)
+        shown = [row for part in parts for row in part.to_pylist()]
+        wanted = [{name: row[name] for name in ("value", "inv", "topic")} for row in rows]
+        assert sorted(map(str, shown)) == sorted(map(str, wanted))
+        assert history.size == len(rows)
+        assert history.places == {(row["topic"], row["partition"]) for row in rows}
+
+
+def test_a_history_without_operations_has_no_parts(tmp_path: Path) -> None:
+    for recorded in (OPERATIONS.empty_table(), stored(tmp_path, OPERATIONS.empty_table())):
+        history = history_of(recorded, 1, 1)
+        assert (list(history.parts("f")), history.size, history.places) == ([], 0, set())
+        assert load_of(history) == MeasuredLoad(0, 0, 0)
+        assert not goes_on(history, 0)
+        assert lost_before_faults(history) == 0
+
+
+def test_a_file_that_was_damaged_after_its_index_was_read_is_an_error(tmp_path: Path) -> None:
+    tables = stored(tmp_path, random_operations(random.Random(1)), 50)
+    history = history_of(tables, 1, 1)
+    assert history.size
+    for path in tables.glob("operations/*/*/*.parquet"):
+        content = path.read_bytes()
+        path.write_bytes(content[:4] + b"\xff" * 400 + content[404:])
+    with pytest.raises(TablesError, match="is damaged"):
+        list(history.parts("f", "inv", "value"))
+
+
+def test_the_load_is_what_the_rows_are(histories: Histories) -> None:
+    rows, found, _ = histories
+    ended = found[0].phases["start"][0].as_py()
+    answered = [row for row in rows if row["type"] == OK]
+    under_load = [row for row in answered if row["phase"] == "main" and row["inv"] < ended]
+
+    def appends(some: list[Row], weak: bool) -> int:
+        return sum(row["f"] == APPEND and (row["acks"] != ACKS_ALL) == weak for row in some)
+
+    queries = sum(row["f"] == END for row in under_load)
+    expected = MeasuredLoad(
+        appends(answered, False),
+        appends(under_load, False),
+        queries,
+        appends(answered, True),
+        appends(under_load, True),
+    )
+    assert [load_of(history) for history in found] == [expected, expected]
+
+
+def test_whether_the_load_goes_on_is_what_the_rows_say(histories: Histories) -> None:
+    rows, found, rng = histories
+    ended = found[0].phases["start"][0].as_py()
+    some = [row for row in rows if row["phase"] == "main" and row["inv"] < ended]
+    counted = [row for row in some if row["f"] != APPEND or row["acks"] == ACKS_ALL]
+    for moment in (0, *rng.sample(range(2 * ended + 10), min(8, 2 * ended)), INF):
+        expected = any(row["ret"] > moment or row["inv"] >= moment for row in counted)
+        assert [goes_on(history, moment) for history in found] == [expected, expected]
+
+
+def test_losses_before_faults_are_what_the_rows_say(histories: Histories) -> None:
+    rows, found, _ = histories
+    first = found[0].faults["invoked"][0].as_py()
+    shown = {
+        (row["partition"], value)
+        for row in rows
+        if (row["f"], row["type"], row["phase"]) == (READ, OK, "final")
+        for value in row["values"]
+    }
+    kept = [row for row in rows if (row["f"], row["type"], row["acks"]) == (APPEND, OK, ACKS_ALL)]
+    expected = sum(row["ret"] < first and (row["partition"], row["value"]) not in shown for row in kept)
+    assert [lost_before_faults(history) for history in found] == [expected, expected]
+
+
+def test_operations_outside_of_lives_are_what_the_rows_say(histories: Histories) -> None:
+    rows, found, _ = histories
+    began, ended = found[0].journal[0]["t"], found[0].journal[1]["t"]
+    mine = [row for row in rows if row["client"] == "client-1"]
+    strangers = sum(row["ret"] < began or row["inv"] > ended for row in mine)
+    early = sum(row["phase"] == "final" and row["ret"] < ended for row in rows)
+    expected = []
+    if strangers:
+        what = "were before it started or after it had ended, by their times"
+        expected.append(f"{strangers} operations of client client-1 {what}")
+    if early:
+        expected.append(f"{early} operations of the final reads ended before the final reads started, by their times")
+    for history in found:
+        run: Any = SimpleNamespace(history=history)
+        assert list(out_of_life(run)) == expected
+
+
+def test_deliveries_and_reads_that_lack_each_other_are_found(histories: Histories) -> None:
+    rows, found, rng = histories
+    reads = [
+        (row["client"], row["partition"], row["offsets"][0], row["offsets"][-1], row["ret"])
+        for row in rows
+        if row["f"] == READ and row["type"] == OK and row["offsets"]
+    ]
+    given = [Delivered(member, partition, first, last, at) for member, partition, first, last, at in reads]
+    unread = Delivered("client-1", 3, 99, 99, 5)
+    lacks = rng.choice(given)
+    for history in found:
+
+        def said(*deliveries: Delivered, history: History = history) -> list[str]:
+            groups = GroupRecords(deliveries=deliveries)
+            every = group_history.contradictions(
+                groups, history, "log", frozenset(row["client"] for row in rows), all_kept=False
+            )
+            return [each for each in every if "did not hold" not in each]
+
+        assert said(*given) == []
+        assert said(*given, unread) == [
+            "the record of client-1 has 1 deliveries that it did not read, such as offsets 99 to 99 of partition 3"
+        ]
+        (missing,) = said(*(each for each in given if each is not lacks))
+        assert missing.startswith(f"{lacks.member} read {given.count(lacks)} times what its record of the group lacks")
+
+
+def test_the_load_is_not_counted_from_the_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large history is never in memory at once."""
+    history = history_of(stored(tmp_path, random_operations(random.Random(2)), 5), 10, 10)
+    monkeypatch.setattr(reader, "read_operations", lambda _: pytest.fail("the whole history was read"))
+    load.load_of(history)
+    lost_before_faults(history)
+    goes_on(history, 5)
