@@ -118,7 +118,7 @@ def write_operations(rows: pa.Table, tables: Path, piece: str, *, group_rows: in
     """Write a piece of a record, of the schema `history.OPERATIONS`, to the files `<piece>.parquet` of its
     partitions."""
     groups: list[IndexedGroup] = []
-    for (topic, partition), mine in _by_partition(rows):
+    for (topic, partition), mine in by_partition(rows):
         folder = folder_of(tables / OPERATIONS_FOLDER, topic, partition)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{piece}.parquet"
@@ -182,6 +182,26 @@ def read_parts(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[s
                 yield part.select(columns).combine_chunks()
 
 
+def by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
+    """The rows of each partition in their order, of a table with the columns `topic` and `partition`."""
+    if not rows.num_rows:
+        return
+    rows = rows.unify_dictionaries().combine_chunks()
+    topic = rows["topic"].chunk(0)
+    names = topic.dictionary.to_pylist()
+    code = rows["partition"].to_numpy().astype(np.int64) * len(names) + topic.indices.to_numpy()
+    first = int(code[0])
+    if (code == first).all():
+        yield (names[first % len(names)], first // len(names)), rows
+        return
+    order = np.argsort(code, kind="stable")
+    ordered, code = rows.take(pa.array(order)).combine_chunks(), code[order]
+    bounds = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1], [True])))
+    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        key = int(code[start])
+        yield (names[key % len(names)], key // len(names)), ordered.slice(start, stop - start)
+
+
 def _require_groups(path: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
     metadata = _parquet(path, OPERATIONS).metadata
     there = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -218,26 +238,6 @@ def _rows_of(file: Any) -> Iterator[tuple[Any, ...]]:
         raise TablesError(f"tables/{INDEX_FILE} is damaged: {str(error).splitlines()[0]}") from error
     columns = [table[name].to_pylist() for name in INDEX.names]
     yield from zip(*columns, strict=True)
-
-
-def _by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
-    """The rows of each partition in their order."""
-    if not rows.num_rows:
-        return
-    rows = rows.unify_dictionaries().combine_chunks()
-    topic = rows["topic"].chunk(0)
-    names = topic.dictionary.to_pylist()
-    code = rows["partition"].to_numpy().astype(np.int64) * len(names) + topic.indices.to_numpy()
-    first = int(code[0])
-    if (code == first).all():
-        yield (names[first % len(names)], first // len(names)), rows
-        return
-    order = np.argsort(code, kind="stable")
-    ordered, code = rows.take(pa.array(order)).combine_chunks(), code[order]
-    bounds = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1], [True])))
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        key = int(code[start])
-        yield (names[key % len(names)], key // len(names)), ordered.slice(start, stop - start)
 
 
 def _row_group(rows: pa.Table, topic: str, partition: int, path: str, number: int) -> IndexedGroup:

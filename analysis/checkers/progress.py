@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome
@@ -13,7 +14,7 @@ from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
 
 if TYPE_CHECKING:
-    from analysis.core.progress import Attempt, Gap, IsrReport, Kept, ObservedCluster
+    from analysis.core.progress import Attempts, Gap, IsrReport, Kept, ObservedCluster
     from analysis.evidence.run_directory import RunDescription
 
 NO_ACKNOWLEDGEMENT: Final = AnomalyKind(
@@ -56,7 +57,7 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")
     seconds = bound_s(description)
     bound, cluster = int(seconds * 1e9), _cluster(run, seconds)
-    asked = list(gaps(cluster, _attempts(run), _load_end(run), bound))
+    asked = list(gaps(cluster, partial(_attempts, run), _load_end(run), bound))
     shown = list(kept(cluster, _ids(run), _told(run), ROUNDS * bound))
     anomalies = (
         *(_silent(gap, seconds) for gap in asked if gap is not None),
@@ -81,17 +82,17 @@ def _cluster(run: CheckedRun, seconds: float) -> ObservedCluster:
     return ObservedCluster(run.description.roles, run.plan.replicas, least, touches)
 
 
-def _attempts(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[Attempt]]:
-    from analysis.core.progress import Attempt
+def _attempts(run: CheckedRun) -> Iterator[Attempts]:
+    import pyarrow.compute as pc
+
+    from analysis.core.progress import Attempts
+    from history.operation_tables import by_partition
     from history.schemas import ACKS_ALL, APPEND, OK
 
-    found: dict[tuple[str, int], list[Attempt]] = defaultdict(list)
-    columns = ("f", "acks", "topic", "partition", "inv", "ret", "type")
-    for row in zip(*(run.history.operations[name].to_pylist() for name in columns), strict=True):
-        f, acks, topic, partition, inv, ret, kind = row
-        if f == APPEND and acks == ACKS_ALL:
-            found[topic, partition].append(Attempt(inv, ret, kind == OK))
-    return found
+    for part in run.history.parts("f", "acks", "topic", "partition", "inv", "ret", "type"):
+        is_asked = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        for place, rows in by_partition(part.filter(is_asked)):
+            yield Attempts(place, rows["inv"].to_numpy(), rows["ret"].to_numpy(), rows["type"].to_numpy() == OK)
 
 
 def _load_end(run: CheckedRun) -> int:

@@ -15,26 +15,32 @@ that destroys synced bytes or a disk touches its targets until the end of the ru
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from history.damage import OTHER_DISK, Damage
 from history.schemas import INF
 
 Line = Mapping[str, Any]
+Partition = tuple[str, int]
+I64 = npt.NDArray[np.int64]
 LASTING: Final = OTHER_DISK | {Damage.SYNCED}
 HOLES: Final = 3
 """Clients keep sending if no pause between their attempts is longer than the bound divided by this."""
 
 
-class Attempt(NamedTuple):
-    """An append with acks = all. `ret` is INF if it never returned."""
+class Attempts(NamedTuple):
+    """Some appends with acks = all to a partition, as columns of equal length. `ret` is INF if one never returned."""
 
-    inv: int
-    ret: int
-    ok: bool
+    partition: Partition
+    inv: I64
+    ret: I64
+    ok: npt.NDArray[np.bool_]
 
 
 class Touch(NamedTuple):
@@ -108,48 +114,94 @@ def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[T
 
 
 def gaps(
-    cluster: ObservedCluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]], ends: int, bound: int
+    cluster: ObservedCluster, attempts: Callable[[], Iterable[Attempts]], ends: int, bound: int
 ) -> Iterator[Gap | None]:
-    """P1: each time for which an acknowledgement was due, or None if it arrived. `ends`: when the load ended."""
-    for partition, tried in sorted(attempts.items()):
+    """P1: each time for which an acknowledgement was due, or None if it arrived. `attempts` is called for each pass
+    over them. `ends`: when the load ended."""
+    silences = _silences(attempts(), ends, bound)
+    if not silences:
+        return
+    for part in attempts():
+        for each in silences.get(part.partition, ()):
+            each.find_asked(part)
+    for part in attempts():
+        for each in silences.get(part.partition, ()):
+            each.cover(part, bound)
+    for partition, some in sorted(silences.items()):
         replicas = set(cluster.replicas.get(partition, ()))
-        acks = sorted(each.ret for each in tried if each.ok)
-        ordered = sorted(tried)
-        for number, since in enumerate(acks):
-            until = min(acks[number + 1] if number + 1 < len(acks) else INF, ends)
-            if until - since <= bound:
+        for each in some:
+            if each.asked + bound > ends or not each.goes_on(bound):
                 continue
-            asked = _asked_from(ordered, since)
-            if asked is None or asked + bound > ends or not _goes_on(ordered, asked, asked + bound, bound // HOLES):
-                continue
-            untouched = cluster.untouched(since, asked + bound)
+            untouched = cluster.untouched(each.since, each.asked + bound)
             least = min(cluster.least, len(replicas))
             fine = len(replicas - untouched) < least <= len(replicas & untouched)
             if not replicas or not fine or not cluster.has_majority(untouched):
                 continue
-            late = until - asked > bound
-            yield Gap(partition, since, asked, until, tuple(sorted(untouched))) if late else None
+            late = each.until - each.asked > bound
+            yield Gap(partition, each.since, each.asked, each.until, tuple(sorted(untouched))) if late else None
 
 
-def _asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
-    """The time from which a client waits for an acknowledgement after `since`; None without such a client."""
-    if any(each.inv <= since < each.ret < INF for each in ordered):
-        return since
-    at = bisect_right(ordered, since, key=lambda each: each.inv)
-    return ordered[at].inv if at < len(ordered) else None
+def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Partition, list[_Silence]]:
+    """The times without an acknowledgement that are longer than the bound, by partition and in order.
+
+    Two acknowledgements in one cell of this length are not further apart, so the first and the last of each cell are
+    enough: memory does not grow with the number of attempts."""
+    acknowledged: dict[Partition, dict[int, tuple[int, int]]] = {}
+    for part in attempts:
+        ret = np.sort(part.ret[part.ok])
+        cell = ret // max(bound, 1)
+        starts = np.flatnonzero(np.diff(cell, prepend=-1))
+        of_cell = acknowledged.setdefault(part.partition, {})
+        for at, behind in pairwise([*starts.tolist(), len(ret)]):
+            first, last = of_cell.get(int(cell[at]), (INF, -1))
+            of_cell[int(cell[at])] = min(first, int(ret[at])), max(last, int(ret[behind - 1]))
+    found: dict[Partition, list[_Silence]] = {}
+    for partition, of_cell in acknowledged.items():
+        some = [span for _, span in sorted(of_cell.items())]
+        for (_, since), (following, _) in pairwise([*some, (INF, INF)]):
+            if min(following, ends) - since > bound:
+                found.setdefault(partition, []).append(_Silence(since, min(following, ends)))
+    return found
 
 
-def _goes_on(ordered: Sequence[Attempt], begin: int, end: int, hole: int) -> bool:
-    """Whether attempts follow each other from `begin` to `end` with pauses of at most `hole`. An append of unknown
-    outcome counts at its invocation, because the history lacks how long the client waited for it."""
-    covered = begin
-    for each in ordered:
-        if each.inv > end:
-            break
-        if each.inv - covered > hole:
-            return False
-        covered = max(covered, each.inv if each.ret == INF else each.ret)
-    return end - covered <= hole
+@dataclass
+class _Silence:
+    """A time without an acknowledgement. `asked`: the time from which a client waits for one, INF without such a
+    client. `begins`, `reaches`: the attempts from then on, those without a pause between them as one."""
+
+    since: int
+    until: int
+    asked: int = INF
+    begins: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    reaches: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def find_asked(self, part: Attempts) -> None:
+        """Lower `asked` by these attempts."""
+        if ((part.inv <= self.since) & (self.since < part.ret) & (part.ret < INF)).any():
+            self.asked = self.since
+        later = part.inv[part.inv > self.since]
+        self.asked = min(self.asked, int(later.min(initial=INF)))
+
+    def cover(self, part: Attempts, bound: int) -> None:
+        """Add the attempts that were in progress within the bound after `asked`. An append of unknown outcome counts at
+        its invocation, because the history lacks how long the client waited for it."""
+        over = np.where(part.ret == INF, part.inv, part.ret)
+        some = (part.inv <= self.asked + bound) & (over > self.asked)
+        begins, reaches = np.append(self.begins, part.inv[some]), np.append(self.reaches, over[some])
+        order = np.argsort(begins, kind="stable")
+        begins, reaches = begins[order], np.maximum.accumulate(reaches[order])
+        pauses = np.flatnonzero(begins[1:] - reaches[:-1] > bound // HOLES)
+        self.begins = begins[np.append(0, pauses + 1)] if len(begins) else begins
+        self.reaches = reaches[np.append(pauses, len(reaches) - 1)] if len(begins) else reaches
+
+    def goes_on(self, bound: int) -> bool:
+        """Whether attempts follow each other from `asked` until the bound, with pauses of at most bound / HOLES."""
+        covered = self.asked
+        for begin, reach in zip(self.begins.tolist(), self.reaches.tolist(), strict=True):
+            if begin - covered > bound // HOLES:
+                return False
+            covered = max(covered, reach)
+        return self.asked + bound - covered <= bound // HOLES
 
 
 class Kept(NamedTuple):

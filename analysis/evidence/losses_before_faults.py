@@ -6,11 +6,10 @@ was acknowledged under it; what was acknowledged before it must survive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from history.operation_tables import by_partition
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
 from history.value_runs import ValueRuns
@@ -28,7 +27,7 @@ def lost_before_faults(history: History) -> int:
     for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
         kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
         in_time = pc.and_(pc.equal(part["type"], OK), pc.less(part["ret"], first))
-        for place, appends in _by_place(part.filter(pc.and_(kept, in_time))):
+        for place, appends in by_partition(part.filter(pc.and_(kept, in_time))):
             lost += int(shown.get(place, ValueRuns()).missing(appends["value"].to_numpy()).sum())
     return lost
 
@@ -38,14 +37,7 @@ def _shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
     found: dict[Place, ValueRuns] = {}
     for part in history.parts("f", "type", "phase", "topic", "partition", "values"):
         is_final = pc.and_(pc.equal(part["f"], READ), pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL))
-        for place, reads in _by_place(part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
+        for place, reads in by_partition(part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
             values = ValueRuns.of(pc.list_flatten(reads["values"]).to_numpy())
             found[place] = ValueRuns.union([found.get(place, ValueRuns()), values])
     return found
-
-
-def _by_place(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
-    for each in table.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist():
-        is_topic = pc.equal(table["topic"].cast(pa.string()), each["topic"])
-        is_here = pc.and_(is_topic, pc.equal(table["partition"], each["partition"]))
-        yield (each["topic"], each["partition"]), table.filter(is_here)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
-from analysis.core.progress import Attempt, IsrReport, ObservedCluster, gaps, kept, touches_of
+from analysis.core.progress import Attempts, Gap, IsrReport, ObservedCluster, gaps, kept, touches_of
 from history.damage import Damage
 from history.schemas import INF
 
@@ -16,6 +20,20 @@ NODES = ("n1", "n2", "n3")
 ROLES = dict.fromkeys(NODES, "broker")
 BOUND = 10 * S
 END = 100 * S
+
+
+class Attempt(NamedTuple):
+    inv: int
+    ret: int
+    ok: bool
+
+
+def parts(attempts: Mapping[tuple[str, int], Sequence[Attempt]], most: int) -> Iterator[Attempts]:
+    """The attempts in parts of at most so many."""
+    for partition, tried in attempts.items():
+        for start in range(0, len(tried), most):
+            inv, ret, ok = zip(*tried[start : start + most], strict=True)
+            yield Attempts(partition, np.array(inv, np.int64), np.array(ret, np.int64), np.array(ok, np.bool_))
 
 
 def fault(
@@ -36,7 +54,9 @@ def tries(begin: int, end: int, *, ok: bool) -> list[Attempt]:
 def judged(journal: list[dict[str, Any]], attempts: list[Attempt], least: int = 2) -> list[bool]:
     """Of each acknowledgement that was due: whether it was missing."""
     cluster = ObservedCluster(ROLES, {P: NODES}, least, touches_of(journal, BOUND // 2))
-    return [gap is not None for gap in gaps(cluster, {P: attempts}, END, BOUND)]
+    found = [[*gaps(cluster, lambda most=most: parts({P: attempts}, most), END, BOUND)] for most in (1, 7, 1000)]  # type: ignore[misc]
+    assert found[0] == found[1] == found[2]
+    return [gap is not None for gap in found[0]]
 
 
 KILL = (Damage.PROGRESS, Damage.MEMORY)
@@ -100,6 +120,60 @@ def test_nothing_is_demanded_without_evidence(
     journal: list[dict[str, Any]], attempts: list[Attempt], least: int
 ) -> None:
     assert not any(judged(journal, attempts, least))
+
+
+def due(cluster: ObservedCluster, attempts: Mapping[tuple[str, int], Sequence[Attempt]]) -> Iterator[Gap | None]:
+    """P1 by its words, with all attempts in memory."""
+    for partition, tried in sorted(attempts.items()):
+        acks = sorted(each.ret for each in tried if each.ok)
+        ordered = sorted(tried)
+        for since, following in zip(acks, [*acks[1:], INF], strict=True):
+            until = min(following, END)
+            asked = asked_from(ordered, since)
+            if until - since <= BOUND or asked is None or asked + BOUND > END or not goes_on(ordered, asked):
+                continue
+            untouched = cluster.untouched(since, asked + BOUND)
+            if len(set(NODES) - untouched) < cluster.least <= len(untouched) and cluster.has_majority(untouched):
+                late = until - asked > BOUND
+                yield Gap(partition, since, asked, until, tuple(sorted(untouched))) if late else None
+
+
+def asked_from(ordered: Sequence[Attempt], since: int) -> int | None:
+    if any(each.inv <= since < each.ret < INF for each in ordered):
+        return since
+    at = bisect_right(ordered, since, key=lambda each: each.inv)
+    return ordered[at].inv if at < len(ordered) else None
+
+
+def goes_on(ordered: Sequence[Attempt], asked: int) -> bool:
+    covered = asked
+    for each in ordered:
+        if each.inv > asked + BOUND:
+            break
+        if each.inv - covered > BOUND // 3:
+            return False
+        covered = max(covered, each.inv if each.ret == INF else each.ret)
+    return asked + BOUND - covered <= BOUND // 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_in_any_order_give_what_all_attempts_give(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def attempt(at: int) -> Attempt:
+        ret = INF if rng.random() < 0.2 else at * S + rng.randrange(rng.choice([1, 1, 3, 12]) * S)
+        return Attempt(at * S, ret, ret < INF and not any(low <= at < high for low, high in silent))
+
+    silent = [(begin, begin + rng.randrange(5, 40)) for begin in (rng.randrange(20), rng.randrange(40, 80))]
+    every = rng.choice([1, 2, 3, 4])
+    attempts = {("log", n): [attempt(at) for at in range(0, 95, every) if rng.random() < 0.9] for n in range(3)}
+    journal = fault("n3", 20, 30, *KILL) if rng.random() < 0.5 else []
+    cluster = ObservedCluster(ROLES, dict.fromkeys(attempts, NODES), 2, touches_of(journal, BOUND // 2))
+    expected = list(due(cluster, attempts))
+    for most in (1, 4, 1000):
+        some = list(parts(attempts, most))
+        rng.shuffle(some)
+        assert list(gaps(cluster, lambda some=some: some, END, BOUND)) == expected  # type: ignore[misc]
 
 
 IDS = {name: number for number, name in enumerate(NODES, 1)}
