@@ -15,7 +15,7 @@ from analysis.evidence.tester_shortages import cause_of, shortages
 from analysis.verdict import UNKNOWN
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from analysis.engines.log import CheckedRanges, LogPlan
     from analysis.engines.task_map import TaskMap
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 class CheckedRun:
     """A run to analyze: its directory, in which `tables/` has been written, and what was read from it.
 
-    `events`: the nodes' protocol events, read once for all checkers. `spark`: the session that does the work; None:
-    this process does it.
+    `events`: the nodes' protocol events, read once for all checkers. `spark`: the context whose workers do the work;
+    None: this process does it.
     """
 
     directory: Path
     description: RunDescription
     history: History
     events: NodeEvents
-    spark: SparkSession | None = None
+    spark: SparkContext | None = None
 
     @property
     def tables(self) -> Path:

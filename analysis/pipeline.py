@@ -111,7 +111,7 @@ def _judge(
 ) -> Verdict:
     events = events_by_node(run_dir)
     write_tables(history, events, run_dir)
-    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.session())
+    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context())
     view = view_of(history, events)
     findings = RunFindings()
     _check(run, findings)

@@ -30,12 +30,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         handle = SparkHandle.start_in_background(Path(scratch) / "spark")
         try:
-            session = handle.session()
-            print(f"Spark from start to its first Arrow batch: {handle.ready_after_s:.1f} s")
+            context = handle.context()
+            print(f"Spark from start to its first result: {handle.ready_after_s:.1f} s")
             for operations in map(int, options.operations):
                 tables = _written(operations, options.partitions, Path(scratch))
                 in_process = _median(tables, in_sequence, options.repeat)
-                spark = _median(tables, SparkTasks(session), options.repeat)
+                spark = _median(tables, SparkTasks(context), options.repeat)
                 print(f"{operations:>10,} operations: in process {in_process:.2f} s, on Spark {spark:.2f} s (medians)")
         finally:
             handle.stop()

@@ -54,7 +54,7 @@ def main() -> None:
             write_history(run / "tables", operations, options.partitions, options.acks)
             if options.spark:
                 handle = SparkHandle.start_in_background(run / "spark", master=f"local[{options.spark}]")
-                measure(run, operations, SparkTasks(handle.session()))
+                measure(run, operations, SparkTasks(handle.context()))
                 handle.stop()
             else:
                 measure(run, operations, WorkerProcesses(options.workers) if options.workers > 1 else in_sequence)

@@ -17,7 +17,7 @@ from history.regular_files import require_regular
 from history.schemas import REGISTERS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 
 def register_files(tables: Path) -> list[Path]:
@@ -25,10 +25,10 @@ def register_files(tables: Path) -> list[Path]:
     return sorted((tables / "registers").glob("part-*.parquet"))
 
 
-def check_registers(files: Sequence[Path], session: SparkSession | None) -> RegisterReport:
-    """Check all keys; with a session on its workers, which must see the files under the same paths."""
+def check_registers(files: Sequence[Path], context: SparkContext | None) -> RegisterReport:
+    """Check all keys; with a Spark context on its workers, which must see the files under the same paths."""
     paths = [str(path.resolve()) for path in files]
-    reports = task_map(session)(_judge, paths)
+    reports = task_map(context)(_judge, paths)
     merged = RegisterReport()
     for report in sorted(reports, key=lambda each: sorted(each.keys)):
         merged = merged.merge(report)

@@ -35,7 +35,7 @@ from analysis.replicafiles.remote_segments import StoredLog
 from history.topic_folders import folder_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 DATA: Final = "data"
 EARLIER: Final = "earlier"
@@ -197,9 +197,9 @@ def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: Stored
     return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
 
 
-def check_replicas(tasks: Sequence[ReplicaTask], session: SparkSession | None) -> ReplicaReport:
-    """Check all partitions; with a session on its workers, which must see the files under the same paths."""
-    reports = task_map(session)(judge, tasks)
+def check_replicas(tasks: Sequence[ReplicaTask], context: SparkContext | None) -> ReplicaReport:
+    """Check all partitions; with a Spark context on its workers, which must see the files under the same paths."""
+    reports = task_map(context)(judge, tasks)
     merged = ReplicaReport()
     for report in reports:
         merged = merged.merge(report)

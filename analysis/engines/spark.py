@@ -1,8 +1,12 @@
-"""One Spark session per campaign, started and warmed while the workload runs.
+"""One Spark context per campaign, started and warmed while the workload runs.
 
-Theory of operation. The JVM takes about ten seconds to its first Arrow batch. So it starts in the background as soon as
-the first record is acknowledged, and is ready when the load ends. All traffic is on loopback: the session also works in
-a network namespace that has no other interface.
+Theory of operation. The JVM takes seconds to its first result. So it starts in the background as soon as the first
+record is acknowledged, and is ready when the load ends. All traffic is on loopback: the context also works in a network
+namespace that has no other interface.
+
+The start uses the processors of the nodes under test, so it loads little. There is no SQL session: tasks and results
+are Python objects (`analysis.engines.task_map`), and the SQL engine doubles what the JVM loads and starts a second set
+of Python workers. Classes come from an archive (`analysis.engines.class_data`).
 """
 
 from __future__ import annotations
@@ -14,21 +18,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from analysis.engines.class_data import ClassArchive
 from installation.files import PROJECT_ROOT
 from installation.plain_paths import PlainPath
+from installation.sanitize import brief
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 OLDEST_JAVA = 17
 NICENESS = 5
 PATIENCE_S = 600.0
 """A start takes ten seconds on an idle machine. It yields to other processes, and takes minutes on a busy one."""
+EXIT_S: Final = 120.0
+"""The JVM of the first start writes its class archive as it exits."""
 _LOG = "driver.log"
 NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
@@ -37,11 +43,8 @@ LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.python.worker.reuse": "true",
 }
 
 
@@ -80,12 +83,13 @@ def require_java() -> None:
 
 
 class SparkHandle:
-    """A session that may still be starting. `session()` waits for it; `stop()` leaves no process behind."""
+    """A context that may still be starting. `context()` waits for it; `stop()` leaves no process behind."""
 
     def __init__(self, master: str, scratch: Path) -> None:
         self._master = master
         self._scratch = scratch
-        self._session: SparkSession | None = None
+        self._context: SparkContext | None = None
+        self._archive: ClassArchive | None = None
         self._error: BaseException | None = None
         self._plain_scratch: PlainPath | None = None
         self.ready_after_s: float | None = None
@@ -93,26 +97,26 @@ class SparkHandle:
 
     @classmethod
     def start_in_background(cls, scratch: Path, *, master: str = "local[2]") -> SparkHandle:
-        """Start a session in the background; returns at once. `scratch`: directory for Spark's temporary files."""
+        """Start a context in the background; returns at once. `scratch`: directory for Spark's temporary files."""
         handle = cls(master, scratch)
         handle._thread.start()
         return handle
 
-    def session(self, timeout_s: float = PATIENCE_S) -> SparkSession:
-        """The warmed session. Raises `SparkUnavailableError` when it could not start, or not within the time."""
+    def context(self, timeout_s: float = PATIENCE_S) -> SparkContext:
+        """The warmed context. Raises `SparkUnavailableError` when it could not start, or not within the time."""
         self._thread.join(timeout_s)
         if self._error is not None:
             raise SparkUnavailableError(
                 f"Spark did not start: {self._error}; --engine in-process works without it"
             ) from self._error
-        if self._session is None:
+        if self._context is None:
             raise SparkUnavailableError(
                 f"Spark did not start within {timeout_s:.0f} s; the end of its log: {self._last_words()}"
             )
-        return self._session
+        return self._context
 
     def _last_words(self) -> str:
-        """The end of the driver's log, which is deleted with the session."""
+        """The end of the driver's log, which is deleted with the context."""
         try:
             lines = (self._scratch / _LOG).read_text(encoding="utf-8", errors="replace").split("\n")
         except OSError:
@@ -120,11 +124,13 @@ class SparkHandle:
         return next((line.strip() for line in reversed(lines) if line.strip()), "none")
 
     def stop(self) -> None:
-        """End the session and its JVM; safe to call twice, and while it is starting."""
+        """End the context and its JVM; safe to call twice, and while it is starting."""
         self._thread.join(60)
-        session, self._session = self._session, None
-        if session is not None:
-            _end(session)
+        context, self._context = self._context, None
+        if context is not None:
+            _end(context)
+            if self._archive is not None:
+                self._archive.keep(self._scratch)
         if self._plain_scratch is not None:
             self._plain_scratch.close()
 
@@ -136,13 +142,13 @@ class SparkHandle:
             if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it again
                 os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
             require_java()
-            self._session = self._build()
-            warm(self._session)
-        except BaseException as error:  # raised again by `session`
+            self._context = self._build()
+            warm(self._context)
+        except BaseException as error:  # raised again by `context`
             self._error = error
         self.ready_after_s = time.monotonic() - began
 
-    def _build(self) -> SparkSession:
+    def _build(self) -> SparkContext:
         self._scratch.mkdir(parents=True, exist_ok=True)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # The workers import this package too.
@@ -156,43 +162,61 @@ class SparkHandle:
         self._plain_scratch = PlainPath(self._scratch)
         scratch = self._plain_scratch.path
         os.environ["SPARK_LOCAL_DIRS"] = scratch
-        os.environ["PYSPARK_SUBMIT_ARGS"] = (
-            f"--driver-memory 1g --driver-java-options '{DRIVER_JAVA_OPTIONS} -Djava.io.tmpdir={scratch}' pyspark-shell"
-        )
         from pyspark import SparkConf, SparkContext
+        from pyspark.find_spark_home import _find_spark_home
         from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
 
         # Workers of a cluster do not inherit the driver's environment.
         settings = dict(LOCAL_SETTINGS) | {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
         if not self._master.startswith("local"):
             del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
         conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))
-        with open(self._scratch / _LOG, "ab") as log:
+        java = find_java()
+        assert java is not None, "required above"
+        self._archive = ClassArchive(Path(java), DRIVER_JAVA_OPTIONS, Path(_find_spark_home()) / "jars")
+        with open(self._scratch / _LOG, "ab") as log, self._archive.option(scratch) as archived:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = (
+                f"--driver-memory 1g --driver-java-options '{DRIVER_JAVA_OPTIONS} {archived} "
+                f"-Djava.io.tmpdir={scratch}' pyspark-shell"
+            )
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        return SparkContext(conf=conf, gateway=gateway)
 
 
-def _end(session: SparkSession) -> None:
-    """End a session and its JVM."""
-    context = session.sparkContext
+def _end(context: SparkContext) -> None:
+    """End a context and its JVM."""
     gateway = context._gateway
-    session.stop()
+    context.stop()
     process = getattr(gateway, "proc", None)
     if gateway is not None:
         gateway.shutdown()
     if process is not None:
         process.stdin.close()  # the JVM ends when the pipe from its driver closes
-        process.wait(30)
-    # The class remembers the gateway of the ended JVM; a later session must launch its own.
+        process.wait(EXIT_S)
+    # The class remembers the gateway of the ended JVM; a later context must launch its own.
     type(context)._gateway = None
     type(context)._jvm = None
 
 
-def warm(session: SparkSession) -> None:
-    """Run one Arrow job, so that the workers have forked and loaded what every later job needs."""
-    session.createDataFrame([("warm",)], "word string").mapInArrow(_same, "word string").collect()
+def warm(context: SparkContext) -> None:
+    """Run a task on each core, so that the workers have forked and loaded what every later task needs."""
+    cores = context.defaultParallelism
+    context.parallelize(range(cores), cores).map(_same).collect()
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
+def _same(number: int) -> int:
+    return number
+
+
+def cause_of(error: Exception) -> str:
+    """The cause of a failed task, from Spark's message of many lines."""
+    text = str(error) or type(error).__name__
+    found = next((found for cause in _CAUSES if (found := cause.search(text))), None)
+    return brief(found[0] if found else text.split("\n")[0], 200)
+
+
+_CAUSES: Final = (
+    re.compile("Python worker exited unexpectedly"),
+    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
+    re.compile(r"(?<=Exception: )[^\n]+"),
+)

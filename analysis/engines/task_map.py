@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import pyarrow as pa
+from analysis.engines.spark import cause_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,40 +60,32 @@ class WorkerProcesses:
 
 @dataclass(frozen=True)
 class SparkTasks:
-    """Each heavy task is one of Spark's own, so that whichever worker is free takes the next; light ones share one."""
+    """Each heavy task is one of Spark's own, so that whichever worker is free takes the next; light ones share one.
 
-    session: SparkSession
+    Tasks and results are Python objects, so they travel as an RDD; Spark's SQL engine would only cost its start. Raises
+    RuntimeError with the cause when a task raises or its worker ends."""
+
+    context: SparkContext
 
     def __call__(
         self, function: Callable[[T], R], tasks: Sequence[T], weights: Sequence[int] | None = None, /
     ) -> list[R]:
         if not tasks:
             return []
-        cores = self.session.sparkContext.defaultParallelism
-        shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * cores)
-        numbers = self.session.range(0, len(shares), 1, len(shares))
-        rows = numbers.mapInArrow(_work(function, [[(n, tasks[n]) for n in share] for share in shares]), _DDL).collect()
-        found = {row.number: pickle.loads(bytes(row.payload)) for row in rows}
+        shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.context.defaultParallelism)
+        parts = self.context.parallelize(
+            [[(number, tasks[number]) for number in share] for share in shares], len(shares)
+        )
+        try:
+            found = dict(parts.flatMap(_work(function)).collect())
+        except Exception as error:
+            raise RuntimeError(f"a task on Spark failed: {cause_of(error)}") from error
         return [found[number] for number in range(len(tasks))]
 
 
-_DDL: Final = "number long, payload binary"
-
-
-def _work(
-    function: Callable[[T], R], shares: Sequence[Sequence[tuple[int, T]]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function that Spark's workers apply to batches of share numbers."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for share in batch.column(0).to_pylist():
-                for number, task in shares[share]:
-                    payload = pickle.dumps(function(task), protocol=5)
-                    columns = [pa.array([number], pa.int64()), pa.array([payload], pa.binary())]
-                    yield pa.RecordBatch.from_arrays(columns, ["number", "payload"])
-
-    return work
+def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], list[tuple[int, R]]]:
+    """The function that Spark's workers apply to a share of the tasks."""
+    return lambda share: [(number, function(task)) for number, task in share]
 
 
 def bundles(weights: Sequence[int], most: int) -> list[list[int]]:
@@ -111,10 +102,10 @@ def bundles(weights: Sequence[int], most: int) -> list[list[int]]:
     return found
 
 
-def task_map(session: SparkSession | None, rows: int = 0) -> TaskMap:
-    """Spark's workers if there is a session. Else this process, or one for each core if there are many `rows`."""
-    if session is not None:
-        return SparkTasks(session)
+def task_map(context: SparkContext | None, rows: int = 0) -> TaskMap:
+    """Spark's workers if there is a context. Else this process, or one for each core if there are many `rows`."""
+    if context is not None:
+        return SparkTasks(context)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return WorkerProcesses(cores) if rows >= ROWS_FOR_PROCESSES and cores > 1 else in_sequence
 

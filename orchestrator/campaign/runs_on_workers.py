@@ -9,21 +9,19 @@ under the same path, and sends nothing back. The driver holds the locks of the r
 from __future__ import annotations
 
 import queue
-import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from installation.sanitize import brief
+from analysis.engines.spark import cause_of
 from orchestrator.campaign.engine import IN_PROCESS, Engine, judge
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 _POLL_S: Final = 0.2
 """A wait without a limit cannot be interrupted."""
-_CAUSES: Final = (re.compile("Python worker exited unexpectedly"), re.compile(r"(?<=Exception: )[^\n]+"))
 
 
 def judge_here(run: str) -> None:
@@ -33,11 +31,10 @@ def judge_here(run: str) -> None:
 
 
 def judge_each(
-    runs: Sequence[Path], session: SparkSession, work: Callable[[str], None] = judge_here
+    runs: Sequence[Path], context: SparkContext, work: Callable[[str], None] = judge_here
 ) -> Generator[tuple[Path, str], None, None]:
     """Analyzes the runs concurrently. Yields each when it is done, with the reason if its task failed, else an empty
     text. `work` is called in the workers; closing the iterator cancels what is under way."""
-    context = session.sparkContext
     left: queue.SimpleQueue[Path] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
     for run in runs:
@@ -52,8 +49,8 @@ def judge_each(
             try:
                 context.parallelize([str(run)], 1).foreach(work)
                 done.put((run, ""))
-            except Exception as error:  # also of a session that was stopped
-                done.put((run, _cause(error)))
+            except Exception as error:  # also of a context that was stopped
+                done.put((run, cause_of(error)))
 
     for _ in range(min(len(runs), context.defaultParallelism)):
         threading.Thread(target=work_through, daemon=True).start()
@@ -71,10 +68,3 @@ def judge_each(
             while not left.empty():
                 left.get()
             context.cancelAllJobs()
-
-
-def _cause(error: Exception) -> str:
-    """The cause of a failed task, from a message of many lines."""
-    text = str(error) or type(error).__name__
-    found = next((found for cause in _CAUSES if (found := cause.search(text))), None)
-    return brief(found[0] if found else text.split("\n")[0], 200)

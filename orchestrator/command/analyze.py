@@ -103,7 +103,7 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
     from analysis.verdict import VERDICT_FILE, Verdict
 
     assert engine.handle is not None
-    session = engine.handle.session()
+    context = engine.handle.context()
     held: list[RunDirectory] = []
     refused: list[UsageError] = []
     with contextlib.ExitStack() as locks:
@@ -114,7 +114,7 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
                 held.append(run)
             except UsageError as error:
                 refused.append(error)
-        judged = judge_each([run.path for run in held], session)
+        judged = judge_each([run.path for run in held], context)
         with contextlib.closing(judged):
             for count, (path, failure) in enumerate(judged, 1):
                 if failure:

@@ -43,7 +43,7 @@ from orchestrator.search.scratch import scratch
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 RUNS: Final = 200
 """Runs of each arm, without `--runs`."""
@@ -148,16 +148,16 @@ def _workers(
         engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
         with always(engine.stop, shield=interrupts.shielded):
             # The session starts with the first round: the stored runs may already complete the exploration.
-            yield lambda tasks: spread(_session(engine, options.master), place, tasks)
+            yield lambda tasks: spread(_context(engine, options.master), place, tasks)
 
 
-def _session(engine: Engine, master: str | None) -> SparkSession:
+def _context(engine: Engine, master: str | None) -> SparkContext:
     from analysis.engines.spark import SparkUnavailableError
 
     handle = engine.handle
     assert handle is not None
     try:
-        return handle.session()
+        return handle.context()
     except SparkUnavailableError as error:
         raise UsageError(f"--master {master}: {error}" if master else str(error)) from error
 

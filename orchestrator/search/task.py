@@ -117,8 +117,8 @@ def _schedule(path: Path) -> InjectedFaults | None:
         return None  # a run that ended so early has no schedule to vary
 
 
-def spread(session: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
+def spread(context: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
     """The results of these tasks, computed by Spark, in the order of the tasks."""
     one = partial(attempt, scratch=scratch)
-    made: list[Attempted] = session.sparkContext.parallelize(tasks, len(tasks)).map(one).collect()
+    made: list[Attempted] = context.parallelize(tasks, len(tasks)).map(one).collect()
     return made

@@ -43,7 +43,7 @@ def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Pa
     tables = compacted(tmp_path, seed=7, partitions=40, rows_per_file=2)
     assert max(len(paths) for paths in files_of(tables).values()) > 2
     expected = check_log(LogPlan.of(tables), upper_bound="strict")
-    found = check_log(LogPlan.of(tables, span=span), SparkTasks(spark.session()), upper_bound="strict")
+    found = check_log(LogPlan.of(tables, span=span), SparkTasks(spark.context()), upper_bound="strict")
     assert len({anomaly.name for anomaly in expected.anomalies}) >= 5
     assert found == expected
 
@@ -61,7 +61,7 @@ def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, t
     expected = check_log(LogPlan.of(tables), upper_bound="session", owners=owners)
     assert any("is incomplete" in text for text in expected.undecided)
     plan = LogPlan.of(tables, span=span)
-    assert check_log(plan, SparkTasks(spark.session()), upper_bound="session", owners=owners) == expected
+    assert check_log(plan, SparkTasks(spark.context()), upper_bound="session", owners=owners) == expected
 
 
 @pytest.mark.spark
@@ -72,14 +72,14 @@ def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, sp
     with pytest.raises(DamagedError) as in_process:
         check_log(LogPlan.of(tables), upper_bound="strict")
     with pytest.raises(DamagedError) as on_spark:
-        check_log(LogPlan.of(tables, span=span), SparkTasks(spark.session()), upper_bound="strict")
+        check_log(LogPlan.of(tables, span=span), SparkTasks(spark.context()), upper_bound="strict")
     assert str(in_process.value) == "an operation returned before its invocation: the history is damaged"
     assert str(on_spark.value) == str(in_process.value)
 
 
 @pytest.mark.spark
 def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
-    report = check_log(LogPlan.of(tmp_path), SparkTasks(spark.session()), upper_bound="strict")
+    report = check_log(LogPlan.of(tmp_path), SparkTasks(spark.context()), upper_bound="strict")
     assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")
     assert report.ok
 
@@ -138,7 +138,7 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
 def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     files = compact_registers(read_run(run), run, rows_per_file=10)
-    assert check_registers(files, spark.session()) == check_registers(files, None)
+    assert check_registers(files, spark.context()) == check_registers(files, None)
 
 
 @pytest.mark.spark
@@ -146,9 +146,16 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     campaign = tmp_path / "short.toml"
     campaign.write_text(SHORT)
     tasks = [ExplorationTask(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
-    spread_out = spread(spark.session(), tmp_path / "there", tasks)
+    spread_out = spread(spark.context(), tmp_path / "there", tasks)
     here = [attempt(task, tmp_path / "here") for task in tasks]
     assert all(it.digest for it in here)
     assert [(it.number, it.digest, it.states) for it in spread_out] == [
         (it.number, it.digest, it.states) for it in here
     ]
+
+
+@pytest.mark.spark
+def test_the_error_of_a_task_is_named_without_the_frames_of_java(spark: SparkHandle) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        SparkTasks(spark.context())(int, ["1", "two"])
+    assert str(raised.value) == "a task on Spark failed: ValueError: invalid literal for int() with base 10: 'two'"

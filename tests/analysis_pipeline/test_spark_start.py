@@ -26,7 +26,7 @@ def test_a_user_who_is_nicer_already_stays_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(spark, "require_java", no_java)
     handle = SparkHandle.start_in_background(tmp_path)
     with pytest.raises(SparkUnavailableError, match=r"no Java runtime found: .*--engine in-process works without it"):
-        handle.session()
+        handle.context()
 
 
 def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
@@ -44,5 +44,5 @@ def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
     handle = SparkHandle.start_in_background(tmp_path)
     assert begun.wait(180)
     with pytest.raises(SparkUnavailableError, match="within 0 s; the end of its log: all masters are unresponsive"):
-        handle.session(0.01)
+        handle.context(0.01)
     over.set()

@@ -27,12 +27,12 @@ def test_a_worker_that_dies_concerns_its_run_only(spark: SparkHandle, tmp_path: 
     for run in runs:
         (run / "verdict.json").unlink()
     (runs[1] / "kills").touch()
-    failures = dict(judge_each(runs, spark.session(), _dies_with_the_second))
+    failures = dict(judge_each(runs, spark.context(), _dies_with_the_second))
     assert failures[runs[0]] == ""
     assert "exited unexpectedly" in failures[runs[1]]
     assert json.loads((runs[0] / "verdict.json").read_text())["verdict"] == "pass"
     assert not (runs[1] / "verdict.json").exists()
-    assert dict(judge_each(runs[:1], spark.session())) == {runs[0]: ""}  # the session lives on
+    assert dict(judge_each(runs[:1], spark.context())) == {runs[0]: ""}  # the session lives on
 
 
 def test_a_campaign_and_a_store_stand_for_their_runs(tmp_path: Path) -> None:

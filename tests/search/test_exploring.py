@@ -255,7 +255,7 @@ def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -
     handle = SparkHandle.start_in_background(tmp_path / "spark", master="local-cluster[1,1,1024]")
     try:
         (there,) = spread(
-            handle.session(600), tmp_path / "there", [ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1)]
+            handle.context(600), tmp_path / "there", [ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1)]
         )
     finally:
         handle.stop()
@@ -395,7 +395,7 @@ def test_without_spark_the_reason_is_told(
         raise SparkUnavailableError("Spark did not start: all masters are unresponsive")
 
     monkeypatch.setattr("analysis.engines.spark.SparkHandle.start_in_background", lambda *_, **__: SimpleNamespace(
-        session=unavailable, stop=lambda: None
+        context=unavailable, stop=lambda: None
     ))  # fmt: skip
     assert run_explore(short, tmp_path, "--engine", "spark", "--master", "spark://127.0.0.1:1") == 64
     assert "--master spark://127.0.0.1:1: Spark did not start: all masters" in capsys.readouterr().err
