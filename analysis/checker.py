@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UNDECIDED, Reason
+from analysis.engines.meter import Meter
 from analysis.evidence.tester_shortages import cause_of, shortages
 from analysis.verdict import UNKNOWN
 
@@ -29,7 +30,7 @@ class CheckedRun:
     """A run to analyze: its directory, in which `tables/` has been written, and what was read from it.
 
     `events`: the nodes' protocol events, read once for all checkers. `spark`: the context whose workers do the work;
-    None: this process does it.
+    None: this process does it. `meter`: counts the tasks.
     """
 
     directory: Path
@@ -37,6 +38,7 @@ class CheckedRun:
     history: History
     events: NodeEvents
     spark: SparkContext | None = None
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def tables(self) -> Path:
@@ -49,15 +51,20 @@ class CheckedRun:
 
         return plan_of(self.description, self.history)
 
+    def spread(self, rows: int = 0) -> TaskMap:
+        """The engine's map, for tasks that read this many rows."""
+        from analysis.engines.task_map import task_map
+
+        return self.meter.counted(task_map(self.spark, rows))
+
     @cached_property
     def log_ranges(self) -> tuple[LogPlan, TaskMap, CheckedRanges]:
         """The plan of the log check, the engine's map and what was concluded: the check and the certificate share them.
         Raises DamagedError."""
         from analysis.engines.log import LogPlan, check_ranges
-        from analysis.engines.task_map import task_map
 
         plan = LogPlan.of(self.tables)
-        spread = task_map(self.spark, plan.rows)
+        spread = self.spread(plan.rows)
         return plan, spread, check_ranges(plan, spread, self.description.requirements.upper_bound)
 
     @cached_property

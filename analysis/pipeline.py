@@ -21,6 +21,7 @@ from analysis.checkers.bootstrap import figures
 from analysis.checkers.faults import never_confirmed
 from analysis.core.anomaly import Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
+from analysis.engines.meter import Meter
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import task_map
 from analysis.evidence.load import load_of, load_statistics
@@ -36,6 +37,7 @@ from analysis.verdict import (
     UNKNOWN,
     VERDICT_FILE,
     Check,
+    Cost,
     Verdict,
     decide,
     digest_of_certificate,
@@ -85,20 +87,21 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
+    meter = Meter()
     begin(run_dir)
     evidence = seal.digest(run_dir)  # first: a file that changes during the analysis makes the verdict stale
     description = describe(run_dir)
-    spread = task_map(None, estimated_operations(run_dir))
+    spread = meter.counted(task_map(None, estimated_operations(run_dir)))
     history = read_run(run_dir, tables=run_dir / "tables", each=spread)
     if engine == "spark" and session is None:
         remove(run_dir / "spark")  # left by an interrupted analysis
         session = SparkHandle.start_in_background(run_dir / "spark")
         try:
-            return _judge(run_dir, description, history, evidence, session, plots)
+            return _judge(run_dir, description, history, evidence, session, plots, meter)
         finally:
             session.stop()
             shutil.rmtree(run_dir / "spark", ignore_errors=True)
-    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, plots)
+    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, plots, meter)
 
 
 def _judge(
@@ -108,10 +111,11 @@ def _judge(
     evidence: str,
     handle: SparkHandle | None,
     plots: bool,
+    meter: Meter,
 ) -> Verdict:
     events = events_by_node(run_dir)
     write_tables(history, events, run_dir)
-    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context())
+    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context(), meter)
     view = view_of(history, events)
     findings = RunFindings()
     _check(run, findings)
@@ -148,6 +152,7 @@ def _judge(
         analysis=revision(),
         certificate=digest_of_certificate(run_dir) if verdict == PASS else "",
         engine="in-process" if handle is None else "spark",
+        cost=_cost(meter, handle),
     )
     why = unmet(description.expected, judged)
     judged = replace(judged, met=not why, unmet=why)
@@ -157,6 +162,11 @@ def _judge(
 
         draw(run_dir, view, judged)
     return judged
+
+
+def _cost(meter: Meter, handle: SparkHandle | None) -> Cost:
+    cpu_s = meter.cpu_s + (0.0 if handle is None else handle.new_cpu_s())
+    return Cost(round(cpu_s, 2), round(meter.wall_s, 2), meter.tasks)
 
 
 def _losses(run: CheckedRun) -> dict[str, int]:

@@ -71,6 +71,16 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What an analysis used until its verdict, without plots: user and system time of its processes on this machine,
+    elapsed time (both in seconds) and the number of tasks of its engine."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    tasks: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The result of a run's analysis; `verdict.json` has the fields' names as keys, and a checksum.
 
@@ -79,7 +89,7 @@ class Verdict:
     sorted (docs/anomalies.md has them). `unmet`: why the expectation is not met, as sentences; empty if it is `met`.
     `finished`: the analysis is complete. Until then, and after a crash, `verdict` is unknown. `evidence`: the digest of
     the analyzed files, `analysis`: of the code of the analysis, `certificate`: of the proof of a pass, empty without
-    one. `engine`: what the analysis ran on; it does not influence the result.
+    one. `engine`: what the analysis ran on, `cost`: what it used; they do not influence the result.
     """
 
     run: str
@@ -109,6 +119,7 @@ class Verdict:
     analysis: str = ""
     certificate: str = ""
     engine: str = ""
+    cost: Cost = Cost()
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""
@@ -161,9 +172,9 @@ def digest_of_certificate(run_dir: Path) -> str:
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
-    """The digest of all fields but the checks' durations: the same findings have the same checksum."""
+    """The digest of all fields but durations and cost: the same findings have the same checksum."""
     checks = [{**check, "seconds": 0} for check in content["checks"]]
-    return hashlib.sha256(json.dumps({**content, "checks": checks}, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps({**content, "checks": checks, "cost": None}, sort_keys=True).encode()).hexdigest()
 
 
 def _again(path: Path) -> str:

@@ -31,7 +31,7 @@ def main() -> None:
         handle = SparkHandle.start_in_background(Path(scratch) / "spark")
         try:
             context = handle.context()
-            print(f"Spark from start to its first result: {handle.ready_after_s:.1f} s")
+            print(f"Spark from start to its first result: {handle.ready_after_s:.1f} s, {handle.new_cpu_s():.1f} CPU s")
             for operations in map(int, options.operations):
                 tables = _written(operations, options.partitions, Path(scratch))
                 in_process = _median(tables, in_sequence, options.repeat)

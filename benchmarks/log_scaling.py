@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from analysis.engines.log import LogPlan, check_ranges
 from analysis.engines.log_certificate import write_certificate
+from analysis.engines.processor_time import cpu_of_tree_s, tree_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.log import verify
@@ -83,38 +84,17 @@ def measure(run: Path, operations: int, spread: TaskMap) -> None:
 class Use:
     """What this process and its descendants use; the time since the last look."""
 
-    before: float = field(default_factory=lambda: _tree_cpu_s())
+    before: float = field(default_factory=lambda: cpu_of_tree_s(os.getpid()))
 
     def cpu_s(self) -> float:
-        now = _tree_cpu_s()
+        now = cpu_of_tree_s(os.getpid())
         took, self.before = now - self.before, now
         return took
 
     def largest_worker(self) -> int:
         """Peak memory in kB, of ended and of living workers, without the Java virtual machine."""
         ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        return max([ended, *(_peak_kb(pid) for pid in _descendants() if pid != os.getpid())])
-
-
-def _tree_cpu_s() -> float:
-    ticks = 0
-    for pid in _descendants():
-        fields = _read(pid, "stat").rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15])) if fields else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _descendants() -> list[int]:
-    """This process and the living processes that it started, directly or not."""
-    parent = {}
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        fields = _read(pid, "stat").rpartition(")")[2].split()
-        if fields:
-            parent[pid] = int(fields[1])
-    found = [os.getpid()]
-    for each in found:
-        found += [pid for pid, its in parent.items() if its == each]
-    return found
+        return max([ended, *(_peak_kb(pid) for pid in tree_of(os.getpid()) if pid != os.getpid())])
 
 
 def _peak_kb(pid: int) -> int:

@@ -41,7 +41,7 @@ def check(run: CheckedRun) -> Outcome:
 
     if (again := _written_twice(run)) is not None:
         return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
-    report = check_registers(register_files(run.tables), run.spark)
+    report = check_registers(register_files(run.tables), run.spread())
     size = f"{report.stats['operations']:,} operations on {len(report.keys)} registers"
     explained = [each for each in report.anomalies if _may_be_explained(run, each)]
     proven = tuple(each for each in report.anomalies if each not in explained)
@@ -103,7 +103,7 @@ def certify(run: CheckedRun) -> Outcome:
     from analysis.verifiers.log import CertificateError
     from analysis.verifiers.register import verify_registers
 
-    report = check_registers(register_files(run.tables), run.spark)
+    report = check_registers(register_files(run.tables), run.spread())
     path = register_certificate.write(run.directory / "certificate", report.orders, run.history.registers)
     try:
         return Outcome(PASS, verify_registers(path.parent, run.history.registers))

@@ -102,7 +102,7 @@ def check(run: CheckedRun) -> Outcome:
         format=description.replica_format,
         preallocates=any(map(format.preallocates, settings)),
     )
-    report = check_replicas(tasks, run.spark)
+    report = check_replicas(tasks, run.spread())
     collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}
     doubts = (
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from analysis.core.registers import RegisterReport, check
-from analysis.engines.task_map import task_map
+from analysis.engines.task_map import TaskMap, in_sequence
 from history.regular_files import require_regular
 from history.schemas import REGISTERS
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 
 def register_files(tables: Path) -> list[Path]:
@@ -25,10 +21,10 @@ def register_files(tables: Path) -> list[Path]:
     return sorted((tables / "registers").glob("part-*.parquet"))
 
 
-def check_registers(files: Sequence[Path], context: SparkContext | None) -> RegisterReport:
-    """Check all keys; with a Spark context on its workers, which must see the files under the same paths."""
+def check_registers(files: Sequence[Path], spread: TaskMap = in_sequence) -> RegisterReport:
+    """Check all keys."""
     paths = [str(path.resolve()) for path in files]
-    reports = task_map(context)(_judge, paths)
+    reports = spread(_judge, paths)
     merged = RegisterReport()
     for report in sorted(reports, key=lambda each: sorted(each.keys)):
         merged = merged.merge(report)

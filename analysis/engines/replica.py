@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +27,12 @@ from analysis.core.replica_evidence import (
 )
 from analysis.core.replicas import check_partition, missing_below
 from analysis.engines.row_groups import read
-from analysis.engines.task_map import task_map
+from analysis.engines.task_map import TaskMap, in_sequence
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog
 from analysis.replicafiles.remote_segments import StoredLog
 from history.topic_folders import folder_of
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 DATA: Final = "data"
 EARLIER: Final = "earlier"
@@ -197,9 +194,9 @@ def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: Stored
     return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
 
 
-def check_replicas(tasks: Sequence[ReplicaTask], context: SparkContext | None) -> ReplicaReport:
-    """Check all partitions; with a Spark context on its workers, which must see the files under the same paths."""
-    reports = task_map(context)(judge, tasks)
+def check_replicas(tasks: Sequence[ReplicaTask], spread: TaskMap = in_sequence) -> ReplicaReport:
+    """Check all partitions."""
+    reports = spread(judge, tasks)
     merged = ReplicaReport()
     for report in reports:
         merged = merged.merge(report)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.engines.class_data import ClassArchive
+from analysis.engines.processor_time import cpu_of_tree_s
 from installation.files import PROJECT_ROOT
 from installation.plain_paths import PlainPath
 from installation.sanitize import brief
@@ -90,6 +91,7 @@ class SparkHandle:
         self._scratch = scratch
         self._context: SparkContext | None = None
         self._archive: ClassArchive | None = None
+        self._counted_cpu_s = 0.0
         self._error: BaseException | None = None
         self._plain_scratch: PlainPath | None = None
         self.ready_after_s: float | None = None
@@ -114,6 +116,15 @@ class SparkHandle:
                 f"Spark did not start within {timeout_s:.0f} s; the end of its log: {self._last_words()}"
             )
         return self._context
+
+    def new_cpu_s(self) -> float:
+        """Processor time of Spark's processes on this machine since the last call, in seconds; their start is in the
+        first. 0 without a context."""
+        process = None if self._context is None else getattr(self._context._gateway, "proc", None)
+        if process is None:
+            return 0.0
+        before, self._counted_cpu_s = self._counted_cpu_s, cpu_of_tree_s(process.pid)
+        return max(0.0, self._counted_cpu_s - before)
 
     def _last_words(self) -> str:
         """The end of the driver's log, which is deleted with the context."""

@@ -138,7 +138,7 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
 def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     files = compact_registers(read_run(run), run, rows_per_file=10)
-    assert check_registers(files, spark.context()) == check_registers(files, None)
+    assert check_registers(files, SparkTasks(spark.context())) == check_registers(files)
 
 
 @pytest.mark.spark
@@ -159,3 +159,15 @@ def test_the_error_of_a_task_is_named_without_the_frames_of_java(spark: SparkHan
     with pytest.raises(RuntimeError) as raised:
         SparkTasks(spark.context())(int, ["1", "two"])
     assert str(raised.value) == "a task on Spark failed: ValueError: invalid literal for int() with base 10: 'two'"
+
+
+@pytest.mark.spark
+def test_the_processor_time_of_spark_is_in_the_cost_of_the_analysis(spark: SparkHandle, tmp_path: Path) -> None:
+    spark.context()
+    spark.new_cpu_s()
+    run = StoredRun(tmp_path / "run").write()
+    here = analyze(run, engine="in-process", plots=False).cost
+    there = analyze(run, session=spark, engine="spark", plots=False).cost
+    assert there.tasks == here.tasks
+    assert there.cpu_s > 0
+    assert 0 <= spark.new_cpu_s() < there.cpu_s, "what one analysis used is not in the next one's cost"

@@ -12,6 +12,7 @@ import pytest
 import analysis.engines.replica
 from analysis.evidence.run_directory import RunDirectoryError, events_by_node
 from analysis.pipeline import analyze
+from analysis.report import render_run
 from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
 from analysis.verifiers.log import CertificateError, verify
@@ -197,6 +198,18 @@ def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
         text: dict[str, Any] = json.loads((path / "verdict.json").read_text())
         for check in text["checks"]:
             check["seconds"] = 0
+        text["cost"] = {}
         return text
 
     assert content() == content()
+
+
+def test_verdict_and_page_say_what_the_analysis_cost(tmp_path: Path) -> None:
+    path = StoredRun(tmp_path / "run").write()
+    cost = analyze(path, engine="in-process", plots=False).cost
+    assert cost.tasks >= 2, "reading the clients' records and checking the log"
+    assert cost.cpu_s > 0
+    assert cost.wall_s > 0
+    render_run(path)
+    shown = f"used {cost.cpu_s:.1f} s of processor time in {cost.wall_s:.1f} s, for {cost.tasks} tasks"
+    assert shown in (path / "report.html").read_text()
