@@ -29,7 +29,8 @@ from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.evidence.run_directory import RunDescription, describe, events_by_node
 from analysis.expectation import LOST_BEFORE_FAULTS, unmet
 from analysis.placeholder_verdict import begin
-from analysis.plots.data import fault_rows, statistics, view_of
+from analysis.plots.data import fault_rows, view_of
+from analysis.run_statistics import statistics
 from analysis.tables import write_tables
 from analysis.verdict import (
     CERTIFICATE,

@@ -1,41 +1,44 @@
-"""Computes what a run's plots show (`PlotData`) and its statistics, from its history and its nodes' events."""
+"""Computes what a run's plots show (`PlotData`), from its history and its nodes' events."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.evidence.run_directory import NodeEvents, fits, moment
-from analysis.plots.view import Band, Floats, Lane, PlotData, PlottedOperations, StartsLane
+from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Ints, Lane, PlotData, PlottedOperations, StartsLane
 from history.reader import History
-from history.schemas import APPEND, CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.schemas import CAS, INF, MISMATCH
 
 NS = 1e9
-# The most operations that plots and statistics use; a longer run is thinned evenly before conversion to columns.
-MOST_OPERATIONS = 2_000_000
+MOST_OPERATIONS = 1 << 19
+"""A run of more operations is thinned evenly before plots are drawn: every second one from twice as many on."""
 
 
 def view_of(history: History, events: NodeEvents) -> PlotData:
     """All times in seconds since the first event of the journal (without one: since the first operation)."""
     origin, wall = _origin(history)
-    operations = _operations(_all_operations(history), origin)
+    plotted = _plotted(history, origin)
     lanes = _lanes(events, wall)
-    ends = [float(operations.returned.max())] if len(operations.returned) else []
-    ends += [(line["t"] - origin) / NS for line in history.journal if "t" in line]
-    end = max(ends, default=0.0)
+    times = [plotted.last, *(line["t"] for line in history.journal if "t" in line)]
+    end = (max(times) - origin) / NS
+    bands = tuple(_bands(history.faults, origin, end))
     return PlotData(
-        operations=operations,
-        bands=tuple(_bands(history.faults, origin, end)),
+        operations=plotted.operations(),
+        bands=bands,
         phases=tuple((row["name"], (row["start"] - origin) / NS) for row in history.phases.to_pylist()),
         lanes=lanes,
         starts=_starts(events, wall),
         end=end,
         origin=origin,
         wall_ns=round(wall * NS),
+        rates=plotted.rates,
+        first_served=_first_served(history, origin, (time for band in bands for time in (band.start, band.end))),
     )
 
 
@@ -44,31 +47,89 @@ def _origin(history: History) -> tuple[int, float]:
     for line in history.journal:
         if "t" in line and "wall" in line:
             return int(line["t"]), float(line["wall"])
-    for table in (history.operations, history.registers):
-        if table.num_rows:
-            return int(pa.compute.min(table["inv"]).as_py()), 0.0
-    return 0, 0.0
+    first = min((int(part["inv"].to_numpy().min()) for part in history.parts("inv")), default=INF)
+    if first == INF and history.registers.num_rows:
+        first = int(history.registers["inv"].to_numpy().min())
+    return 0 if first == INF else first, 0.0
 
 
-def _all_operations(history: History) -> pa.Table:
-    """The columns that operations on logs and on registers share."""
-    names = ["f", "type", "inv", "ret", "error"]
-    return pa.concat_tables([history.operations.select(names), history.registers.select(names)]).unify_dictionaries()
+def _shared(history: History) -> Iterator[pa.Table]:
+    """The columns that operations on logs and on registers share, part by part; registers are last."""
+    names = ("f", "type", "inv", "ret", "error")
+    yield from history.parts(*names)
+    yield history.registers.select(names)
 
 
-def _operations(table: pa.Table, origin: int) -> PlottedOperations:
-    stride = max(1, table.num_rows // MOST_OPERATIONS)
-    inv = table["inv"].to_numpy()[::stride]
-    ret = table["ret"].to_numpy()[::stride]
-    last = int(max(inv.max(initial=origin), ret[ret < INF].max(initial=origin)))
+@dataclass
+class _Plotted:
+    """What plots show of the operations. `kept`: invocation, return, kind, outcome and mismatch of every `stride`th;
+    `last`: the last time; `rates`: operations by kind, outcome and second."""
+
+    origin: int
+    stride: int
+    last: int
+    count: int = 0
+    kept: list[tuple[np.ndarray[Any, Any], ...]] = field(default_factory=list)
+    rates: dict[tuple[str, str], Ints] = field(default_factory=dict)
+
+    def add(self, part: pa.Table) -> None:
+        inv, ret, f, kind = (part[name].to_numpy().astype(np.int64, copy=False) for name in ("inv", "ret", "f", "type"))
+        self.last = max(self.last, int(inv.max(initial=self.last)), int(ret[ret < INF].max(initial=self.last)))
+        some = slice(-self.count % self.stride, None, self.stride)
+        self.kept.append(tuple(column[some] for column in (inv, ret, f, kind, _mismatched(part))))
+        self.count += part.num_rows
+        second = np.maximum(np.where(ret < INF, ret, inv) - self.origin, 0) // int(NS)
+        for code in np.unique(f * len(OUTCOMES) + kind).tolist():
+            name, outcome = OPERATIONS[code // len(OUTCOMES)], OUTCOMES[code % len(OUTCOMES)]
+            counts = np.bincount(second[f * len(OUTCOMES) + kind == code])
+            self.rates[name, outcome] = _sum(self.rates.get((name, outcome), counts[:0]), counts)
+
+    def operations(self) -> PlottedOperations:
+        columns = [np.concatenate(each) for each in zip(*self.kept, strict=True)]
+        return _in_seconds(columns, self.origin, self.last, self.stride)
+
+
+def _sum(one: Ints, other: Ints) -> Ints:
+    """The sums of two columns; the shorter one has zeros behind its end."""
+    found = np.zeros(max(len(one), len(other)), np.int64)
+    found[: len(one)] += one
+    found[: len(other)] += other
+    return found
+
+
+def _plotted(history: History, origin: int) -> _Plotted:
+    count = history.size + history.registers.num_rows
+    found = _Plotted(origin, max(1, count // MOST_OPERATIONS), origin)
+    for part in _shared(history):
+        found.add(part)
+    return found
+
+
+def _in_seconds(columns: Sequence[np.ndarray[Any, Any]], origin: int, last: int, stride: int) -> PlottedOperations:
+    inv, ret, f, kind, mismatched = columns
     return PlottedOperations(
         invoked=(inv - origin) / NS,
         # An operation that never completed is drawn up to the end of the record.
         returned=(np.where(ret >= INF, last, ret) - origin) / NS,
-        f=table["f"].to_numpy()[::stride].astype(np.int64),
-        type=table["type"].to_numpy()[::stride].astype(np.int64),
-        mismatched=_mismatched(table)[::stride],
+        f=f,
+        type=kind,
+        mismatched=mismatched,
+        stride=stride,
     )
+
+
+def _first_served(history: History, origin: int, moments: Iterable[float]) -> dict[float, float]:
+    """For each moment the earliest return of a served change that was invoked then or later, if there is one."""
+    ordered = np.array(sorted(set(moments)), np.float64)
+    earliest = np.full(len(ordered), np.inf)
+    for part in _shared(history) if len(ordered) else ():
+        columns = [part[name].to_numpy() for name in ("inv", "ret", "f", "type")]
+        some = _in_seconds([*columns, _mismatched(part)], origin, INF, 1)
+        served = some.served()
+        at = np.searchsorted(ordered, some.invoked[served], side="right") - 1
+        np.minimum.at(earliest, at[at >= 0], some.returned[served][at >= 0])
+    earliest = np.minimum.accumulate(earliest[::-1])[::-1]
+    return {moment: first for moment, first in zip(ordered.tolist(), earliest.tolist(), strict=True) if first < np.inf}
 
 
 def _mismatched(table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -171,53 +232,3 @@ def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:
 
     time = np.array([moment(report) for report in reports], np.float64) / NS - wall
     return Lane(node, time, column("log_end_offset"), column("high_watermark"), column("leader_epoch"))
-
-
-def statistics(history: History, view: PlotData) -> dict[str, Any]:
-    """Counts and latencies of a run; times in seconds and milliseconds as the names say."""
-    operations, every = view.operations, _all_operations(history)
-    appends = operations.changes()
-    acknowledged = operations.changes("ok")
-    took = (operations.returned - operations.invoked)[acknowledged] * 1e3
-    stats: dict[str, Any] = {
-        "operations": every.num_rows,
-        "appends": int(appends.sum()),
-        "failed": _count(every, FAIL),
-        "indeterminate": _count(every, INFO),
-        "unfinished": history.unfinished,
-        "records_read": _records_read(history.operations),
-        "reads": _reads(history.registers),
-        "duration_s": round(view.end, 3),
-        "origin_ns": view.origin,
-        "longest_outage_s": _longest_outage(operations),
-    }
-    for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)):
-        stats[f"latency_{name}_ms"] = round(float(np.quantile(took, quantile)), 3) if len(took) else None
-    return stats
-
-
-def _count(table: pa.Table, outcome: int) -> int:
-    f, kind = table["f"].to_numpy(), table["type"].to_numpy()
-    return int((np.isin(f, (APPEND, WRITE, CAS)) & (kind == outcome)).sum())
-
-
-def _records_read(table: pa.Table) -> int:
-    reads = table.filter(pa.compute.equal(table["f"], READ))
-    return int(pa.compute.sum(pa.compute.list_value_length(reads["values"])).as_py() or 0)
-
-
-def _reads(registers: pa.Table) -> int:
-    """The number of answered reads of registers."""
-    return int(((registers["f"].to_numpy() == READ) & (registers["type"].to_numpy() == OK)).sum())
-
-
-def _longest_outage(operations: PlottedOperations) -> float | None:
-    """The longest time without an acknowledgement, between the first and the last append; None if both have the same
-    time, because an outage would not be visible."""
-    invoked = operations.invoked[operations.changes()]
-    if not len(invoked) or invoked.min() == invoked.max():
-        return None
-    returned: Floats = np.sort(operations.returned[operations.changes("ok")])
-    first, last = float(invoked.min()), float(invoked.max())
-    inside = returned[(returned >= first) & (returned <= last)]
-    return round(float(np.diff(np.concatenate(([first], inside, [last]))).max()), 3)

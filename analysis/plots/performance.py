@@ -20,7 +20,7 @@ from analysis.plots.style import (
     name_kinds,
     png,
 )
-from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Band, Floats, PlotData, PlottedOperations
+from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Band, Floats, Ints, PlotData, PlottedOperations
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
@@ -58,7 +58,7 @@ def latency(view: PlotData) -> bytes:
             style = OUTCOME_STYLE[outcome]
             axes.scatter(
                 invoked[some], took[some], s=9 if outcome == "ok" else 20, alpha=0.35 if outcome == "ok" else 0.8,
-                marker=style["marker"], color=style["color"], label=f"{outcome} ({len(invoked):,})",
+                marker=style["marker"], color=style["color"], label=f"{outcome} ({view.count(outcome):,})",
                 linewidths=0.8, zorder=3,
             )  # fmt: skip
         if shown:
@@ -68,7 +68,8 @@ def latency(view: PlotData) -> bytes:
         else:
             empty_note(axes, f"none of the {view.operations.noun()} was completed")
         axes.set_ylabel("milliseconds")
-        axes.set_xlabel("seconds since the start")
+        thinned = f"; every {operations.stride}th operation is drawn" if operations.stride > 1 else ""
+        axes.set_xlabel(f"seconds since the start{thinned}")
         axes.set_xlim(0, max(view.end, 1.0))
         return png(drawn)
 
@@ -94,21 +95,18 @@ def _quantile_lines(axes: Axes, operations: PlottedOperations, end: float) -> No
 
 def rate(view: PlotData) -> bytes:
     """Operations per second by outcome, one panel for each kind: completions, and invocations of indeterminate ones."""
-    panels = [name for name in OPERATIONS if view.operations.of(name).any()] or ["append"]
+    panels = [name for name in OPERATIONS if any(name == each for each, _ in view.rates)] or ["append"]
     with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
         rows[0].set_title("Rate by operation and outcome", pad=46)
-        width = 1.0 if view.end <= 240 else view.end / 240
-        edges = np.arange(0, max(view.end, 1.0) + width, width)
+        width = max(1, -(-int(view.end) // 240))
         for axes, name in zip(rows, panels, strict=True):
             draw_bands(axes, view.bands)
             for outcome in OUTCOMES:
-                mask = view.operations.of(name, outcome)
-                if mask.any():
-                    # An indeterminate operation has no completion: it counts where it was invoked.
-                    moments = view.operations.invoked if outcome == "info" else view.operations.returned
-                    counts, _ = np.histogram(moments[mask], edges)
+                if (name, outcome) in view.rates:
+                    counts = _in_windows(view.rates[name, outcome], width, view.end)
                     color = OUTCOME_STYLE[outcome]["color"]
-                    axes.step(edges[:-1], counts / width, where="post", color=color, lw=1.3, label=outcome)
+                    moments = np.arange(len(counts)) * width
+                    axes.step(moments, counts / width, where="post", color=color, lw=1.3, label=outcome)
             axes.set_ylabel(f"{PLURALS[name]}\nper second")
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -118,18 +116,22 @@ def rate(view: PlotData) -> bytes:
         return png(drawn)
 
 
+def _in_windows(by_second: Ints, width: int, end: float) -> Ints:
+    """Sums of windows of `width` seconds, until the end of the run."""
+    windows = int(max(end, 1.0)) // width + 1
+    found = np.zeros(max(windows * width, len(by_second)), np.int64)
+    found[: len(by_second)] = by_second
+    sums: Ints = found[: windows * width].reshape(windows, width).sum(axis=1)
+    return sums
+
+
 def recovery_times(view: PlotData) -> list[tuple[Band, float | None, float | None]]:
     """For each fault: seconds from its start, and from its end, until the next served change that was invoked later."""
-    mask = view.operations.served()
-    order = np.argsort(view.operations.invoked[mask])
-    invoked = view.operations.invoked[mask][order]
-    returned = np.minimum.accumulate(view.operations.returned[mask][order][::-1])[::-1]
-    return [(band, _next(invoked, returned, band.start), _next(invoked, returned, band.end)) for band in view.bands]
+    return [(band, _until_served(view, band.start), _until_served(view, band.end)) for band in view.bands]
 
 
-def _next(invoked: Floats, first_return: Floats, moment: float) -> float | None:
-    index = int(np.searchsorted(invoked, moment))
-    return float(first_return[index] - moment) if index < len(first_return) else None
+def _until_served(view: PlotData, moment: float) -> float | None:
+    return view.first_served[moment] - moment if moment in view.first_served else None
 
 
 def availability(view: PlotData) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,13 +37,15 @@ class Band:
 @dataclass(frozen=True)
 class PlottedOperations:
     """Operations as columns of equal length: times in seconds, `f` an index of OPERATIONS, `type` of OUTCOMES.
-    `mismatched`: compare-and-sets that were answered because the key did not hold the expected value."""
+    `mismatched`: compare-and-sets that were answered because the key did not hold the expected value. Only every
+    `stride`th operation of the run is there."""
 
     invoked: Floats
     returned: Floats
     f: Ints
     type: Ints
     mismatched: npt.NDArray[np.bool_]
+    stride: int = 1
 
     def of(self, operation: str, outcome: str | None = None) -> npt.NDArray[np.bool_]:
         """The mask of the rows of one operation, and of one outcome if given."""
@@ -94,6 +97,10 @@ class PlotData:
     """All plotted data of one run. `lanes` and `starts` by (topic, partition), the latter
     only for logs in remote storage; `end` is the length of the run in seconds.
 
+    `rates`: the number of operations by kind, outcome and second: of their returns, or invocations if they never
+    returned. `first_served`: for the start and the end of each band the earliest return, in seconds, of a served change
+    that was invoked then or later. Both are of all operations.
+
     `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same by the wall clock.
     """
 
@@ -105,3 +112,9 @@ class PlotData:
     end: float = 0.0
     origin: int = 0
     wall_ns: int = 0
+    rates: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
+    first_served: Mapping[float, float] = field(default_factory=dict)
+
+    def count(self, outcome: str) -> int:
+        """The number of operations that change something, of this outcome."""
+        return sum(int(of.sum()) for (name, how), of in self.rates.items() if name in CHANGES and how == outcome)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,20 +16,49 @@ from analysis.evidence import group_history, load
 from analysis.evidence.journal_order import out_of_life
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
 from analysis.evidence.losses_before_faults import lost_before_faults
+from analysis.plots import data
+from analysis.plots.data import view_of
+from analysis.plots.performance import latency, rate
+from analysis.plots.view import OUTCOMES
+from analysis.run_statistics import statistics
 from history import reader
 from history.groups import Delivered, GroupRecords
 from history.operation_tables import TablesError
 from history.reader import History
-from history.schemas import ACKS_ALL, APPEND, END, FAULTS, INF, OK, OPERATIONS, PHASES, READ, REGISTERS, RESERVATIONS
+from history.schemas import (
+    ACKS_ALL,
+    APPEND,
+    END,
+    FAIL,
+    FAULTS,
+    INF,
+    INFO,
+    NAMES,
+    OK,
+    OPERATIONS,
+    PHASES,
+    READ,
+    REGISTERS,
+    RESERVATIONS,
+)
 from tests.analysis.log_histories import random_history, stored, table
 
 Row = Mapping[str, Any]
 Histories = tuple[list[Row], Sequence[History], random.Random]
 
 
+UNIT = 123_456_789
+"""A step of a random history in nanoseconds."""
+
+
 def random_operations(rng: random.Random) -> pa.Table:
     rows = table(*(random_history(rng) for _ in range(4))).to_pylist()
-    changed = [row | {"phase": rng.choice(["main", "main", "final"])} for row in rows]
+    changed = [
+        row
+        | {"phase": rng.choice(["main", "main", "final"]), "inv": row["inv"] * UNIT}
+        | {"ret": INF if row["ret"] == INF else row["ret"] * UNIT}
+        for row in rows
+    ]
     return pa.Table.from_pylist(rng.sample(changed, len(changed)), OPERATIONS)
 
 
@@ -186,3 +216,69 @@ def test_the_load_is_not_counted_from_the_whole_table(tmp_path: Path, monkeypatc
     load.load_of(history)
     lost_before_faults(history)
     goes_on(history, 5)
+    statistics(history, view_of(history, {}))
+
+
+def in_seconds(history: History, rows: list[Row]) -> list[tuple[float, float, Row]]:
+    """Invocation, return (INF: none) and row of the changes, in seconds since the start of the run."""
+    origin = view_of(history, {}).origin
+    return [
+        ((row["inv"] - origin) / 1e9, (row["ret"] - origin) / 1e9 if row["ret"] < INF else INF, row)
+        for row in rows
+        if row["f"] == APPEND
+    ]
+
+
+def test_a_thinned_run_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "MOST_OPERATIONS", 10)
+    view = view_of(history_of(random_operations(random.Random(3)), 10, 10), {})
+    assert view.operations.stride > 1
+    assert latency(view).startswith(b"\x89PNG")
+    assert rate(view).startswith(b"\x89PNG")
+
+
+def test_the_statistics_are_what_the_rows_say(histories: Histories) -> None:
+    rows, found, _ = histories
+    appends = [row for row in rows if row["f"] == APPEND]
+    expected = {
+        "operations": len(rows),
+        "appends": len(appends),
+        "failed": sum(row["type"] == FAIL for row in appends),
+        "indeterminate": sum(row["type"] == INFO for row in appends),
+        "records_read": sum(len(row["values"]) for row in rows if row["f"] == READ),
+        "reads": 0,
+    }
+    timed = in_seconds(found[0], rows)
+    took = [(ret - inv) * 1e3 for inv, ret, row in timed if row["type"] == OK]
+    expected |= {
+        f"latency_{name}_ms": round(float(np.quantile(took, share)), 3)
+        for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))
+    }
+    first, last = min(inv for inv, _, _ in timed), max(inv for inv, _, _ in timed)
+    acknowledged = sorted(ret for _, ret, row in timed if row["type"] == OK and first <= ret <= last)
+    expected["longest_outage_s"] = round(float(np.diff([first, *acknowledged, last]).max()), 3)
+    for history in found:
+        stats = statistics(history, view_of(history, {}))
+        assert {name: stats[name] for name in expected} == expected
+
+
+def test_plots_of_a_thinned_run_have_the_rates_and_recoveries_of_all_operations(
+    histories: Histories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, found, _ = histories
+    timed = in_seconds(found[0], rows)
+    whole = view_of(found[0], {})
+    monkeypatch.setattr(data, "MOST_OPERATIONS", len(rows) // 3)
+    for history in found:
+        view = view_of(history, {})
+        assert view.operations.stride == 3
+        assert len(view.operations.f) == -(-len(rows) // 3)
+        assert (view.end, view.origin, view.bands) == (whole.end, whole.origin, whole.bands)
+        for moment in (time for band in view.bands for time in (band.start, band.end)):
+            served = [ret for inv, ret, row in timed if inv >= moment and row["type"] == OK]
+            assert view.first_served.get(moment) == min(served, default=None)
+        for (name, outcome), counts in view.rates.items():
+            some = [row for row in rows if (NAMES[row["f"]], OUTCOMES[row["type"]]) == (name, outcome)]
+            at = [((row["inv"] if row["ret"] == INF else row["ret"]) - view.origin) // 10**9 for row in some]
+            assert counts.tolist() == np.bincount(np.maximum(at, 0)).tolist()
+        assert sum(int(counts.sum()) for counts in view.rates.values()) == len(rows)

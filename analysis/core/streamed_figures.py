@@ -1,0 +1,94 @@
+"""Quantiles of numbers, and the longest gap between moments, that are not in memory at once: exact, by several passes.
+
+Theory of operation. A pass counts numbers in buckets whose order is that of the numbers; the next one looks only at
+the buckets that the figure depends on. The buckets of quantiles are the highest bits of the floating-point
+representation: a bucket is 1/256 wide, relative to its numbers. The buckets of moments are cells of time, of each the
+first and the last moment are kept: two moments of one cell are less than its length apart, so a gap that is longer is
+between two cells. If the longest of these gaps is shorter than a cell, it is the length of the next pass's cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
+_SHIFT: Final = 44
+_BUCKETS: Final = 1 << (63 - _SHIFT)
+CELL_NS: Final = 10_000_000
+
+
+def quantiles(numbers: Callable[[], Iterable[Floats]], wanted: Sequence[float]) -> list[float] | None:
+    """As `numpy.quantile` of all numbers, which are 0 or more; None without numbers. Calls `numbers` twice."""
+    counts = np.zeros(_BUCKETS, np.int64)
+    for some in numbers():
+        counts += np.bincount(_bucket(some), minlength=_BUCKETS)
+    behind = np.cumsum(counts)
+    last = int(behind[-1]) - 1
+    if last < 0:
+        return None
+    places = [each * last for each in wanted]
+    ranks = np.array(sorted({min(int(place) + more, last) for place in places for more in (0, 1)}), np.int64)
+    buckets = np.unique(np.searchsorted(behind, ranks, side="right"))
+    found = _ranked(numbers(), ranks, buckets, behind - counts)
+    pairs = [(place, found[int(place)], found[min(int(place) + 1, last)]) for place in places]
+    return [float(np.quantile([low, high], place - int(place))) for place, low, high in pairs]
+
+
+def _bucket(numbers: Floats) -> I64:
+    found: I64 = np.ascontiguousarray(numbers).view(np.int64) >> _SHIFT
+    return found
+
+
+def _ranked(numbers: Iterable[Floats], ranks: I64, buckets: I64, before: I64) -> dict[int, float]:
+    """The numbers of these ranks, which are in these buckets. `before`: how many numbers are below each bucket."""
+    kept, counts = [np.empty(0)], [np.empty(0, np.int64)]
+    for some in numbers:
+        values, count = np.unique(some[np.isin(_bucket(some), buckets)], return_counts=True)
+        kept.append(values)
+        counts.append(count)
+    values, count = np.concatenate(kept), np.concatenate(counts)
+    order = np.argsort(values, kind="stable")
+    values, behind = values[order], np.cumsum(count[order])
+    of_bucket = np.searchsorted(buckets, _bucket(values))
+    # Ranks count all numbers, `behind` only those of the buckets: add what the buckets in between have.
+    firsts = np.searchsorted(of_bucket, np.arange(len(buckets)))
+    skipped = before[buckets] - np.concatenate(([0], behind))[firsts]
+    at = np.searchsorted(behind + skipped[of_bucket], ranks, side="right")
+    return dict(zip(ranks.tolist(), values[at].tolist(), strict=True))
+
+
+def gaps_with_the_longest(moments: Callable[[], Iterable[I64]], begin: int, end: int) -> tuple[I64, I64]:
+    """Begins and ends of gaps between neighbouring moments from `begin` to `end`, both included as moments, in order.
+    The longest gaps are among them. `begin` is before `end`."""
+    cell = CELL_NS
+    while True:
+        first, last = _cells(moments(), begin, end, cell)
+        begins, ends = np.concatenate(([begin], last)), np.concatenate((first, [end]))
+        longest = int((ends - begins).max())
+        if longest >= cell or cell == 1:
+            return begins, ends
+        cell = max(longest, 1)
+
+
+def _cells(moments: Iterable[I64], begin: int, end: int, cell: int) -> tuple[I64, I64]:
+    """The first and the last moment of each cell that has one, in order."""
+    first = last = np.empty(0, np.int64)
+    for some in moments:
+        inside = some[(some >= begin) & (some <= end)]
+        first, last = _merged(np.concatenate((first, inside)), np.concatenate((last, inside)), cell)
+    return first, last
+
+
+def _merged(first: I64, last: I64, cell: int) -> tuple[I64, I64]:
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], last[order]
+    starts = np.flatnonzero(np.diff(first // cell, prepend=-1))
+    if not len(starts):
+        return first, last
+    return first[starts], np.maximum.reduceat(last, starts)

@@ -1,0 +1,105 @@
+"""The statistics of a verdict: counts and latencies of a run, from parts of its history in several passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.core.streamed_figures import I64, Floats, gaps_with_the_longest, quantiles
+from analysis.plots.data import NS
+from analysis.plots.view import PlotData
+from history.reader import History
+from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
+
+_CHANGES: Final = (APPEND, WRITE, CAS)
+_LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+def statistics(history: History, view: PlotData) -> dict[str, Any]:
+    """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact."""
+    counted = _counted(history)
+    stats: dict[str, Any] = {
+        "operations": history.size + history.registers.num_rows,
+        "appends": counted.changes,
+        "failed": counted.failed,
+        "indeterminate": counted.indeterminate,
+        "unfinished": history.unfinished,
+        "records_read": counted.records,
+        "reads": _reads(history.registers),
+        "duration_s": round(view.end, 3),
+        "origin_ns": view.origin,
+        "longest_outage_s": _longest_outage(history, counted, view.origin),
+    }
+    found = quantiles(lambda: _latencies(history, view.origin), list(_LATENCIES.values()))
+    rounded = [None] * len(_LATENCIES) if found is None else [round(each, 3) for each in found]
+    return stats | {f"latency_{name}_ms": each for name, each in zip(_LATENCIES, rounded, strict=True)}
+
+
+@dataclass
+class _Counted:
+    """Operations that change something by outcome, the records that reads of logs returned, and the first and the last
+    invocation of a change."""
+
+    changes: int = 0
+    failed: int = 0
+    indeterminate: int = 0
+    records: int = 0
+    first: int = INF
+    last: int = -1
+
+    def add(self, part: pa.Table) -> None:
+        f, kind, inv = (part[name].to_numpy() for name in ("f", "type", "inv"))
+        changes = np.isin(f, _CHANGES)
+        self.changes += int(changes.sum())
+        self.failed += int((changes & (kind == FAIL)).sum())
+        self.indeterminate += int((changes & (kind == INFO)).sum())
+        self.first = min(self.first, int(inv[changes].min(initial=INF)))
+        self.last = max(self.last, int(inv[changes].max(initial=-1)))
+
+
+def _counted(history: History) -> _Counted:
+    found = _Counted()
+    for part in history.parts("f", "type", "inv", "values"):
+        found.add(part)
+        read = part["f"].to_numpy() == READ
+        found.records += int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
+    found.add(history.registers)
+    return found
+
+
+def _acknowledged(history: History) -> Iterator[tuple[I64, I64]]:
+    """Invocations and returns of the acknowledged changes, part by part."""
+    yield _changes_of(history.registers)
+    yield from map(_changes_of, history.parts("f", "type", "inv", "ret"))
+
+
+def _changes_of(part: pa.Table) -> tuple[I64, I64]:
+    f, kind, inv, ret = (part[name].to_numpy() for name in ("f", "type", "inv", "ret"))
+    some = np.isin(f, _CHANGES) & (kind == OK)
+    return inv[some], ret[some]
+
+
+def _latencies(history: History, origin: int) -> Iterator[Floats]:
+    """The latencies of acknowledged changes in milliseconds."""
+    for inv, ret in _acknowledged(history):
+        yield ((ret - origin) / NS - (inv - origin) / NS) * 1e3
+
+
+def _longest_outage(history: History, counted: _Counted, origin: int) -> float | None:
+    """The longest time without an acknowledgement, between the first and the last append; None if both have the same
+    time, because an outage would not be visible."""
+    if counted.first >= counted.last:
+        return None
+    returns = lambda: (ret for _, ret in _acknowledged(history))  # noqa: E731
+    begins, ends = gaps_with_the_longest(returns, counted.first, counted.last)
+    return round(float(((ends - origin) / NS - (begins - origin) / NS).max()), 3)
+
+
+def _reads(registers: pa.Table) -> int:
+    """The number of answered reads of registers."""
+    return int(((registers["f"].to_numpy() == READ) & (registers["type"].to_numpy() == OK)).sum())
