@@ -1,8 +1,8 @@
 """AlterPartitionReassignments and ListPartitionReassignments (KIP-455). Pure: an image and a request in.
 
 During a reassignment a partition has its old and new replicas; `adding` and `removing` name the difference. It is
-complete when every added replica is in the ISR. Replicas change only together with the leader epoch, so that the leader
-starts again with its current followers.
+complete when every added replica is in the ISR. As in Apache Kafka, a leader that stays has a new leader epoch only if
+a replica is removed: fetches of a removed replica must not count. A replica that is added starts within the epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.controller.topics import check_replicas
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages import alter_partition_reassignments as alter
 from broker.protocol.messages import list_partition_reassignments as listing
-from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChangeRecord
+from broker.protocol.messages.metadata_records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
 
 
 def alter_reassignments(
@@ -77,8 +77,20 @@ def completed(
     members: IsrMembership,
     elections: Elections,
 ) -> PartitionChangeRecord | None:
-    """The completion of a reassignment when the ISR of `members` has every added replica; None before. A removed
-    replica is no longer eligible either (KIP-966)."""
+    """The completion of a reassignment when the ISR of `members` has every added replica; None before."""
+    record = _completion(image, topic, index, partition, members, elections)
+    return None if record is None else _in_same_epoch_if_possible(partition, record)
+
+
+def _completion(
+    image: MetadataImage,
+    topic: TopicImage,
+    index: int,
+    partition: PartitionImage,
+    members: IsrMembership,
+    elections: Elections,
+) -> PartitionChangeRecord | None:
+    """As `completed`; the record names the leader. A removed replica is no longer eligible either (KIP-966)."""
     if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
         return None
     replicas = [replica for replica in partition.replicas if replica not in partition.removing]
@@ -98,6 +110,15 @@ def completed(
         eligible_leader_replicas=[replica for replica in members.elr if replica in replicas],
         last_known_elr=[replica for replica in members.last_known_elr if replica in replicas],
     )
+
+
+def _in_same_epoch_if_possible(partition: PartitionImage, record: PartitionChangeRecord) -> PartitionChangeRecord:
+    """The record without its leader, which would start a new epoch, if the leader and all replicas of `partition`
+    stay."""
+    assert record.replicas is not None
+    if record.leader == partition.leader and set(partition.replicas) <= set(record.replicas):
+        record.leader = NO_LEADER_CHANGE
+    return record
 
 
 def _found(image: MetadataImage, name: str, index: int) -> tuple[TopicImage, PartitionImage]:
@@ -132,9 +153,9 @@ def _reassigned(
         return None
     wanted = _on_the_way(partition, before, target)
     members = IsrMembership(wanted.isr, wanted.elr, wanted.last_known_elr)
-    finished = completed(image, topic, entry.partition_index, wanted, members, elections)
+    finished = _completion(image, topic, entry.partition_index, wanted, members, elections)
     if finished is not None:
-        return finished
+        return _in_same_epoch_if_possible(partition, finished)
     if not wanted.isr:
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
     leader = wanted.leader
@@ -142,7 +163,7 @@ def _reassigned(
         order = elections.in_order(topic, entry.partition_index, wanted.replicas, wanted.isr)
         successor = first_of(order, wanted.isr, image.is_available)
         leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
-    return PartitionChangeRecord(
+    record = PartitionChangeRecord(
         entry.partition_index,
         topic.id,
         isr=list(wanted.isr),
@@ -153,6 +174,7 @@ def _reassigned(
         eligible_leader_replicas=list(wanted.elr),
         last_known_elr=list(wanted.last_known_elr),
     )
+    return _in_same_epoch_if_possible(partition, record)
 
 
 def _on_the_way(partition: PartitionImage, before: tuple[int, ...], target: tuple[int, ...]) -> PartitionImage:

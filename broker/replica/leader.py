@@ -97,6 +97,13 @@ class PartitionLeader:
         # As in Kafka: a topic with fewer replicas than min.insync.replicas can still be written.
         return min(min_insync_replicas, len(self.replicas))
 
+    def set_replicas(self, replicas: Iterable[int]) -> None:
+        """Replicas were added, or have another order. A removal is not possible within a leader epoch."""
+        self.replicas = tuple(replicas)
+        for replica in self.replicas:
+            if replica != self.node_id:
+                self._followers.setdefault(replica, FollowerState())
+
     def set_min_insync_replicas(self, number: int) -> bool:
         """`min.insync.replicas` of the topic was changed. True: the high watermark rose."""
         self.min_insync_replicas = self._effective(number)

@@ -266,10 +266,11 @@ class Partition:
         return True
 
     def updated(self, state: PartitionImage, min_insync_replicas: int) -> None:
-        """Newer metadata within the leader epoch of this replica: another ISR, other settings."""
+        """Newer metadata within the leader epoch of this replica: further replicas, another ISR, other settings."""
         if isinstance(self.role, PartitionFollower):
             self.role.partition_epoch = state.partition_epoch
         elif self.role is not None:
+            self.role.set_replicas(state.replicas)
             if self.role.set_min_insync_replicas(min_insync_replicas):
                 self._high_watermark_rose()
             epoch, isr = state.leader_epoch, state.isr

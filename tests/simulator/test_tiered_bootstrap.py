@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.simulator.test_tiered import TOPIC, replicas
+from tests.simulator.test_tiered import TOPIC, replicas, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
 
@@ -89,3 +89,44 @@ async def watch(joining: Joining) -> None:
             assert behind <= log.log_end_offset, name
             assert partition.role is None or tiered is None or log.local_start_offset <= behind, name
         await asyncio.sleep(0.02)
+
+
+@pytest.mark.conforms("K1023-11", "K98-3")
+@pytest.mark.kills("no_remote_producer_snapshot")
+@pytest.mark.parametrize("mutants", [(), ("no_remote_producer_snapshot",)])
+def test_a_replica_that_never_copied_a_batch_recognizes_it_when_its_producer_repeats_it(
+    mutants: tuple[str, ...],
+) -> None:
+    """As after a lost answer: the producer sends nothing between the first time and the second."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        client = joining.client
+        producer_id = await client.init_producer_id()
+        first = await client.produce(TOPIC, 0, [b"once"], producer_id=producer_id, sequence=0)
+        await joining.fill()
+        assert (await joining.join()).log.local_start_offset > first
+        await joining.lead()
+        assert joining.leader == joining.spare
+        await client.refresh(TOPIC)
+        again = await client.produce(TOPIC, 0, [b"once"], producer_id=producer_id, sequence=0)
+        assert (again == first) == (not mutants)
+        values = [record.value for record in await client.read_all(TOPIC, 0, 60.0)]
+        assert values.count(b"once") == 1 + len(mutants)
+
+    run(1, story, mutants=mutants, tiered_replicas_lead_last_enable="false")
+
+
+def test_the_leader_keeps_its_epoch_when_a_replica_joins() -> None:
+    """As in Apache Kafka, so that both have the same leader epochs below the start of the new log."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        epoch = joining.led.leader_epoch
+        await joining.join()
+        assert joining.led.leader_epoch == epoch
+        await write(joining.client, 1, RECORDS)
+        await joining.cluster.until(lambda: joining.joined is not None and joining.joined.high_watermark > RECORDS)
+
+    run(1, story)

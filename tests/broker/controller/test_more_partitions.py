@@ -102,7 +102,7 @@ def test_a_replica_moves_through_the_isr() -> None:
     partition = it.partition()
     assert (partition.replicas, partition.isr, partition.leader) == ((4, 2, 3, 1), (1, 2, 3), 1)
     assert (partition.adding, partition.removing) == ((4,), (1,))
-    assert partition.leader_epoch > epoch  # the leader begins anew, with the replicas that it now has
+    assert partition.leader_epoch == epoch, "no replica has left yet"
     assert moving(it) == [([4, 2, 3, 1], [4], [1])]
 
     assert it.alter(it.proposal(1, [1, 2, 3, 4])).error_code == ErrorCode.NONE
@@ -111,6 +111,7 @@ def test_a_replica_moves_through_the_isr() -> None:
     assert partition.leader == -1
     it.hand_over()
     assert it.partition().leader == 4
+    assert it.partition().leader_epoch > epoch
     assert (partition.adding, partition.removing) == ((), ())
     assert moving(it) == []
 
@@ -147,6 +148,42 @@ def test_a_replica_is_added_only_once_it_is_in_sync() -> None:
     assert it.alter(it.proposal(1, [1, 2, 4])).error_code == ErrorCode.NONE
     assert (it.partition().adding, it.partition().replicas) == ((), (1, 2, 3, 4))
     assert set(it.partition().isr) == {1, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "is_new"),
+    [([1, 2, 3, 4], False), ([3, 1, 2], False), ([1, 2], True), ([1, 3, 4], False), ([2, 3], True)],
+)
+def test_a_leader_epoch_ends_only_with_a_removed_replica_or_another_leader(replicas: list[int], is_new: bool) -> None:
+    """As in Apache Kafka (`PartitionChangeBuilder`). While [1, 3, 4] replaces [1, 2, 3], 2 is still a replica."""
+    it = world()
+    before = it.partition()
+    assert reassign(it, replicas) == ErrorCode.NONE
+    after = it.partition()
+    assert (after.leader_epoch > before.leader_epoch) == is_new
+    assert after.partition_epoch > before.partition_epoch
+
+
+@pytest.mark.parametrize(("replicas", "is_new"), [([1, 2, 3, 4], False), ([1, 3, 4], True)])
+def test_a_completed_reassignment_has_a_new_leader_epoch_if_it_removes_a_replica(
+    replicas: list[int], is_new: bool
+) -> None:
+    it = world()
+    epoch = it.partition().leader_epoch
+    reassign(it, replicas)
+    assert it.alter(it.proposal(1, [1, 2, 3, 4])).error_code == ErrorCode.NONE
+    assert (it.partition().leader, it.partition().adding) == (1, ())
+    assert (it.partition().leader_epoch > epoch) == is_new
+
+
+def test_a_cancelled_reassignment_has_a_new_leader_epoch() -> None:
+    """The added replica may fetch until then, and must not count after that."""
+    it = world()
+    reassign(it, [1, 2, 3, 4])
+    epoch = it.partition().leader_epoch
+    assert reassign(it, None) == ErrorCode.NONE
+    assert it.partition().replicas == (1, 2, 3)
+    assert it.partition().leader_epoch > epoch
 
 
 def test_a_move_is_given_up() -> None:

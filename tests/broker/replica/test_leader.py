@@ -104,6 +104,26 @@ def test_a_topic_with_fewer_replicas_than_min_insync_can_be_written() -> None:
 
 
 @pytest.mark.conforms("H5")
+def test_a_replica_that_is_added_in_the_epoch_is_unknown_until_it_fetches() -> None:
+    it = leader(isr=(1, 2), replicas=(1, 2))
+    fetch(it, 2, 10)
+    it.set_replicas((2, 1, 3))
+    assert it.follower(2).log_end_offset == 10, "what is known of the others stays"
+    assert not it.may_join(3)
+    fetch(it, 3, 10)
+    assert it.may_join(3)
+    assert it.high_watermark == 10
+
+
+def test_more_replicas_may_require_more_in_sync() -> None:
+    it = leader(isr=(1,), replicas=(1,), min_insync=2)
+    assert it.log_grew(11)
+    it.set_replicas((1, 2))
+    it.set_min_insync_replicas(2)
+    assert not it.enough_in_sync
+    assert not it.log_grew(12), "as the controller counts"
+
+
 def test_joining_takes_everything_below_the_high_watermark() -> None:
     it = leader(isr=(1, 2), start=0)
     fetch(it, 2, 8)
