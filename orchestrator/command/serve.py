@@ -36,10 +36,10 @@ def main(options: argparse.Namespace) -> int:
     token = "" if is_loopback(options.address) else secrets.token_urlsafe(24)
     try:
         asyncio.run(_serve(store.root, options.address, options.port, token))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: not the form of a host name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(
-            f"{options.address}:{options.port} cannot be bound: {error.strerror or error}; give another --port or "
-            "--address"
+            f"{options.address}:{options.port} cannot be bound: {reason}; give another --port or --address"
         ) from error
     return 0
 
@@ -62,6 +62,12 @@ async def _serve(store: Path, address: str, port: int, token: str) -> None:
         await serving
 
 
+def _address(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("the address is empty: give an address or name of this machine, or 0.0.0.0")
+    return text
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > _MOST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: give 0 (any free port) to {_MOST_PORT}")
@@ -70,7 +76,11 @@ def _port(text: str) -> int:
 
 def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--address", default="127.0.0.1", metavar="ADDRESS", help="listen on this address (default: 127.0.0.1)"
+        "--address",
+        type=_address,
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="listen on this address (default: 127.0.0.1)",
     )
     command.add_argument(
         "--port",

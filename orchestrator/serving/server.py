@@ -4,7 +4,10 @@ Theory of operation. The server only reads. Its root is the store's index, writt
 are files below the store, whose resolved path must stay there. Every response carries a policy that forbids the page to
 load anything from elsewhere. On another address than loopback each request needs the token: once in the address as
 `?token=`, which sets a cookie and redirects to the address without it, so that the token stays out of the browser's
-history and of links. Requests are not logged.
+history and of links. Requests are not logged, and neither is the address of one that fails.
+
+Files that nodes wrote are evidence, and one of them may be a page with a script. A script of this origin could read the
+whole store, so only reports run scripts; every other file is shown in a sandbox.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import os
+import sys
+import traceback
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +30,7 @@ import tornado.web
 from analysis.report import TEMPLATES
 from orchestrator.campaign.index_page import PAGE, write_index
 from orchestrator.campaign.store_index import read_index
+from orchestrator.printing import say
 from orchestrator.serving.live import Live
 
 COOKIE: Final = "brownout_token"
@@ -31,15 +38,19 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: 'self'; "
     "connect-src 'self'"
 )
+_SANDBOX: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data: 'self'"
 _NAMES: Final = frozenset({"localhost"})
+_REPORT: Final = "report.html"
+_REPORT_DEPTHS: Final = (2, 3)
+"""Parts of the paths `CAMPAIGN/report.html` and `CAMPAIGN/RUN/report.html`."""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether this address is reached from this machine only."""
+    """Whether this address, or host of a request, is reached from this machine only. IPv6 may have its brackets."""
     if address in _NAMES:
         return True
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return ipaddress.ip_address(address.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False
 
@@ -63,9 +74,19 @@ class _Guarded(tornado.web.RequestHandler):
         given = self.get_query_argument("token", "")
         if _is_equal(given, self._token):
             self.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
-            self.redirect(self.request.path)
+            # "//host" would be an address on another host.
+            self.redirect("/" + self.request.path.lstrip("/\\"))
         elif not _is_equal(self.get_cookie(COOKIE, "") or "", self._token):
             raise tornado.web.HTTPError(403, reason="The token is missing or wrong: open the address that was printed")
+
+    def head(self, *path: str) -> Any:
+        """The headers of `get`; the server omits the content."""
+        return self.get(*path)
+
+    def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
+        """A refused request is not logged. An internal error is, without the address, which may contain the token."""
+        if not isinstance(value, tornado.web.HTTPError):
+            say("".join(traceback.format_exception(typ, value, tb)), file=sys.stderr)
 
 
 def _is_equal(given: str, token: str) -> bool:
@@ -121,10 +142,25 @@ class _File(_Guarded, tornado.web.StaticFileHandler):
         return 0
 
     def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
-        path = Path(absolute_path).resolve()
-        if not path.is_relative_to(Path(root).resolve()) or not path.is_file():
-            raise tornado.web.HTTPError(404, reason="The store has no such file")
+        try:
+            path = Path(absolute_path).resolve()
+            is_served = path.is_relative_to(Path(root).resolve()) and path.is_file()
+        except (OSError, ValueError):  # too long, unreadable, or with a NUL
+            is_served = False
+        if not is_served or not os.access(path, os.R_OK):
+            raise tornado.web.HTTPError(404, reason="The store has no such file that can be read")
         return str(path)
+
+    def compute_etag(self) -> str | None:
+        """Follows the file's state: the library's tag of a path is that of the first content that was served."""
+        state = self._stat()
+        return f'"{state.st_ino}-{state.st_size}-{state.st_mtime_ns}"'
+
+    def set_extra_headers(self, path: str) -> None:
+        del path
+        below = Path(str(self.absolute_path)).relative_to(Path(self.root).resolve()).parts
+        if below[-1] != _REPORT or len(below) not in _REPORT_DEPTHS:
+            self.set_header("Content-Security-Policy", _SANDBOX)
 
 
 def application(store: Path, token: str) -> tornado.web.Application:

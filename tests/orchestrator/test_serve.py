@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,7 +95,18 @@ def test_the_root_is_the_index_and_reports_are_below_it(server: Server, campaign
 
 @pytest.mark.parametrize(
     "path",
-    ["/../secret", "/%2e%2e/secret", "/..%2fsecret", "/leak", "/leaks/secret", "/absent", "/story", "//etc/passwd"],
+    [
+        "/../secret",
+        "/%2e%2e/secret",
+        "/..%2fsecret",
+        "/leak",
+        "/leaks/secret",
+        "/absent",
+        "/story",
+        "//etc/passwd",
+        "/%00",
+        f"/{'a' * 5000}",
+    ],
 )
 def test_nothing_outside_of_the_store_is_served(server: Server, campaign: StoredCampaign, path: str) -> None:
     secret = campaign.store.parent / "secret"
@@ -122,6 +135,73 @@ def test_without_loopback_every_request_needs_the_token(campaign: StoredCampaign
         with jar.open(open_server.address, timeout=20) as answer:
             assert answer.status == 200
             assert "token" not in answer.url, "the browser's history does not keep it"
+
+
+def test_the_ipv6_loopback_answers(campaign: StoredCampaign) -> None:
+    with served(campaign.store, "--address", "::1") as ipv6:
+        assert ipv6.get("/").code == 200
+        assert ipv6.get("/", Host="[2001:db8::1]").code == 403
+
+
+def test_a_request_that_fails_does_not_log_its_token(campaign: StoredCampaign) -> None:
+    with served(campaign.store, "--address", "0.0.0.0") as open_server:
+        token = open_server.address.split("token=")[1]
+        for path in (f"/?token={token}&token=%ff", f"/%00?token={token}", f"/?token={token[:-1]}"):
+            assert open_server.get(path).code in (400, 403, 404)
+        open_server.process.send_signal(signal.SIGINT)
+        assert open_server.process.stdout is not None
+        printed = open_server.process.stdout.read()
+        assert token[:-1] not in "".join(printed.splitlines(keepends=True)[1:])
+        assert "Traceback" not in printed
+
+
+def test_the_redirect_with_the_token_stays_on_this_host(campaign: StoredCampaign) -> None:
+    with served(campaign.store, "--address", "0.0.0.0") as open_server:
+        token = open_server.address.split("token=")[1]
+        host, port = open_server.base.removeprefix("http://").split(":")
+        for path in ("//evil.example/", "/%5cevil.example/", "/live"):
+            connection = http.client.HTTPConnection(host, int(port), timeout=20)
+            connection.request("GET", f"{path}?token={token}")
+            answer = connection.getresponse()
+            assert answer.status == 302
+            place = answer.headers["Location"]
+            assert urllib.parse.urlsplit(place).netloc == ""
+            assert token not in place
+
+
+def test_a_file_that_changed_is_served_again(server: Server, campaign: StoredCampaign) -> None:
+    path = campaign.path / "notes.txt"
+    path.write_text("first")
+    tag = server.get(f"/{campaign.path.name}/notes.txt").headers["ETag"]
+    assert server.get(f"/{campaign.path.name}/notes.txt", **{"If-None-Match": tag}).code == 304
+    path.write_text("second")
+    assert server.get(f"/{campaign.path.name}/notes.txt", **{"If-None-Match": tag}).text == "second"
+
+
+@pytest.mark.parametrize("name", ["nodes/n1/report.html", "nodes/n1/image.svg", "other.html"])
+def test_a_page_among_the_evidence_runs_no_script(server: Server, campaign: StoredCampaign, name: str) -> None:
+    path = next(campaign.path.glob("*/run.toml")).parent / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("<script>fetch('/')</script>")
+    policy = server.get(f"/{path.relative_to(campaign.store)}").headers["Content-Security-Policy"]
+    assert policy.startswith("sandbox;")
+    assert "script-src" not in policy
+
+
+@pytest.mark.parametrize("path", ["/", "/live", "/live.json"])
+def test_head_has_the_headers_of_get(server: Server, path: str) -> None:
+    request = urllib.request.Request(f"{server.base}{path}", method="HEAD")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert (answer.status, answer.read()) == (200, b"")
+        assert answer.headers["Content-Type"] == server.get(path).headers["Content-Type"]
+
+
+@pytest.mark.parametrize("address", ["", "x..y", "a" * 70])
+def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path, address: str) -> None:
+    refused = ask("serve", "--store", tmp_path, "--address", address)
+    assert refused.code == 64
+    assert "address" in refused.err
+    assert "Traceback" not in refused.err
 
 
 def test_a_store_that_is_missing_and_an_address_that_is_taken_are_wrong_usage(server: Server, tmp_path: Path) -> None:
