@@ -455,7 +455,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="K1023-11",
             anomaly="duplicate",
             schedule="a follower that started after the last tiered offset knows no producer, leads, and appends a "
-            "batch again that was acknowledged",
+            "batch again that was acknowledged; tests/simulator/test_tiered_bootstrap.py",
         ),
         Mutant(
             name="lookup_ignores_remote",

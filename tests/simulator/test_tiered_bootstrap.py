@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.errors import ErrorCode
+from broker.tiered.bootstrap import EARLIEST_PENDING_UPLOAD
 from tests.simulator.test_tiered import TOPIC, replicas, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
@@ -115,6 +117,31 @@ def test_a_replica_that_never_copied_a_batch_recognizes_it_when_its_producer_rep
         assert values.count(b"once") == 1 + len(mutants)
 
     run(1, story, mutants=mutants, tiered_replicas_lead_last_enable="false")
+
+
+@pytest.mark.conforms("K1023-10")
+@pytest.mark.parametrize("feature", [False, True])
+def test_a_log_that_starts_after_the_last_tiered_offset_is_copied_from_its_start(feature: bool) -> None:
+    """DeleteRecords has removed all tiered records. The leader states no offset below the start of its log."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        led = joining.led
+        manager = joining.cluster.node(joining.leader).replicas
+        assert led.remote is not None
+        tiered = led.remote.highest_tiered()
+        assert tiered is not None
+        start = tiered.offset + 2
+        assert start < led.high_watermark, "a record above the start"
+        assert await manager.delete_records(TOPIC, 0, start) == (ErrorCode.NONE, start)
+        assert led.remote.highest_tiered() is None
+        pending = manager.list_offset(TOPIC, 0, EARLIEST_PENDING_UPLOAD, by_replica=True).offset
+        assert pending in (-1, start)
+        joined = await joining.join()
+        assert (joined.log.log_start_offset, joined.log.log_end_offset) == (start, led.log.log_end_offset)
+
+    run(1, story, feature=feature)
 
 
 def test_the_leader_keeps_its_epoch_when_a_replica_joins() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.log.epochs import EpochEntry
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
@@ -75,6 +77,23 @@ def test_what_is_tiered_of_an_epoch_ends_where_the_epoch_ends_in_the_log() -> No
 def test_an_epoch_whose_remote_records_lie_below_its_start_here_counts_for_nothing() -> None:
     manifest = Manifest([segment("a", 0, 4, (3, 0))])
     assert manifest.highest_tiered(lineage(30, (0, 0), (3, 10))) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(0, 3)), max_size=6),
+    st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
+)
+def test_what_is_tiered_never_ends_before_the_start_of_the_log(
+    segments: list[tuple[int, int, int]], starts: list[int]
+) -> None:
+    """So a leader states no earliest pending upload below the start of its log, whatever was deleted (K1023-10)."""
+    held = Manifest(
+        segment(f"{number}", base, base + length - 1, (epoch, base))
+        for number, (base, length, epoch) in enumerate(segments)
+    )
+    log = lineage(30, *enumerate(sorted(starts)))
+    tiered = held.highest_tiered(log)
+    assert tiered is None or tiered.offset >= min(starts)
 
 
 def test_the_end_of_the_lineage_bounds_what_is_tiered() -> None:
