@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple, cast
 
 from broker.errors import ErrorCode
@@ -14,6 +15,7 @@ from workloads.virtual.pipe import VirtualControl
 from workloads.virtual.sender import IN_FLIGHT, Sender, Sent
 
 ANSWERED_S = 0.01
+NOW_MS = 1_000
 
 
 class Request(NamedTuple):
@@ -36,6 +38,7 @@ class Broker:
         self.requests: list[Request] = []
         self.open = self.most_open = 0
         self.ids = 0
+        self.timestamps: list[int] = []
 
     async def init_producer_id(self, _timeout: float) -> int:
         self.ids += 1
@@ -45,8 +48,17 @@ class Broker:
         return 1
 
     async def append(
-        self, _topic: str, _partition: int, values: Sequence[bytes], *, producer_id: int, sequence: int, **_: Any
+        self,
+        _topic: str,
+        _partition: int,
+        values: Sequence[bytes],
+        *,
+        timestamp: int,
+        producer_id: int,
+        sequence: int,
+        **_: Any,
     ) -> tuple[ErrorCode, int]:
+        self.timestamps.append(timestamp)
         request = Request(producer_id, sequence, len(values))
         number = len(self.requests)
         self.requests.append(request)
@@ -66,7 +78,8 @@ def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: flo
     settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "log", 1, "", parameters=parameters)
 
     async def story() -> list[Sent]:
-        sender = Sender(settings, VirtualControl(lambda _: None), cast(SimulatedClient, broker))
+        times = count(NOW_MS)
+        sender = Sender(settings, VirtualControl(lambda _: None), cast(SimulatedClient, broker), lambda: next(times))
         appends: list[Awaitable[Sent]] = [sender.send(0, b"%d" % n, ALL, timeout_s) for n in range(records)]
         return await asyncio.gather(*appends)
 
@@ -82,6 +95,13 @@ def test_up_to_five_batches_are_in_flight_and_each_has_its_sequence() -> None:
     assert sent(broker, 8) == [Sent("ok", number, "") for number in range(8)]
     assert broker.most_open == IN_FLIGHT
     assert broker.requests == [Request(1, number, 1) for number in range(8)]
+
+
+def test_a_batch_that_is_sent_again_keeps_its_timestamp() -> None:
+    """Otherwise the two copies of a batch would differ."""
+    broker = Broker(lambda number, _: None if number == 0 else ErrorCode.NONE)
+    sent(broker, 1)
+    assert broker.timestamps == [NOW_MS, NOW_MS]
 
 
 def test_a_batch_takes_at_most_as_many_records_as_the_workload_says() -> None:

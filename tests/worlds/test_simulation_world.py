@@ -51,6 +51,26 @@ min_share = 0.3  # there is a fault nearly all the time
 """
 
 
+TIMED = """
+name = "timed"
+[topology]
+nodes = 1
+world = "simulation"
+[workload]
+partitions = 1
+replication_factor = 1
+topic_settings = { "segment.ms" = 1000 }
+producers = 1
+consumers = 0
+rate = 20
+duration_s = 6
+[nemesis]
+kind = "none"
+[checks]
+min_ok = 20
+"""
+
+
 @pytest.fixture
 def short(tmp_path: Path) -> Path:
     path = tmp_path / "short.toml"
@@ -213,3 +233,13 @@ def test_a_minimum_is_reached_by_what_a_rule_protects(
     found = simulate(path, tmp_path).verdict
     assert found.verdict == verdict, found.reasons
     assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (kept, weak)
+
+
+def test_records_have_the_time_of_the_run(tmp_path: Path) -> None:
+    """With the same timestamp in all records, `segment.ms` would complete no segment."""
+    path = tmp_path / "timed.toml"
+    path.write_text(TIMED)
+    run = simulate(path, tmp_path / "store")
+    assert run.verdict.verdict == "pass", run.verdict.reasons
+    segments = list(run.path.glob("nodes/n1/data/log-0/*.log"))
+    assert 4 <= len(segments) <= 8, segments

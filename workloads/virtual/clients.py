@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
         "reader": FinalReader,
     },
     "tiered": {
-        "producer": partial(VirtualProducer, pacing=steady, stamps=True),
+        "producer": _PRODUCER,
         "consumer": VirtualTieredConsumer,
         "reader": FinalReader,
     },

@@ -56,17 +56,14 @@ class VirtualProducer:
         clock: ClockNs,
         *,
         pacing: MakePacing,
-        stamps: bool = False,
     ) -> None:
-        """`stamps`: records have the time of the run as their timestamp, instead of 0."""
         self._settings = settings
         self._control = control
         self._writer = writer
         self._clock = clock
         self._pacing = pacing
         self._client = SimulatedClient(addresses(settings))
-        now_ms = (lambda: EPOCH_MS + clock() // 1_000_000) if stamps else (lambda: 0)
-        self._sender = Sender(settings, control, self._client, now_ms)
+        self._sender = Sender(settings, control, self._client, lambda: EPOCH_MS + clock() // 1_000_000)
         self._counts = Counts(control)
         self._rng = Random(settings.seed)
         self._slots = Slots(settings.partitions, self._rng, depth(settings))

@@ -143,7 +143,7 @@ class Sender:
         settings: ClientSettings,
         control: VirtualControl,
         client: SimulatedClient,
-        now_ms: Callable[[], int] = lambda: 0,
+        now_ms: Callable[[], int],
     ) -> None:
         """`now_ms`: the timestamp of a record that is sent now."""
         self._now_ms = now_ms
