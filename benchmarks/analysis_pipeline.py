@@ -18,7 +18,7 @@ from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
 from benchmarks.log_histories import history
 from history.arrow_stream import SEGMENT_ROWS
-from history.operation_tables import write_operations
+from history.operation_tables import IndexedGroup, write_index, write_operations
 
 
 def main() -> None:
@@ -45,8 +45,10 @@ def _written(operations: int, partitions: int, directory: Path) -> Path:
     run = directory / str(operations)
     began = time.perf_counter()
     record = history(operations, partitions=partitions)
+    groups: list[IndexedGroup] = []
     for number, start in enumerate(range(0, operations, SEGMENT_ROWS)):
-        write_operations(record.slice(start, SEGMENT_ROWS), run / "tables", f"client-1-{number}")
+        groups += write_operations(record.slice(start, SEGMENT_ROWS), run / "tables", f"client-1-{number}")
+    write_index(groups, run / "tables")
     print(f"{operations:>10,} operations made and written in {time.perf_counter() - began:.1f} s")
     return run / "tables"
 

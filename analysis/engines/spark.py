@@ -203,7 +203,11 @@ def _end(context: SparkContext) -> None:
         gateway.shutdown()
     if process is not None:
         process.stdin.close()  # the JVM ends when the pipe from its driver closes
-        process.wait(EXIT_S)
+        try:
+            process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     # The class remembers the gateway of the ended JVM; a later context must launch its own.
     type(context)._gateway = None
     type(context)._jvm = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -46,3 +48,30 @@ def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
     with pytest.raises(SparkUnavailableError, match="within 0 s; the end of its log: all masters are unresponsive"):
         handle.context(0.01)
     over.set()
+
+
+def test_a_jvm_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gateway:
+        def __init__(self) -> None:
+            self.proc = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+
+        def shutdown(self) -> None:
+            """As Py4J's."""
+
+    class Context:
+        _gateway: Gateway | None = None
+        _jvm = None
+
+        def stop(self) -> None:
+            """As Spark's."""
+
+    context, gateway = Context(), Gateway()
+    context._gateway = gateway
+    monkeypatch.setattr(spark, "require_java", lambda: None)
+    monkeypatch.setattr(spark, "warm", lambda _: None)
+    monkeypatch.setattr(spark, "EXIT_S", 0.1)
+    monkeypatch.setattr(SparkHandle, "_build", lambda _: context)
+    handle = SparkHandle.start_in_background(tmp_path)
+    handle.context()
+    handle.stop()
+    assert gateway.proc.returncode == -signal.SIGKILL
