@@ -105,6 +105,7 @@ class _Reader:
         self.lookups: list[Lookup] = []
         self.sights: list[Sight] = []
         self.defects: list[str] = []
+        self._latest = 0
         try:
             lines = read_lines(path)
         except OSError as error:
@@ -115,27 +116,28 @@ class _Reader:
             self.defects.append("it does not say that its client has ended")
         if not lines.contents or lines.contents[0][1].get("client") != self.client:
             self.defects.append("its first line does not say that it is this client's")
-        for at, line in lines.contents:
+        for at, line in lines.contents[1:-1]:
             try:
                 self._take(line)
             except (KeyError, TypeError, ValueError) as error:
                 self.defects.append(f"line {at} is not what clients write: {error or type(error).__name__}")
 
     def _take(self, line: Mapping[str, Any]) -> None:
-        if line["what"] in ("client", "closed"):
-            return
-        partition, moment = _number(line["partition"], 0), _number(line["t"], 0)
+        if line["what"] not in ("seen", "lookup"):
+            raise ValueError(f"what {line['what']!r}")
+        partition, moment = _number(line["partition"], 0), _number(line["t"], self._latest)
+        self._latest = moment
         if line["what"] == "seen":
             timestamps = tuple(_number(each, -1) for each in line["timestamps"])
             self.sights.append(Sight(self.client, partition, _number(line["first"], 0), timestamps, moment))
             return
-        if line["what"] != "lookup":
-            raise ValueError(f"what {line['what']!r}")
         timestamp, offset, inv = (
             _number(line["timestamp"], 0),
             _number(line["offset"], NO_RECORD),
             _number(line["inv"], 0),
         )
+        if inv > moment:
+            raise ValueError("an answer before its question")
         self.lookups.append(Lookup(self.client, partition, timestamp, offset, inv, moment))
 
 
