@@ -28,7 +28,8 @@ from analysis.foreign.judgement import SCOPE, ForeignJudgement, in_texts, shown
 from analysis.page.witness_text import operation_text
 from analysis.plots.witness_operations import operations_of
 from history.foreign.history import ForeignHistory
-from history.regular_files import sha256_of
+from history.regular_files import read_bytes, sha256_of
+from history.strict_json import decode
 
 RESULT: Final = "result.json"
 FORMAT: Final = 1
@@ -45,7 +46,7 @@ def replaced(place: Path) -> Iterator[Path]:
 
     Raises PlaceError if `place` exists and is not the result of an earlier check.
     """
-    if (place.exists() or place.is_symlink()) and not (place / RESULT).is_file():
+    if (place.exists() or place.is_symlink()) and not _is_result(place):
         raise PlaceError(f"{place} exists and is not the result of a check: name another directory with --out")
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f".{place.name}.{os.getpid()}")
@@ -58,6 +59,15 @@ def replaced(place: Path) -> Iterator[Path]:
         draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_result(place: Path) -> bool:
+    """Whether a check wrote this directory: other programs write a result.json too."""
+    try:
+        content = decode(read_bytes(place / RESULT).decode())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("scope") == SCOPE and "file_format" in content
 
 
 def write(

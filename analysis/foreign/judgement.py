@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
+
 from analysis.core import register_certificate
 from analysis.core.anomaly import Anomaly
 from analysis.core.register_operations import Operation, by_key
@@ -26,6 +28,7 @@ from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
 from history.foreign.history import REGISTER, ForeignHistory
 from history.operation_tables import write_index, write_operations
+from history.schemas import INFO
 from history.values import SESSION_SHIFT
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
@@ -81,7 +84,8 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
         keys = {key: [_named(each, history.names) for each in some] for key, some in keys.items()}
     report = check_keys(keys, budget=budget)
     size = f"{history.operations.num_rows:,} operations on {len(keys)} registers"
-    if report.anomalies or report.undecided:
+    is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
+    if report.anomalies or report.undecided or not is_answered:
         return _without_certificate(size, report.anomalies, report.undecided)
     register_certificate.write(directory, report.orders, history.operations)
     return _certified(size, lambda: verify_registers(directory, history.operations))

@@ -42,7 +42,12 @@ def read(path: Path) -> ForeignHistory:
     if first is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
     whole = chain([first], operations)
-    return _registers(path, whole) if first.f in F_OF else _log(path, whole)
+    try:
+        return _registers(path, whole) if first.f in F_OF else _log(path, whole)
+    except RecursionError as error:
+        raise ForeignError(
+            path, 0, "has a value that is nested too deep; give a history with flatter values"
+        ) from error
 
 
 def _events(path: Path) -> Iterator[Event]:

@@ -6,6 +6,7 @@ clock. Values of registers may repeat. Values of a log are unique, and their num
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +54,10 @@ def _require_whole(paths: Sequence[Path], recorded: Recorded) -> None:
     """Raises ForeignError for the first defect."""
     for path in paths:
         for defect in recorded.defects.get(path.name, []):
-            raise ForeignError(path.parent, 0, f"{defect}; docs/operations.md describes the format")
+            at = re.match(rf"{re.escape(path.name)}(?::(\d+):)? ", defect)
+            what = defect[at.end() :] if at else defect
+            line = int(at[1]) if at and at[1] else 0
+            raise ForeignError(path, line, f"{what}; docs/operations.md describes the format")
 
 
 def _require_one_clock(paths: Sequence[Path], table: pa.Table) -> None:

@@ -49,4 +49,9 @@ class RegisterRows:
         return None if text is None else self._values.of(text)
 
     def history(self, *not_judged: str) -> ForeignHistory:
+        """All rows. Raises ForeignError without one."""
+        if not self._rows:
+            raise ForeignError(
+                self._path, 0, "has no operation that can be judged; name the history of a test that ran"
+            )
         return ForeignHistory(REGISTER, table_of(self._rows), self._values.names, not_judged)

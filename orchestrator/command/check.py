@@ -62,17 +62,32 @@ def main(options: argparse.Namespace) -> int:
 
 def _tasks(files: Sequence[Path], form: str | None, out: Path) -> Iterator[_Task]:
     """JSON lines have a file for each client of one history; a file of another format is a history."""
+    if wrong := next((path for path in (*files, out) if not _is_text(path)), None):
+        raise UsageError(f"{str(wrong)!a}: the name is not text in UTF-8; rename it")
     forms = {path: form or _form_of(path) for path in files}
     if clients := tuple(path for path in forms if forms[path] == JSONL):
-        yield _Task(clients, JSONL, out / clients[0].stem)
-    used = {clients[0].stem} if clients else set()
+        yield _Task(clients, JSONL, out / _name_of(clients[0]))
+    used = {_name_of(clients[0])} if clients else set()
     for path, each in forms.items():
         if each != JSONL:
-            name, number = path.stem, 2
+            name, number = _name_of(path), 2
             while name in used:
-                name, number = f"{path.stem}-{number}", number + 1
+                name, number = f"{_name_of(path)}-{number}", number + 1
             used.add(name)
             yield _Task((path,), each, out / name)
+
+
+def _name_of(path: Path) -> str:
+    """The name of the result's directory, which is never hidden, and never `..`."""
+    return path.stem.lstrip(".") or "history"
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _form_of(path: Path) -> str:

@@ -17,8 +17,6 @@ import hmac
 import ipaddress
 import json
 import os
-import sys
-import traceback
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +24,11 @@ from typing import Any, Final
 import tornado.httpserver
 import tornado.netutil
 import tornado.web
+from tornado.log import app_log
 
 from analysis.report import TEMPLATES
 from orchestrator.campaign.index_page import PAGE, write_index
 from orchestrator.campaign.store_index import read_index
-from orchestrator.printing import say
 from orchestrator.serving.live import Live
 
 COOKIE: Final = "brownout_token"
@@ -86,7 +84,7 @@ class _Guarded(tornado.web.RequestHandler):
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
         """A refused request is not logged. An internal error is, without the address, which may contain the token."""
         if not isinstance(value, tornado.web.HTTPError):
-            say("".join(traceback.format_exception(typ, value, tb)), file=sys.stderr)
+            app_log.error("internal error", exc_info=(typ, value, tb) if typ and value else None)
 
 
 def _is_equal(given: str, token: str) -> bool:

@@ -296,3 +296,45 @@ def test_histories_of_one_name_have_a_directory_each() -> None:
         Path(folder, "h.log").write_text(READS_WHAT_WAS_WRITTEN)
     assert line.main(["check", "a/h.log", "b/h.log", "--json"]) == 0
     assert sorted(os.listdir("checks")) == ["h", "h-2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "INFO  jepsen.util - :nemesis :info :start nil\n", porcupine("0 invoke read nil")]
+)
+def test_a_register_history_without_operations_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(text, "h.log") == 64
+    assert "h.log: has no operation" in capsys.readouterr().err
+
+
+def test_registers_without_an_answer_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(porcupine("0 invoke write 1", "0 info write :timed-out"), "h.log") == 2
+    assert "no answered operation" in capsys.readouterr().out
+
+
+def test_a_value_that_is_nested_too_deep_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    value = "[" * 5000 + "1" + "]" * 5000
+    assert check(f"{{:type :invoke, :f :write, :value {value}, :process 0}}\n", "h.edn") == 64
+    assert "h.edn: has a value that is nested too deep" in capsys.readouterr().err
+
+
+def test_a_directory_with_the_result_of_another_program_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("checks/h").mkdir(parents=True)
+    Path("checks/h/result.json").write_text('{"mine": 1}')
+    assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 64
+    assert "is not the result of a check" in capsys.readouterr().err
+    assert Path("checks/h/result.json").read_text() == '{"mine": 1}'
+
+
+def test_the_result_is_never_outside_of_the_given_directory() -> None:
+    assert check(READS_WHAT_WAS_WRITTEN, "...log") == 0
+    assert result("history")["verdict"] == "pass"
+
+
+def test_a_name_that_is_not_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(READS_WHAT_WAS_WRITTEN, os.fsdecode(b"h\xff.log")) == 64
+    assert "is not text in UTF-8; rename it" in capsys.readouterr().err
+
+
+def test_a_defect_of_json_lines_names_the_file_as_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check("{\n", "h.jsonl") == 64
+    assert "brownout: h.jsonl:1: not JSON" in capsys.readouterr().err
