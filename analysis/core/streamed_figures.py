@@ -63,24 +63,24 @@ def _ranked(numbers: Iterable[Floats], ranks: I64, buckets: I64, before: I64) ->
     return dict(zip(ranks.tolist(), values[at].tolist(), strict=True))
 
 
-def gaps_with_the_longest(moments: Callable[[], Iterable[I64]], begin: int, end: int) -> tuple[I64, I64]:
-    """Begins and ends of gaps between neighbouring moments from `begin` to `end`, both included as moments, in order.
-    The longest gaps are among them. `begin` is before `end`."""
+def gaps_with_the_longest(moments: Callable[[], Iterable[I64]], start: int, end: int) -> tuple[I64, I64]:
+    """Starts and ends of gaps between neighbouring moments from `start` to `end`, both included as moments, in order.
+    The longest gaps are among them. `start` is before `end`."""
     cell = CELL_NS
     while True:
-        first, last = _cells(moments(), begin, end, cell)
-        begins, ends = np.concatenate(([begin], last)), np.concatenate((first, [end]))
-        longest = int((ends - begins).max())
+        first, last = _cells(moments(), start, end, cell)
+        gap_starts, gap_ends = np.concatenate(([start], last)), np.concatenate((first, [end]))
+        longest = int((gap_ends - gap_starts).max())
         if longest >= cell or cell == 1:
-            return begins, ends
+            return gap_starts, gap_ends
         cell = max(longest, 1)
 
 
-def _cells(moments: Iterable[I64], begin: int, end: int, cell: int) -> tuple[I64, I64]:
+def _cells(moments: Iterable[I64], start: int, end: int, cell: int) -> tuple[I64, I64]:
     """The first and the last moment of each cell that has one, in order."""
     first = last = np.empty(0, np.int64)
     for some in moments:
-        inside = some[(some >= begin) & (some <= end)]
+        inside = some[(some >= start) & (some <= end)]
         first, last = _merged(np.concatenate((first, inside)), np.concatenate((last, inside)), cell)
     return first, last
 
