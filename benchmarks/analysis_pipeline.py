@@ -13,12 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from analysis.engines.log import LogPlan, check_log
+from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
 from benchmarks.log_histories import history
 from history.arrow_stream import SEGMENT_ROWS
 from history.operation_tables import IndexedGroup, write_index, write_operations
+from tests.analysis.log_checks import check_log
 
 
 def main() -> None:

@@ -79,17 +79,11 @@ class LogRecord:
     segments: Sequence[int] = (0,)
 
 
-def read_log_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
-    """Reads the record of an `OperationWriter`: the stream's segments with these numbers. All may be missing if its
-    announcements exist."""
-    (part,) = read_log_clients([LogRecord(stream, segments)])
-    return part
-
-
 def read_log_clients(
     records: Sequence[LogRecord], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
 ) -> list[ClientRecording]:
-    """Reads several records, each segment as a task of its own.
+    """Reads several records, each segment as a task of its own. All segments of a record may be missing if its
+    announcements exist.
 
     Writes the rows to `tables`, if given; the caller writes the index. Without `keeps`, the parts have no rows. Raises
     OSError for what it writes."""
@@ -153,7 +147,7 @@ class _Announcements:
 
 
 def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
-    """Reads the record of a `RegisterWriter`, as `read_log_client` does."""
+    """Reads the record of a `RegisterWriter`, as `read_log_clients` does."""
     invoked = stream.with_suffix(INVOKED)
     part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
     rows = _rows_of(stream, segments, REGISTERS, part)

@@ -21,12 +21,6 @@ RowErrors = dict[str, tuple[int, int]]
 """Errors of rows: the first row that has it, -1 if all have it, and how many do."""
 
 
-def valid_operations(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The valid rows of the schema `OPERATIONS`, and the errors of the others, one sentence per kind."""
-    errors: RowErrors = {}
-    return valid_part(table, errors, 0), told(errors)
-
-
 def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
     """The valid rows of a part of a table of the schema `OPERATIONS`; adds the errors of the others to `errors`.
     `before`: the number of rows before the part."""
@@ -34,7 +28,7 @@ def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
 
 
 def valid_registers(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The same as `valid_operations` for the schema `REGISTERS`."""
+    """The valid rows of the schema `REGISTERS`, and the errors of the others, one sentence per kind."""
     errors: RowErrors = {}
     return _kept(table, _wrong_registers, errors, 0), told(errors)
 

@@ -6,7 +6,6 @@ contradict themselves, and counts.
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -129,17 +128,6 @@ class Facts:
         end, inv = max(zip(finals.end[late].tolist(), finals.end_inv[late].tolist(), strict=True))
         covered = end == 0 or (len(finals.start) > 0 and finals.start[0] == 0 and finals.stop[0] >= end)
         return FinalEnd(end, inv) if covered else None
-
-    def to_bytes(self) -> bytes:
-        """For a shuffle between workers of one version."""
-        return pickle.dumps(self, protocol=5)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Facts:
-        facts = pickle.loads(data)
-        if not isinstance(facts, Facts):
-            raise ValueError("these bytes are not the facts of a partition")
-        return facts
 
 
 def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:

@@ -1,13 +1,12 @@
 """The evidence that operations give for each offset of a piece of the log: dense and mergeable in any order.
 
-A piece ("span") is a whole partition in process, or one block of a partition's offsets when a giant partition is
-spread over workers; the code is the same. Any subset of a partition's operations gives evidence for the spans it
-touches, and evidence for one span from several subsets merges by maximum, minimum and first-or-conflict.
+A piece ("span") is a partition or a range of its offsets, or a block of these if evidence from several subsets of the
+operations is merged. Any subset of a partition's operations gives evidence for the spans that it touches, and evidence
+for one span from several subsets merges by maximum, minimum and first-or-conflict.
 """
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +26,7 @@ FINAL: Final = 4
 SESSION_BITS: Final = 32
 
 BLOCK: Final = 1 << 16
-"""Offsets per block of a giant partition."""
+"""Offsets per block of a range that several batches of rows are about."""
 
 SPARSE_BLOCK: Final = 1 << 8
 """Offsets per block of a partition with claims far beyond its end."""
@@ -171,17 +170,6 @@ class OffsetEvidence:
             self.append_release[at],
             self.append_deadline[at],
         )
-
-    def to_bytes(self) -> bytes:
-        """For a shuffle between workers of one version."""
-        return pickle.dumps(self, protocol=5)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> OffsetEvidence:
-        evidence = pickle.loads(data)
-        if not isinstance(evidence, OffsetEvidence):
-            raise ValueError("these bytes are not the evidence of a block")
-        return evidence
 
 
 def _concat_sessions(a: ReaderSessions, b: ReaderSessions) -> ReaderSessions:

@@ -38,8 +38,14 @@ class RowGroup:
     low: int
     high: int
 
+    @property
+    def has_offsets(self) -> bool:
+        return self.low <= self.high and self.high >= 0
+
     def overlaps(self, start: int, stop: int) -> bool:
-        return self.low <= self.high and self.low < stop and self.high >= start
+        """Whether the rows may say something about the offsets from `start` on below `stop`; INF is no limit, so that
+        an impossible offset is found and not left out."""
+        return self.has_offsets and (self.low < stop or stop >= INF) and self.high >= start
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def _ranges(key: Key, groups: Sequence[RowGroup], span: int) -> Iterator[RangeTa
     last = _last_start(groups, span)
     for start in range(0, last + 1, span):
         stop = start + span if start < last else INF
-        mine = tuple(each for each in groups if each.overlaps(start, stop) or (not start and each.high < each.low))
+        mine = tuple(each for each in groups if each.overlaps(start, stop) or (not start and not each.has_offsets))
         end = min(stop, max((start, *(each.high + 1 for each in mine))))
         yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine))
         owned.update(mine)

@@ -58,12 +58,13 @@ def examine(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) 
 
 def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) -> RangeEvidence:
     """The evidence of a task's range. Raises as `examine`."""
-    if compiled and task.end - task.start <= SPAN and (found := _by_loops(task, read, upper_bound)) is not None:
+    if compiled and task.end - task.start <= SPAN and (found := by_loops(task, read, upper_bound)) is not None:
         return found
-    return _by_arrays(task, read, upper_bound)
+    return by_arrays(task, read, upper_bound)
 
 
-def _by_arrays(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence:
+def by_arrays(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence:
+    """The evidence of the range by array operations, whatever the rows are. Raises as `examine`."""
     pairs = list(zip(task.groups, task.owned, strict=True))
     batches = [(each, True) for each in batches_of(group for group, is_owned in pairs if is_owned)]
     batches += [(each, False) for each in batches_of(group for group, is_owned in pairs if not is_owned)]
@@ -134,8 +135,8 @@ def _dense(start: int, size: int) -> OffsetEvidence:
     return OffsetEvidence(start, value, flags, releases[0], deadlines[0], releases[1], deadlines[1])
 
 
-def _by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence | None:
-    """The evidence of the range by compiled loops, None if it is not regular."""
+def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence | None:
+    """The evidence of the range by compiled loops, None if it is not regular. Its offsets must be SPAN at most."""
     from analysis.core import range_loops
 
     evidence = _dense(task.start, task.end - task.start)

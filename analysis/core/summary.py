@@ -7,7 +7,6 @@ decides linearizability together with the partition's `Facts`, which do not depe
 from __future__ import annotations
 
 import functools
-import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -123,17 +122,6 @@ class Summary:
             producers=self.producers.merge(right.producers, equal_is_wrong=True),
             sessions=self.sessions.merge(right.sessions, equal_is_wrong=False),
         )
-
-    def to_bytes(self) -> bytes:
-        """For a shuffle between workers of one version."""
-        return pickle.dumps(self, protocol=5)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Summary:
-        summary = pickle.loads(data)
-        if not isinstance(summary, Summary):
-            raise ValueError("these bytes are not the summary of a piece of a log")
-        return summary
 
 
 def whole(pieces: Iterable[Summary]) -> Summary:

@@ -12,14 +12,13 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from analysis.core.aggregates import Facts
 from analysis.core.decide import Conclusion
 from analysis.core.explain import Key, select
-from analysis.core.fast_path import LARGE
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.log_finding import LogFinding
 from analysis.core.logcheck import LogReport, conclude_all, report_on
@@ -28,10 +27,14 @@ from analysis.core.range_evidence import RangeResult, batches_of, examine
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary
 from analysis.engines.row_groups import read_row_groups, row_groups_of
-from analysis.engines.task_map import TaskMap, in_sequence
+from analysis.engines.task_map import TaskMap
 from history.schemas import OPERATIONS
+from history.upper_bounds import UPPER_BOUNDS
 
 R = TypeVar("R")
+
+ROWS_FOR_LOOPS: Final = 1 << 22
+"""From so many rows on, compiled loops save more than the half second that loading them takes."""
 
 Findings = Mapping[Key, Sequence[LogFinding]]
 
@@ -58,7 +61,7 @@ class LogPlan:
         `compiled` decides. Raises DamagedError for an index that disagrees with its files."""
         groups = row_groups_of(tables)
         rows = sum(each.rows for some in groups.values() for each in some)
-        return cls(groups, plan_ranges(groups, span), rows >= LARGE if compiled is None else compiled)
+        return cls(groups, plan_ranges(groups, span), rows >= ROWS_FOR_LOOPS if compiled is None else compiled)
 
     @property
     def rows(self) -> int:
@@ -66,23 +69,19 @@ class LogPlan:
         return sum(task.rows for task in self.tasks)
 
 
-def check_log(
-    plan: LogPlan, spread: TaskMap = in_sequence, *, upper_bound: str, owners: Owners = ALL_WHOLE
-) -> LogReport:
-    """Check all partitions. Raises DamagedError as `analysis.core.logcheck.check` does."""
-    return report_of(check_ranges(plan, spread, upper_bound), plan, spread, upper_bound=upper_bound, owners=owners)
-
-
 def report_of(
     checked: CheckedRanges, plan: LogPlan, spread: TaskMap, *, upper_bound: str, owners: Owners = ALL_WHOLE
 ) -> LogReport:
-    """The report on what was concluded. Raises DamagedError as `check_log` does."""
+    """The report on what was concluded. Raises DamagedError as `check_ranges` does."""
     findings = {key: each.findings for key, each in checked.conclusions.items() if each.findings}
     return report_on(checked.conclusions, _suspects(plan, spread, findings), upper_bound, owners)
 
 
 def check_ranges(plan: LogPlan, spread: TaskMap, upper_bound: str) -> CheckedRanges:
-    """The conclusion on each partition. Raises DamagedError as `check_log` does."""
+    """The conclusion on each partition. Raises ValueError for an unknown `upper_bound`, and DamagedError for rows that
+    no client can have recorded and for a row group that is not as the plan states."""
+    if upper_bound not in UPPER_BOUNDS:
+        raise ValueError(f"unknown upper_bound {upper_bound!r}: one of {', '.join(UPPER_BOUNDS)}")
     work = functools.partial(_examine, upper_bound=upper_bound, compiled=plan.compiled)
     results = spread(work, plan.tasks, [task.rows for task in plan.tasks])
     summaries: dict[Key, list[Summary]] = {}

@@ -30,11 +30,3 @@ def fault_color_of(group: str) -> str:
 def epoch_color(epoch: int) -> str:
     """The colour of a leader epoch; colours repeat."""
     return EPOCH_COLORS[epoch % len(EPOCH_COLORS)]
-
-
-def ink_on(background: str) -> str:
-    """The text colour, dark or white, with the higher contrast on a background `#rrggbb`."""
-    channels = [int(background[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
-    luminance = sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "#ffffff" if luminance < 0.2 else INK

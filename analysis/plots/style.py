@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import matplotlib as mpl
@@ -201,6 +201,3 @@ def name_kinds(axes: Axes, bands: Sequence[Band]) -> None:
 def empty_note(axes: Axes, text: str) -> None:
     """Write the reason into the middle of an empty plot."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color="#7b8794", fontsize=11)
-
-
-Drawing = Callable[[], bytes]

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 LOG: Final = "log"
 REGISTER: Final = "register"
-MODELS: Final = (LOG, REGISTER)
 
 
 class ForeignError(Exception):

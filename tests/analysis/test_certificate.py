@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.core.certificate import LINEARIZATION
-from analysis.core.logcheck import check
 from analysis.engines.log import LogPlan, check_ranges
 from analysis.engines.log_certificate import write_certificate
 from analysis.engines.task_map import in_sequence
@@ -23,6 +22,7 @@ from analysis.verifiers.log import CertificateError, verify
 from history.operation_digest import digest_of_tables
 from history.schemas import READ
 from history.upper_bounds import UPPER_BOUNDS
+from tests.analysis.log_checks import check
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, stored, table, v
 
 HISTORY: list[Op] = [

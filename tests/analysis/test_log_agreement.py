@@ -1,25 +1,28 @@
-"""The checker and the exhaustive search agree, and so do its in-process and its spread-out form."""
+"""The checker and the exhaustive search agree, and so do its loops and its arrays."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import is_dataclass, replace
+from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.core.aggregates import facts_of
+from analysis.core import range_evidence
+from analysis.core.aggregates import COUNTS, Facts
 from analysis.core.decide import conclude
-from analysis.core.evidence import gather, lay_out
-from analysis.core.fast_path import examine_large
-from analysis.core.logcheck import check, check_in_blocks, examine_chunk
-from analysis.core.rows import rows_of
-from analysis.core.summary import summarise, whole
+from analysis.core.evidence import OffsetEvidence
+from analysis.core.offset_ranges import SPAN
+from analysis.core.range_evidence import by_arrays, by_loops
+from analysis.core.summary import whole
+from analysis.engines.log import LogPlan
+from history.schemas import INF
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.exhaustive import allowed
-from tests.analysis.log_histories import Op, ok, random_history, read, table
+from tests.analysis.log_checks import GroupsInMemory, check, check_log
+from tests.analysis.log_histories import Op, ok, random_history, read, stored, table
 
 HISTORIES = 7_000
 
@@ -43,21 +46,19 @@ def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str) -> None:
     assert len(undecided) < HISTORIES // 10
 
 
-def cut(operations: pa.Table, rng: random.Random) -> list[pa.Table]:
-    """The rows dealt out to a few tables at random; some may be empty."""
-    count = rng.choice([1, 2, 3, 7])
-    dealt = np.array([rng.randrange(count) for _ in range(operations.num_rows)])
-    return [operations.take(np.flatnonzero(dealt == each)) for each in range(count)]
-
-
 @pytest.mark.rotating(6, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("block", [1, 2, 3, 64])
-def test_spread_over_blocks_the_judgement_is_the_same(upper_bound: str, block: int) -> None:
+def test_evidence_of_several_batches_gives_the_same_report(
+    monkeypatch: pytest.MonkeyPatch, upper_bound: str, block: int
+) -> None:
+    """A batch of rows gives evidence by blocks of the range; the evidence of all batches is merged block by block."""
     rng = random.Random(f"blocks {upper_bound} {block}")
-    operations = table(*(random_history(rng) for _ in range(300)))
+    operations = table(*(random_history(rng) for _ in range(100)))
     report = check(operations, upper_bound=upper_bound)
-    spread = check_in_blocks(cut(operations, rng), upper_bound=upper_bound, block=block)
+    monkeypatch.setattr(range_evidence, "BLOCK", block)
+    monkeypatch.setattr(range_evidence, "BATCH_ROWS", rng.choice([1, 2, 4]))
+    spread = GroupsInMemory.of(operations, rng.choice([2, 3, 5]), rng).report(upper_bound=upper_bound)
     assert report.anomalies == spread.anomalies
     assert report == spread
 
@@ -65,63 +66,79 @@ def test_spread_over_blocks_the_judgement_is_the_same(upper_bound: str, block: i
 def test_summaries_merge_in_any_grouping() -> None:
     rng = random.Random("grouping")
     for _ in range(300):
-        chunk = examine_chunk(table(random_history(rng)), block=1)
-        pieces = [summarise(each) for _, each in sorted(chunk.evidence.items())]
-        facts = chunk.facts["log", 0]
-        expected = conclude(whole(pieces), facts).findings
+        summaries, facts = GroupsInMemory.of(table(random_history(rng)), 3, rng).ranges(1)
+        pieces = sorted(summaries["log", 0], key=lambda piece: piece.start)
+        expected = conclude(whole(pieces), facts["log", 0]).findings
         while len(pieces) > 1:
             at = rng.randrange(len(pieces) - 1)
             pieces[at : at + 2] = [pieces[at].merge(pieces[at + 1])]
-        assert conclude(whole(pieces), facts).findings == expected
+        assert conclude(whole(pieces), facts["log", 0]).findings == expected
 
 
-def test_reports_of_different_partitions_merge() -> None:
+def test_partitions_do_not_depend_on_each_other() -> None:
     rng = random.Random("merge")
     operations = table(*(random_history(rng) for _ in range(40)))
-    halves = [operations.filter(pc.field("partition") < 20), operations.filter(pc.field("partition") >= 20)]
-    assert check(halves[0]).merge(check(halves[1])) == check(operations)
-    with pytest.raises(ValueError, match="cannot be merged"):
-        check(operations).merge(check(halves[0]))
+    halves = [check(operations.filter(half)) for half in (pc.field("partition") < 20, pc.field("partition") >= 20)]
+    report = check(operations)
+    assert {**halves[0].partitions, **halves[1].partitions} == report.partitions
+    assert sorted(map(str, (*halves[0].anomalies, *halves[1].anomalies))) == sorted(map(str, report.anomalies))
+    assert sorted((*halves[0].undecided, *halves[1].undecided)) == list(report.undecided)
 
 
-def test_an_empty_history_is_linearizable() -> None:
+def test_an_empty_history_is_linearizable(tmp_path: Path) -> None:
     assert check(table()).ok
-    assert check_in_blocks([table(), table()]).ok
-    assert check_in_blocks([]).ok
+    assert check_log(LogPlan.of(stored(tmp_path, table()))).ok
 
 
-def test_what_is_not_understood_is_refused() -> None:
+def test_what_is_not_understood_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown upper_bound 'exact'"):
-        check(table(), upper_bound="exact")
+        check_log(LogPlan.of(stored(tmp_path, table())), upper_bound="exact")
 
 
 @pytest.mark.rotating(6, among="random histories")
+@pytest.mark.parametrize("span", [2, SPAN])
 @pytest.mark.parametrize("upper_bound", ["strict", "lower-bound-only"])
-def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str) -> None:
-    rng = random.Random(f"compiled {upper_bound}")
+def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str, span: int) -> None:
+    rng = random.Random(f"compiled {upper_bound} {span}")
     regular = 0
-    for number in range(300):
-        operations = table(*(random_history(rng) for _ in range(1 + number % 2)))
-        found = examine_large(operations, upper_bound)
-        if found is None:
-            continue
-        regular += 1
-        rows = rows_of(operations)
-        evidence = gather(rows, lay_out(rows, None), upper_bound)
-        assert found[0] == rows.keys
-        assert [plain(each) for each in found[1]] == [plain(each) for each in evidence]
-        assert [plain(each) for each in found[2]] == [plain(each) for each in facts_of(rows, upper_bound)]
-    assert regular > 150
+    for _ in range(450):
+        stored_rows = GroupsInMemory.of(table(random_history(rng)))
+        for task in stored_rows.tasks(span):
+            found = by_loops(task, stored_rows.read, upper_bound)
+            if found is None:
+                continue
+            regular += 1
+            expected = by_arrays(task, stored_rows.read, upper_bound)
+            assert complete(found.facts) == complete(expected.facts)
+            (by_offset,), (by_offset_expected,) = found.pieces, expected.pieces
+            assert shown(by_offset, task.end) == shown(by_offset_expected, task.end)
+    assert regular > 225
+
+
+def complete(facts: Facts) -> object:
+    """The facts as lists, with the counts of a task that owns no rows."""
+    return plain(Facts(counts=dict.fromkeys(COUNTS, 0)).merge(facts))
+
+
+def shown(evidence: OffsetEvidence, end: int) -> object:
+    """The evidence of the offsets below `end` as lists. The loops have an entry of each of them, the arrays up to the
+    last one that exists; an upper bound beyond that is no evidence."""
+    size = int(np.flatnonzero((evidence.flags != 0) | (evidence.query_deadline < INF)).max(initial=-1)) + 1
+    assert evidence.start + size <= end
+    columns = [value[:size] for value in vars(evidence).values() if isinstance(value, np.ndarray)]
+    return [evidence.start, plain(columns), plain(evidence.extras), plain(evidence.sessions)]
 
 
 def plain(thing: object) -> object:
-    """Nested dataclasses of arrays as lists, which compare."""
+    """Nested lists and dataclasses of arrays as lists, which compare."""
     if isinstance(thing, np.ndarray):
         return thing.tolist()
+    if isinstance(thing, list):
+        return [plain(each) for each in thing]
     return [plain(each) for each in vars(thing).values()] if is_dataclass(thing) else thing
 
 
-def test_the_compiled_loops_leave_what_is_out_of_the_ordinary_to_the_others() -> None:
+def test_the_compiled_loops_leave_what_is_out_of_the_ordinary_to_the_arrays() -> None:
     whole_read = read(0, [1, 2], 30, 40)
     irregular: list[list[Op]] = [
         [ok(1, 10, 20, 0), read(0, [2], 30, 40)],
@@ -129,7 +146,11 @@ def test_the_compiled_loops_leave_what_is_out_of_the_ordinary_to_the_others() ->
         [ok(1, 10, 20, 0), ok(1, 10, 20, 0)],
         [replace(whole_read, offsets=(0, 2))],
         [replace(whole_read, hi=1)],
-        [ok(1, 10, 20, 1 << 40)],
     ]
-    assert [examine_large(table(history), "strict") for history in irregular] == [None] * len(irregular)
-    assert examine_large(table([whole_read]), "session") is None
+    for history in irregular:
+        rows = GroupsInMemory.of(table(history))
+        (task,) = rows.tasks()
+        assert by_loops(task, rows.read, "strict") is None
+    rows = GroupsInMemory.of(table([whole_read]))
+    (task,) = rows.tasks()
+    assert by_loops(task, rows.read, "session") is not None

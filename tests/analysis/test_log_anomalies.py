@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.fast_path import examine_large
 from analysis.core.incomplete_clients import Owners
-from analysis.core.logcheck import check, check_in_blocks
+from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
+from analysis.engines.log import LogPlan
 from history.schemas import INF, INFO, READ
 from history.values import decode_value, encode_value
-from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, table, v
+from tests.analysis.log_checks import GroupsInMemory, check, check_log
+from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, stored, table, v
 
 
 def found(history: Sequence[Op], upper_bound: str = "strict") -> tuple[Anomaly, ...]:
@@ -221,15 +223,16 @@ def test_every_lost_value_is_named() -> None:
     assert named[0] == v(1)
     assert named[1:] == [v(name) for name in range(600 - LISTED + 2, 601)]
     assert anomaly.sentence.endswith(" and 591 more")
-    cut = [table(appends[::2]), table([*appends[1::2], end(0, 10_000, 10_001, final=True)])]
-    assert check_in_blocks(cut, upper_bound="lower-bound-only", block=64).anomalies == (anomaly,)
+    mixed = table([*appends[::2], *appends[1::2], end(0, 10_000, 10_001, final=True)])
+    spread = GroupsInMemory.of(mixed, 300).report(64, upper_bound="lower-bound-only")
+    assert spread.anomalies == (anomaly,)
 
 
 def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> None:
     history = [ok(1, 10, 20, 0), read(0, [1, 7], 30, 40)]
     owners = Owners(lambda value: decode_value(value).producer == 7, incomplete=True)
     report = check(table(history), owners=owners)
-    assert report == check_in_blocks([table(history[:1]), table(history[1:])], owners=owners, block=1)
+    assert report == GroupsInMemory.of(table(history), 1).report(1, owners=owners)
     assert report.anomalies == ()
     assert report.undecided == (
         "log-0: record 1.7.0 was read at offset 1, but never sent to this partition; the record of a client that may "
@@ -265,13 +268,12 @@ def test_a_gap_that_a_lost_record_may_explain_proves_nothing() -> None:
         Op(READ, 10, 20, values=(v(1),), offsets=(-1,), offset=-1),
     ],
 )
-def test_what_no_client_can_have_recorded_is_refused_in_so_many_words(op: Op) -> None:
-    operations = table([ok(9, 1, 2, 0), op])
-    with pytest.raises(DamagedError, match="is damaged"):
-        check(operations)
-    with pytest.raises(DamagedError, match="is damaged"):
-        check_in_blocks([operations])
-    assert examine_large(table([op]), "strict") is None
+def test_what_no_client_can_have_recorded_is_refused_in_so_many_words(tmp_path: Path, op: Op) -> None:
+    for history in ([ok(9, 1, 2, 0), op], [op]):
+        tables = stored(tmp_path, table(history))
+        for span, compiled in ((SPAN, False), (1 << 18, False), (SPAN, True)):
+            with pytest.raises(DamagedError, match="is damaged"):
+                check_log(LogPlan.of(tables, span=span, compiled=compiled))
 
 
 def test_the_bytes_of_a_record_may_be_anything() -> None:
@@ -388,9 +390,8 @@ def test_partitions_are_judged_apart_and_the_report_adds_up() -> None:
     assert [(each.partition, each.name) for each in report.anomalies] == [(2, "gap")]
     assert {key[1]: each.final_end for key, each in report.partitions.items()} == {0: 3, 1: None, 2: None}
     assert report.partitions["log", 1].stats["gaps_filled"] == 1
-    assert report.stats["acknowledged"] == 5
-    assert report.stats["partitions"] == 3
-    assert report.stats["length"] == 8
+    assert sum(each.stats["acknowledged"] for each in report.partitions.values()) == 5
+    assert sum(each.length for each in report.partitions.values()) == 8
 
 
 def test_an_incomplete_final_read_decides_nothing() -> None:

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from analysis.core.logcheck import check
 from history.schemas import ACKS_ALL, APPEND, END, OK
 from history.upper_bounds import UPPER_BOUNDS
+from tests.analysis.log_checks import check
 from tests.analysis.log_histories import (
     Op,
     Simulated,

@@ -67,3 +67,10 @@ def test_ranges_cover_all_offsets_and_each_row_group_has_one_owner() -> None:
                 (task,) = (task for task in tasks if task.start <= offset < task.stop)
                 assert each in task.groups
                 assert offset < task.end
+
+
+def test_row_groups_with_impossible_offsets_are_read_too() -> None:
+    """Rows that no task reads would be overlooked, and they are damage."""
+    for low, high in ((INF, INF), ((1 << 63) - 1, (1 << 63) - 1), (-9, -1), (7, 3)):
+        tasks = plan_ranges({LOG: [group(0, 0, 150), group(1, low, high)]}, 100)
+        assert any(each.number == 1 for task in tasks for each in task.groups), (low, high)

@@ -11,7 +11,7 @@ import pytest
 from analysis.core.incomplete_clients import Owners
 from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
-from analysis.engines.log import LogPlan, check_log
+from analysis.engines.log import LogPlan
 from analysis.engines.register import check_registers
 from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
@@ -23,6 +23,7 @@ from history.seal import seal
 from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
+from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import ok, random_history, stored, table
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters

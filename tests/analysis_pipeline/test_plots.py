@@ -11,7 +11,6 @@ import pytest
 from matplotlib.text import Annotation
 
 from analysis.pipeline import analyze
-from analysis.plots.colors import ink_on
 from analysis.plots.performance import availability, served_share
 from analysis.plots.render import by_relevance
 from analysis.plots.style import figure, label_bands
@@ -112,11 +111,6 @@ def test_the_axis_of_a_witness_keeps_order_and_gives_short_operations_room() -> 
 
 def test_a_witness_of_one_moment_is_drawn() -> None:
     assert witness("x", [WitnessBar("a", 1.0, 1.0), WitnessBar("b", 1.0, None)], many_faults(20)).startswith(b"\x89PNG")
-
-
-def test_text_on_a_dark_colour_is_white() -> None:
-    assert ink_on("#882255") == "#ffffff"
-    assert ink_on("#f0e442") != "#ffffff"
 
 
 def test_the_plots_of_a_failed_run_say_what_they_leave_out(tmp_path: Path) -> None:

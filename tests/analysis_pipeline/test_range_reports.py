@@ -4,60 +4,20 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
-from analysis.core import range_evidence
-from analysis.core.aggregates import Facts
-from analysis.core.logcheck import LogReport, check, conclude_all, report_on
-from analysis.core.offset_ranges import Key, RowGroup, plan_ranges
-from analysis.core.rows import DamagedError, rows_of
-from analysis.core.summary import Summary
-from analysis.engines.log import LogPlan, check_log
+from analysis.core.rows import DamagedError
+from analysis.engines.log import LogPlan
 from analysis.engines.row_groups import files_of
 from analysis.engines.task_map import WorkerProcesses, bundles
 from history.upper_bounds import UPPER_BOUNDS
+from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import ok, random_history, stored, table
-
-
-class Stored:
-    """Row groups in memory: the rows of a partition in an order of their own, cut into pieces of random size."""
-
-    def __init__(self, operations: pa.Table, rng: random.Random, most: int) -> None:
-        self.tables: dict[int, pa.Table] = {}
-        self.groups: dict[Key, list[RowGroup]] = {}
-        partition = operations["partition"].to_numpy()
-        for each in sorted(set(partition.tolist())):
-            rows = rng.sample(np.flatnonzero(partition == each).tolist(), int((partition == each).sum()))
-            while rows:
-                count = rng.randint(1, most)
-                self.add(("log", each), operations.take(rows[:count]).combine_chunks())
-                rows = rows[count:]
-
-    def add(self, key: Key, rows: pa.Table) -> None:
-        named = [*range_evidence.reach(rows_of(rows))]
-        number = len(self.tables)
-        self.tables[number] = rows
-        self.groups.setdefault(key, []).append(RowGroup("memory", number, rows.num_rows, *named))
-
-    def read(self, groups: Sequence[RowGroup]) -> pa.Table:
-        return pa.concat_tables([self.tables[each.number] for each in groups]).unify_dictionaries().combine_chunks()
-
-    def report(self, span: int, upper_bound: str, compiled: bool) -> LogReport:
-        summaries: dict[Key, list[Summary]] = {}
-        facts: dict[Key, Facts] = {}
-        for task in plan_ranges(self.groups, span):
-            found = range_evidence.examine(task, self.read, upper_bound=upper_bound, compiled=compiled)
-            summaries.setdefault(task.key, []).append(found.summary)
-            facts[task.key] = facts[task.key].merge(found.facts) if task.key in facts else found.facts
-        return report_on(conclude_all(summaries, facts), self.tables.values(), upper_bound)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
@@ -68,7 +28,7 @@ def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: st
     operations = table(*(random_history(rng) for _ in range(12)))
     expected = check(operations, upper_bound=upper_bound)
     for most, span in ((1, 1), (2, 2), (5, 3), (100, 64)):
-        found = Stored(operations, rng, most).report(span, upper_bound, compiled)
+        found = GroupsInMemory.of(operations, most, rng).report(span, upper_bound=upper_bound, compiled=compiled)
         assert found.anomalies == expected.anomalies, (most, span)
         assert found == expected
 

@@ -13,7 +13,7 @@ import pytest
 from analysis.engines.task_map import WorkerProcesses
 from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
-from history.client_reader import ClientRecording, LogRecord, read_log_client, read_log_clients, read_register_client
+from history.client_reader import ClientRecording, LogRecord, read_log_clients, read_register_client
 from history.operation_tables import IndexedGroup, read_index, read_operations, write_operations
 from history.reader import read_run
 from history.registers import RegisterWriter
@@ -50,7 +50,8 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
 
 def read(first: Path) -> ClientRecording:
     numbers = [0] + [n for n in range(1, 9) if segment_path(first, n).exists()]
-    return read_log_client(first, numbers)
+    (part,) = read_log_clients([LogRecord(first, numbers)])
+    return part
 
 
 def test_segments_have_the_rows_of_one_stream_in_its_order(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.core.logcheck import check
-from history.client_reader import read_log_client
+from history.client_reader import LogRecord, read_log_clients
 from history.reader import read_run
 from history.schemas import APPEND, FAIL, INFO, OK, READ
 from history.values import NOT_A_VALUE, decode_value
+from tests.analysis.log_checks import check
 from tests.workloads.running import own, settings, start
 from workloads.process import ClientError
 
@@ -83,7 +83,8 @@ def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:
 
 
 def whole(tmp_path: Path, client: str) -> bool:
-    part = read_log_client(tmp_path / "history" / "operations" / f"{client}-1.arrows")
+    stream = tmp_path / "history" / "operations" / f"{client}-1.arrows"
+    (part,) = read_log_clients([LogRecord(stream)])
     return part.closed and part.defects == []
 
 

@@ -1,0 +1,94 @@
+"""Checks histories by the plan of ranges, stored in a run's `tables/` or in memory.
+
+In memory there are no files, which makes a check of thousands of small partitions fast. All else is the engine's: the
+plan, the evidence of each range, the conclusion and the report.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.core import range_evidence
+from analysis.core.aggregates import Facts
+from analysis.core.incomplete_clients import ALL_WHOLE, Owners
+from analysis.core.logcheck import LogReport, conclude_all, report_on
+from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup, plan_ranges
+from analysis.core.rows import partitions_of, rows_of
+from analysis.core.summary import Summary
+from analysis.engines.log import LogPlan, check_ranges, report_of
+from analysis.engines.task_map import TaskMap, in_sequence
+
+
+@dataclass
+class GroupsInMemory:
+    """Row groups of a history; a row group's number is its place in `tables`."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    groups: dict[Key, list[RowGroup]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, operations: pa.Table, most: int | None = None, rng: random.Random | None = None) -> GroupsInMemory:
+        """The rows of each partition as one row group, or in row groups of `most` rows. With `rng`: in random order, in
+        row groups of random size up to `most`."""
+        found = cls()
+        keys, part = partitions_of(operations)
+        order = np.argsort(part, kind="stable")
+        ordered = operations.take(pa.array(order)).unify_dictionaries().combine_chunks()
+        edges = np.searchsorted(part[order], np.arange(len(keys) + 1)).tolist()
+        for key, start, stop in zip(keys, edges[:-1], edges[1:], strict=True):
+            rows = ordered.slice(start, stop - start)
+            if rng is not None:
+                rows = rows.take(rng.sample(range(rows.num_rows), rows.num_rows)).combine_chunks()
+            found._cut(key, rows, most or rows.num_rows, rng)
+        return found
+
+    def _cut(self, key: Key, rows: pa.Table, most: int, rng: random.Random | None) -> None:
+        start = 0
+        while start < rows.num_rows:
+            group = rows.slice(start, rng.randint(1, most) if rng else most)
+            low, high = range_evidence.reach(rows_of(group))
+            self.groups.setdefault(key, []).append(RowGroup("memory", len(self.tables), group.num_rows, low, high))
+            self.tables.append(group)
+            start += group.num_rows
+
+    def read(self, groups: Sequence[RowGroup]) -> pa.Table:
+        tables = [self.tables[each.number] for each in groups]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+    def tasks(self, span: int = SPAN) -> list[RangeTask]:
+        return plan_ranges(self.groups, span)
+
+    def ranges(
+        self, span: int = SPAN, *, upper_bound: str = "strict", compiled: bool = False
+    ) -> tuple[dict[Key, list[Summary]], dict[Key, Facts]]:
+        """By partition the summaries of its ranges and the facts."""
+        summaries: dict[Key, list[Summary]] = {}
+        facts: dict[Key, Facts] = {}
+        for task in self.tasks(span):
+            found = range_evidence.examine(task, self.read, upper_bound=upper_bound, compiled=compiled)
+            summaries.setdefault(task.key, []).append(found.summary)
+            facts[task.key] = facts[task.key].merge(found.facts) if task.key in facts else found.facts
+        return summaries, facts
+
+    def report(
+        self, span: int = SPAN, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, compiled: bool = False
+    ) -> LogReport:
+        conclusions = conclude_all(*self.ranges(span, upper_bound=upper_bound, compiled=compiled))
+        return report_on(conclusions, [pa.concat_tables(self.tables)] if self.tables else [], upper_bound, owners)
+
+
+def check(operations: pa.Table, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE) -> LogReport:
+    """The report on a history in memory: each partition is one row group and one range."""
+    return GroupsInMemory.of(operations).report(upper_bound=upper_bound, owners=owners)
+
+
+def check_log(
+    plan: LogPlan, spread: TaskMap = in_sequence, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE
+) -> LogReport:
+    """The report on a run's `tables/`, by the engine."""
+    return report_of(check_ranges(plan, spread, upper_bound), plan, spread, upper_bound=upper_bound, owners=owners)
