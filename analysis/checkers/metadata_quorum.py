@@ -133,6 +133,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
     only the snapshots in a dump show what was committed."""
     from analysis.core.committed_metadata import HIGH_WATERMARK
     from analysis.core.replica_comparison import prefix_changes
+    from analysis.core.replica_epochs import contradictory_epochs
     from analysis.core.replica_evidence import ReplicaReport
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.run_directory import moment
@@ -161,6 +162,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
                 f"that it was committed up to {mark}"
             )
         log = replace(found.log, high_watermark=mark)
+        undecided += contradictory_epochs(log)
         anomalies += prefix_changes(log, later, deletes=True, compacts=False)
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
@@ -174,6 +176,11 @@ def _doubts_of_dump(run: CheckedRun, member: QuorumMember, found: MetadataReplic
     yield from (f"{doubt}, in the earlier dump" for doubt in found.doubts)
     if found.log is not None:
         yield from (f"the metadata log in the earlier dump of {member.node} {doubt}" for doubt in found.log.doubts)
+        if 0 <= dumps.latest < found.log.latest:
+            yield (
+                f"the earlier dump of {member.node} has metadata with the timestamp {found.log.latest} ms, which were "
+                "written after that dump had been made"
+            )
     if found.state is None or not run.description.metadata_traced:
         return
     known = list(dict.fromkeys(map(_content, _persisted_during(run.history.journal, member, dumps))))

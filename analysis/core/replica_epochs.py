@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.replica_evidence import Record, anomaly_of
+from analysis.core.replica_evidence import Record, anomaly_of, log_name
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
 
 
@@ -58,6 +58,16 @@ def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[An
         if log.epochs is not None:
             yield from _not_on_file(log)
             yield from _on_file_only(log, quiet)
+
+
+def contradictory_epochs(dump: ReplicaLog) -> Iterator[str]:
+    """Why the epoch file in an earlier dump is not that of the log beside it (D3, D4). The dump was made while the
+    service ran; below its high watermark neither file changes, so the order of their copies does not matter."""
+    if not dump.has_epochs:
+        return
+    for each in (*regressions(dump), *start_mismatches([dump], quiet=False)):
+        if all(row["offset"] < dump.high_watermark for row in each.witness):
+            yield f"the earlier dump of {log_name(dump)} contradicts its epoch file: {each.sentence}"
 
 
 def _entries(log: ReplicaLog) -> tuple[tuple[int, int], ...]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
+from analysis.core.replica_epochs import contradictory_epochs
 from analysis.core.replica_evidence import (
     Circumstances,
     ReplicaReport,
@@ -165,6 +166,7 @@ def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.T
             yield from missing_below(
                 log, around, may_be_short=log.node in task.dumps.shortened, marked=task.dumps.marked
             )
+            yield from contradictory_epochs(log)
     yield from _made_later(task, earlier, operations)
     may_be_gone = task.dumps.lost | task.dumps.shortened
     whole = set(task.dumps.nodes) - may_be_gone

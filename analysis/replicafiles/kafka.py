@@ -170,6 +170,7 @@ def read_replica(
         sequences=np.concatenate(content.sequences),
         doubts=tuple(content.doubts),
         own_start=own_start,
+        latest=content.latest,
     )
 
 
@@ -205,6 +206,7 @@ class _Content:
     doubts: list[str] = field(default_factory=list)
     stop: EndOfLog | None = None
     zeros: bool = False
+    latest: int = -1
     is_first: bool = True
     compacted: bool = False
 
@@ -287,6 +289,7 @@ class _Content:
             table = table[:whole]
         if len(table):
             self.formats.add(batches.MAGIC)
+            self.latest = max(self.latest, int(table[:, batches.LATEST].max()))
         self.pieces.append(records)
         self.sequences.append(batches.sequences(table))
         self.opaque += opaque

@@ -82,7 +82,8 @@ class ReplicaLog:
     formats that it holds. `topic_id`: from the replica's directory, if it has one. `sequences`: a row for each batch of
     an idempotent producer outside of transactions in the replica's own files: its first offset, the producer's id and
     epoch, and the sequence numbers of its first and last record. `own_start`: the start of the replica's own files;
-    below it, the records are those of remote segments. -1: the log has no remote segments.
+    below it, the records are those of remote segments. -1: the log has no remote segments. `latest`: the largest
+    timestamp of a batch of format 2 in the replica's own files, in ms; -1 without one.
 
     If a log could not be read to its end, one of these says why, and its end proves nothing: `damage`, the bytes there
     are not records; `unread`, they may be. `zeros`: the damage is nothing but zeros up to the end of the last file.
@@ -114,6 +115,7 @@ class ReplicaLog:
     sequences: I64 = field(default_factory=no_sequences)
     doubts: tuple[str, ...] = ()
     own_start: int = -1
+    latest: int = -1
 
     @property
     def is_whole(self) -> bool:

@@ -17,6 +17,11 @@ METADATA: Final = f"{METADATA_DIRECTORY}/{FIRST_SEGMENT}"
 EPOCHS: Final = "leader-epoch-checkpoint"
 WHOSE: Final = "nodes/n1/earlier/meta.properties"
 ANOTHER: Final = "cluster.id=another"
+OTHER_EPOCHS: Final = {
+    "an epoch too few": ((0, 0),),
+    "an epoch too early": ((0, 0), (1, 1), (2, 2)),
+    "falling epochs": ((1, 0), (0, 3)),
+}
 
 
 def _dumps(line: Line) -> bool:
@@ -104,6 +109,21 @@ def _of_the_end(run: Stored) -> None:
         run.copy(f"nodes/n2/data/{name}", f"nodes/n2/earlier/{name}")
 
 
+def _metadata_of_the_end(run: Stored) -> None:
+    for node in run.nodes():
+        run.copy(f"nodes/{node}/data/__cluster_metadata-0", f"nodes/{node}/earlier/__cluster_metadata-0")
+
+
+def _metadata_log_of_the_end(run: Stored) -> None:
+    run.copy(METADATA.replace("earlier", "data"), METADATA)
+
+
+def _epochs(name: str, *entries: tuple[int, int]) -> Change:
+    """An epoch file with these entries (epoch, start offset)."""
+    text = "".join(f"{line}\n" for line in ("0", len(entries), *(f"{epoch} {start}" for epoch, start in entries)))
+    return lambda run: run.edit(name, lambda _: text.encode())
+
+
 def changes() -> Iterator[tuple[str, Change, Want]]:
     """By name, each with what is honest then."""
     missing = {
@@ -186,6 +206,15 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         fails("prefix-changed"),
     )
     yield "of the end", _of_the_end, unknown("earlier dump", "sent after that dump")
+    yield "with the metadata of the end", _metadata_of_the_end, unknown("earlier dump", "after that dump had been made")
+    yield (
+        "with the metadata log of the end",
+        _metadata_log_of_the_end,
+        unknown("earlier dump", "after that dump had been made"),
+    )
+    for directory in ("nodes/n2/earlier/log-0", METADATA_DIRECTORY):
+        for what, entries in OTHER_EPOCHS.items():
+            yield f"with {what} in {directory}", _epochs(f"{directory}/{EPOCHS}", *entries), unknown("epoch file")
     yield "torn behind its mark", _torn_behind_its_mark, PASSES
     yield (
         "with other records",
