@@ -22,6 +22,10 @@ ALLOWED: Final = frozenset(
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
         ("analysis/plots/data.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
         ("analysis/plots/data.py", "json.loads(row['parameters'] or '{}')"),
+        (
+            "analysis/engines/processor_time.py",
+            "Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace')",
+        ),
         ("analysis/engines/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
         ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
