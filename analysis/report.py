@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -184,9 +185,16 @@ def _embedded(value: Any) -> str:
 @cache
 def _environment() -> Environment:
     """One for all pages of a process: compiling the templates takes as long as analyzing a small run."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable
     )
+    made.filters["urlencode"] = link_to
+    return made
+
+
+def link_to(path: str) -> str:
+    """A relative link to a file. The bytes of its name need not be text."""
+    return quote(os.fsencode(path))
 
 
 def _printable(value: Any) -> Any:

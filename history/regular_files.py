@@ -88,13 +88,14 @@ def draft_of(path: Path) -> Path:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file in UTF-8, atomically: a reader sees the old content or the new one.
+    """Write a file in UTF-8, atomically: a reader sees the old content or the new one. Bytes of a file name that
+    are not text appear as escapes.
 
     The draft is a new file: anything with its name, such as a pipe or a link, is removed first. Raises OSError, also if
     a directory has its name."""
     draft = draft_of(path)
     draft.unlink(missing_ok=True)
-    with open(draft, "x", encoding="utf-8") as file:
+    with open(draft, "x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     os.replace(draft, path)
 

@@ -16,7 +16,7 @@ PAGE: Final = "index.html"
 
 def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
     """Write the page of these campaigns into the store's directory; returns its path. Raises `OSError`."""
-    from analysis.report import render_page  # imports the templates, which only this function needs
+    from analysis.report import link_to, render_page  # imports the templates, which only this function needs
 
     rows = ordered(tuple(campaigns))
     return render_page(
@@ -27,5 +27,8 @@ def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
         count=len(rows),
         campaigns=sorted(campaigns, key=lambda each: (each.verdict == "pass", each.name)),
         worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
-        data={"rows": [row.to_json() for row in rows], "trends": [point.to_json() for point in trends(campaigns)]},
+        data={
+            "rows": [{**row.to_json(), "link": link_to(row.report)} for row in rows],
+            "trends": [point.to_json() for point in trends(campaigns)],
+        },
     )

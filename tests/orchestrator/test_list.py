@@ -156,3 +156,11 @@ def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
     answer = ask("list", "--store", tmp_path)
     assert answer.code == 0
     assert "the page was not written" in answer.err
+
+
+def test_a_campaign_whose_name_is_not_text_is_listed_and_linked(tmp_path: Path) -> None:
+    name = os.fsdecode(b"a\xfe#b")
+    summarized(tmp_path, name=name)
+    assert ask("list", "--store", tmp_path).code == 0
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert 'href="a%FE%23b/report.html"' in page
