@@ -18,13 +18,11 @@ from installation.files import is_installed
 
 SPARK: Final = "spark"
 VMS: Final = "vms"
-SERVE: Final = "serve"
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     SPARK: ("pyspark", "pandas"),
     VMS: ("ansible", "ansible_runner", "ansible_mitogen", "pip"),
     "s3": ("obstore",),
     "edn": ("edn_format",),
-    SERVE: ("tornado",),
     "test": ("pytest", "xdist", "hypothesis", "hatchling"),
     "dev": ("mypy", "ruff"),
 }

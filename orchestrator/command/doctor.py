@@ -37,6 +37,8 @@ _LIBRARIES = (
     "paramiko",
     "pyarrow",
     "rich",
+    "shtab",
+    "tornado",
     "uvloop",
 )
 """Libraries of every installation; `tests/orchestrator/test_doctor.py` compares them with pyproject.toml."""

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from installation import extras
 from installation.files import default_store
 from orchestrator.campaign.store import Store
 from orchestrator.command.shared.declaration import Command
@@ -26,8 +25,6 @@ _MOST_PORT: Final = 65535
 def main(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C; returns 0. Raises `UsageError` for a store that is missing and an address that cannot be
     bound."""
-    if missing := extras.missing(extras.SERVE):
-        raise UsageError(extras.what_is_missing(extras.SERVE, f"`brownout serve` ({', '.join(missing)})"))
     store = Store(options.store or default_store())
     if not store.root.is_dir():
         raise UsageError(f"{store.named} is not a directory; give the directory of runs with --store")

@@ -110,15 +110,14 @@ def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of a campaign's file with the values that a seed drew; `data` is the file's content."""
     workload, given = drawn.workload, data.get(ROLE, {})
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
-    settings: dict[str, Any] = {
-        key: int(value) for key, value in drawn.settings[ROLE].common.items() if key not in given
-    }
+    topic = {"topic_settings": dict(workload.topic_settings)} if workload.topic_settings else {}
+    settings: dict[str, Any] = {key: value for key, value in drawn.settings[ROLE].common.items() if key not in given}
     for node, of_node in drawn.settings[ROLE].per_node.items():
         if node not in given:
-            settings[node] = {key: int(value) for key, value in of_node.items()}
+            settings[node] = dict(of_node)
     return {
         "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
-        "workload": {**data.get("workload", {}), **shape, **workload.parameters},
+        "workload": {**data.get("workload", {}), **shape, **workload.parameters, **topic},
         ROLE: {**settings, **given},
     }
 

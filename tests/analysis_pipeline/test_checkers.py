@@ -154,7 +154,7 @@ def test_a_process_that_ends_by_itself_fails_the_run(tmp_path: Path) -> None:
     assert "by signal 9 (SIGKILL)" in killed.sentence
     assert "in a way that was not seen" in unseen.sentence
     page = render_run(run.path).read_text()
-    assert "<th>last_words</th>" in page
+    assert "The last lines of its log:" in page
     assert "log truncation is not allowed" in page
 
 

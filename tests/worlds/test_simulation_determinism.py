@@ -38,7 +38,9 @@ def campaign(tmp_path: Path) -> Path:
 def comparable(run: SimulatedRun) -> list[dict[str, object]]:
     """The journal but for what names this run among all others."""
     lines = run.journal
-    return [{key: value for key, value in line.items() if key not in ("run", "crc", "plan")} for line in lines]
+    return [
+        {key: value for key, value in line.items() if key not in ("run", "crc", "plan", "started")} for line in lines
+    ]
 
 
 def in_two_processes(path: Path, directory: Path, *seeds: int) -> list[tuple[SimulatedRun, SimulatedRun]]:
