@@ -111,15 +111,24 @@ def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
     workload, given = drawn.workload, data.get(ROLE, {})
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
     topic = {"topic_settings": dict(workload.topic_settings)} if workload.topic_settings else {}
-    settings: dict[str, Any] = {key: value for key, value in drawn.settings[ROLE].common.items() if key not in given}
+    settings: dict[str, Any] = {
+        key: _toml_value(value) for key, value in drawn.settings[ROLE].common.items() if key not in given
+    }
     for node, of_node in drawn.settings[ROLE].per_node.items():
         if node not in given:
-            settings[node] = dict(of_node)
+            settings[node] = {key: _toml_value(value) for key, value in of_node.items()}
     return {
         "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
         "workload": {**data.get("workload", {}), **shape, **workload.parameters, **topic},
         ROLE: {**settings, **given},
     }
+
+
+def _toml_value(text: str) -> int | bool | str:
+    """A setting as its author would write it in a campaign's file."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 _REWRITTEN: Final = ("topology", "workload", "nemesis", "checks", "seeds", "cell")
