@@ -9,11 +9,11 @@ import pytest
 from analysis.evidence.earlier_dumps import demanded
 
 NODES = ("n1", "n2", "n3")
-HEAL = {"t": 9, "event": "heal_all"}
+HEAL = {"t": 9, "wall": 9.0, "event": "heal_all"}
 
 
 def dumped(*nodes: str, t: int = 8, **more: Any) -> dict[str, Any]:
-    return {"t": t, "event": "note", "dumped": list(nodes), **more}
+    return {"t": t, "wall": float(t), "event": "note", "dumped": list(nodes), **more}
 
 
 def fault(t: int, *targets: str, destroys: tuple[str, ...] = ("unsynced-bytes",)) -> dict[str, Any]:
