@@ -96,8 +96,8 @@ def _longest_outage(history: History, counted: _Counted, origin: int) -> float |
     if counted.first >= counted.last:
         return None
     returns = lambda: (ret for _, ret in _acknowledged(history))  # noqa: E731
-    begins, ends = gaps_with_the_longest(returns, counted.first, counted.last)
-    return round(float(((ends - origin) / NS - (begins - origin) / NS).max()), 3)
+    starts, ends = gaps_with_the_longest(returns, counted.first, counted.last)
+    return round(float(((ends - origin) / NS - (starts - origin) / NS).max()), 3)
 
 
 def _reads(registers: pa.Table) -> int:

@@ -65,10 +65,10 @@ def ingest(scratch: Path) -> tuple[float, int, int]:
         LogRecord(path, range(1 + len(list(scratch.glob(f"{path.stem}.*.arrows")))))
         for path in sorted(scratch.glob("client-?*-1.arrows"))
     ]
-    began = _cpu_s()
+    start_s = _cpu_s()
     parts = read_log_clients(records, tables=tables, keeps=False)
     write_index([group for part in parts for group in part.groups], tables)
-    took = _cpu_s() - began
+    took = _cpu_s() - start_s
     if defects := [defect for part in parts for defect in part.defects]:
         raise SystemExit(f"the generated record is not whole, the benchmark measures nothing: {defects[0]}")
     size = sum(path.stat().st_size for path in tables.rglob("*.parquet"))

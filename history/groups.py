@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from history.checksummed_lines import LineWriter, read_lines
+from history.checksummed_lines import read_lines
+from history.client_lines import ClientLineWriter
 from history.schemas import INF
 
 GROUPS: Final = "groups"
@@ -97,35 +98,19 @@ class GroupRecords:
         return {each.partition for each in operations}
 
 
-class GroupWriter:
-    """Writes the file of one member, each line at once. Use it as a context manager."""
+class GroupWriter(ClientLineWriter):
+    """Writes what one member of a group was given, delivered and committed."""
 
     def __init__(self, operations: Path | str, member: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`operations`: the directory of the member's operations. Raises FileExistsError."""
-        self._clock = clock
-        directory = Path(operations).parent / GROUPS
-        directory.mkdir(exist_ok=True)
-        self._lines = LineWriter(directory / f"{member}{_SUFFIX}")
-        self._lines.write({"what": "member", "member": member})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Record the orderly end of the member, and close the file."""
-        self._lines.write({"what": "closed"})
-        self._lines.close()
+        super().__init__(operations, GROUPS, _SUFFIX, "member", member, clock)
 
     def assigned(self, partitions: Sequence[int]) -> None:
         """The member was given these partitions, in addition to those that it has."""
-        self._lines.write({"what": "assigned", "partitions": list(partitions), "t": self._clock()})
+        self._lines.write({"what": "assigned", "partitions": list(partitions), "t": self.clock()})
 
     def revoked(self, partitions: Sequence[int], *, lost: bool) -> None:
         """The member no longer has these partitions; `lost`: others may have had them for a while."""
-        self._lines.write({"what": "revoked", "partitions": list(partitions), "lost": lost, "t": self._clock()})
+        self._lines.write({"what": "revoked", "partitions": list(partitions), "lost": lost, "t": self.clock()})
 
     def delivered(self, partition: int, first: int, last: int, at: int) -> None:
         self._lines.write({"what": "delivered", "partition": partition, "first": first, "last": last, "t": at})
@@ -133,15 +118,15 @@ class GroupWriter:
     def committing(self, number: int, offsets: Mapping[int, int]) -> None:
         """A commit is about to be sent. Recorded before it is, so that an unanswered one is on record too."""
         places = {str(partition): offset for partition, offset in offsets.items()}
-        self._lines.write({"what": "committing", "id": number, "offsets": places, "t": self._clock()})
+        self._lines.write({"what": "committing", "id": number, "offsets": places, "t": self.clock()})
 
     def committed(self, number: int, partitions: Sequence[int]) -> None:
         """These of its partitions were acknowledged."""
-        self._lines.write({"what": "committed", "id": number, "partitions": list(partitions), "t": self._clock()})
+        self._lines.write({"what": "committed", "id": number, "partitions": list(partitions), "t": self.clock()})
 
     def fetched(self, offsets: Mapping[int, int], *, inv: int) -> None:
         places = {str(partition): offset for partition, offset in offsets.items()}
-        self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": self._clock()})
+        self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": self.clock()})
 
 
 def read_groups(run: Path | str) -> GroupRecords:

@@ -8,8 +8,8 @@ producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoke
 {node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
 {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
 pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after everything was healed, where the campaign
-states a bound. `outputs` {files}: the last event before the end, the size and digest of what services and clients
-printed. `tester_short` {resource, since, seen}: the tester itself ran out of something.
+states a bound. `outputs` {files}: the last event before the end, size and digest of each output file of services and
+clients. `tester_short` {resource, since, seen}: the tester itself ran out of something.
 """
 
 from __future__ import annotations

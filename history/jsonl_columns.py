@@ -102,7 +102,7 @@ def _parsed(lines: bytes) -> pa.Table | None:
         )
     except (pa.ArrowException, ValueError):
         return None
-    # A line of blanks is no row, and would let another line have two.
+    # A blank line is not a row. If it were read, another line could contain two rows.
     is_one_each = table.num_rows == lines.count(b"\n") and not any(line.isspace() for line in lines.split(b"\n"))
     return table if is_one_each else None
 

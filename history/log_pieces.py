@@ -2,8 +2,8 @@
 
 Theory of operation. A task has all that its segment's rows are validated against: the client's name and numbers, and
 the values that it announced. It works on 2^20 rows at a time, writes those that are believed, and returns numbers, runs
-of values, defects and the index of what it wrote. So the segments of all clients are independent tasks, and what they
-return is small. `history/client_reader.py` decides by that whether a client's record is complete.
+of values, defects and the index of the rows that it wrote. So the segments of all clients are independent tasks with
+small results. From these, `history/client_reader.py` decides whether a client's record is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from history.arrow_stream import SEGMENT_ROWS, BatchReader
 from history.operation_tables import IndexedGroup, write_operations
 from history.schemas import APPEND, NAMES, OPERATIONS
 from history.seconds import LOG, SecondCounts
-from history.validation import RowErrors, told, valid_part
+from history.validation import RowErrors, error_sentences, valid_part
 from history.value_runs import ValueRuns
 from history.values import PRODUCERS
 
@@ -94,7 +94,7 @@ class PieceRead:
 
 
 def read_piece(task: PieceTask) -> PieceRead:
-    """Reads a segment. All damage is a defect in the result; an OSError of what it writes is raised."""
+    """Reads a segment. All damage is a defect in the result. Raises OSError when its tables cannot be written."""
     return _Piece(task).read()
 
 
@@ -122,7 +122,7 @@ class _Piece:
             self._take(rows, number, before)
             before += rows.num_rows
         found.is_torn = reader.is_torn
-        found.defects += [*reader.defects, *told(self._invalid), *self._complaints()]
+        found.defects += [*reader.defects, *error_sentences(self._invalid), *self._complaints()]
         found.written, found.used = ValueRuns.union(self._written), ValueRuns.union(self._used)
         found.seconds = SecondCounts.union(self._seconds)
         return found

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from history.checksummed_lines import LineWriter, read_lines
+from history.checksummed_lines import read_lines
+from history.client_lines import ClientLineWriter
 
 LOOKUPS: Final = "lookups"
 _SUFFIX: Final = ".jsonl"
@@ -53,28 +54,11 @@ class LookupRecords:
     defects: tuple[str, ...] = ()
 
 
-class LookupWriter:
-    """Writes the file of one client, each line at once."""
+class LookupWriter(ClientLineWriter):
+    """Writes the lookups and sights of one client."""
 
     def __init__(self, operations: Path | str, client: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """`operations`: the directory of the client's operations. Raises FileExistsError."""
-        self.clock = clock
-        directory = Path(operations).parent / LOOKUPS
-        directory.mkdir(exist_ok=True)
-        self._lines = LineWriter(directory / f"{client}{_SUFFIX}")
-        self._lines.write({"what": "client", "client": client})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Record the orderly end of the client, and close the file."""
-        if not self._lines.closed:
-            self._lines.write({"what": "closed"})
-            self._lines.close()
+        super().__init__(operations, LOOKUPS, _SUFFIX, "client", client, clock)
 
     def looked_up(self, partition: int, timestamp: int, offset: int, *, inv: int) -> None:
         where = {"partition": partition, "timestamp": timestamp, "offset": offset}

@@ -30,10 +30,10 @@ def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
 def valid_registers(table: pa.Table) -> tuple[pa.Table, list[str]]:
     """The valid rows of the schema `REGISTERS`, and the errors of the others, one sentence per kind."""
     errors: RowErrors = {}
-    return _kept(table, _wrong_registers, errors, 0), told(errors)
+    return _kept(table, _wrong_registers, errors, 0), error_sentences(errors)
 
 
-def told(errors: RowErrors) -> list[str]:
+def error_sentences(errors: RowErrors) -> list[str]:
     """The errors as sentences."""
     return [
         what if first < 0 else f"row {first}{f' and {count - 1} more' if count > 1 else ''}: {what}"

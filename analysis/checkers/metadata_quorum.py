@@ -203,11 +203,11 @@ def _persisted_during(journal: Sequence[Event], member: QuorumMember, dumps: Dem
     if any(str(line.get("kind", "")).startswith("clock-") for line in journal):
         yield from reports
         return
-    begun = min((line["wall"] * 1e9 for line in journal if line["t"] >= dumps.at), default=0.0) - CLOCK_SLACK_NS
-    ended = max((line["wall"] * 1e9 for line in journal if DUMPED in line), default=0.0) + CLOCK_SLACK_NS
-    yield from [each for each in reports if moment(each) < begun][-1:]
-    yield from (each for each in reports if begun <= moment(each) <= ended)
-    yield from [each for each in reports if moment(each) > ended and each["event"] == RESTORED][:1]
+    first_dump = min((line["wall"] * 1e9 for line in journal if line["t"] >= dumps.at), default=0.0) - CLOCK_SLACK_NS
+    last_dump = max((line["wall"] * 1e9 for line in journal if DUMPED in line), default=0.0) + CLOCK_SLACK_NS
+    yield from [each for each in reports if moment(each) < first_dump][-1:]
+    yield from (each for each in reports if first_dump <= moment(each) <= last_dump)
+    yield from [each for each in reports if moment(each) > last_dump and each["event"] == RESTORED][:1]
 
 
 def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _outputs(run: CheckedRun) -> Iterator[str]:
         if name not in found:
             yield f"{name} is missing, which the journal lists"
         elif name not in listed:
-            yield f"{name} is not in the journal's list of what services and clients had printed"
+            yield f"{name} is missing in the journal's list of outputs of services and clients"
         elif found[name] != listed[name]:
             yield (
                 f"{name} has {found[name]['bytes']} bytes, and not the content of {listed[name]['bytes']} bytes that "

@@ -86,7 +86,7 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
         doubts.append(NOTHING_READ.says("no read of a register was answered: nothing was checked"))
     planned = (key_name(number) for number in range(run.description.keys))
     if untouched := [key for key in planned if key not in report.keys]:
-        text = f"there is no operation on registers that were planned: {first_of(untouched, ', ')}"
+        text = f"no client operated on these planned registers: {first_of(untouched, ', ')}"
         doubts.append(NOTHING_READ.says(text))
     doubts += NOT_READ.say(
         f"register {key} was not read after healing"

@@ -43,8 +43,8 @@ class RowGroup:
         return self.low <= self.high and self.high >= 0
 
     def overlaps(self, start: int, stop: int) -> bool:
-        """Whether the rows may say something about the offsets from `start` on below `stop`; INF is no limit, so that
-        an impossible offset is found and not left out."""
+        """Whether the rows may have offsets from `start` on below `stop`. A `stop` of INF includes every higher offset,
+        so that a task reads impossible offsets too."""
         return self.has_offsets and (self.low < stop or stop >= INF) and self.high >= start
 
 

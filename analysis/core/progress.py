@@ -44,11 +44,11 @@ class Attempts(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """A fault touches a node from `begin` to `end`. `down_from`: the time at which the node was first seen down or
+    """A fault touches a node from `start` to `end`. `down_from`: the time at which the node was first seen down or
     suspended, or INF. `healed`: the time at which its heal had ended."""
 
     node: str
-    begin: int
+    start: int
     end: int
     down_from: int
     healed: int
@@ -63,9 +63,9 @@ class ObservedCluster:
     least: int
     touches: Sequence[Touch]
 
-    def untouched(self, begin: int, end: int) -> set[str]:
+    def untouched(self, start: int, end: int) -> set[str]:
         """The nodes that nothing touches between two times."""
-        touched = {each.node for each in self.touches if each.begin < end and each.end > begin}
+        touched = {each.node for each in self.touches if each.start < end and each.end > start}
         return set(self.roles) - touched
 
     def has_majority(self, nodes: set[str]) -> bool:
@@ -167,12 +167,12 @@ def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Parti
 @dataclass
 class _Silence:
     """A time without an acknowledgement. `asked`: the time from which a client waits for one, INF without such a
-    client. `begins`, `reaches`: the attempts from then on, those without a pause between them as one."""
+    client. `starts`, `reaches`: the attempts from then on, those without a pause between them as one."""
 
     since: int
     until: int
     asked: int = INF
-    begins: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    starts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     reaches: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def find_asked(self, part: Attempts) -> None:
@@ -187,18 +187,18 @@ class _Silence:
         its invocation, because the history lacks how long the client waited for it."""
         over = np.where(part.ret == INF, part.inv, part.ret)
         some = (part.inv <= self.asked + bound) & (over > self.asked)
-        begins, reaches = np.append(self.begins, part.inv[some]), np.append(self.reaches, over[some])
-        order = np.argsort(begins, kind="stable")
-        begins, reaches = begins[order], np.maximum.accumulate(reaches[order])
-        pauses = np.flatnonzero(begins[1:] - reaches[:-1] > bound // HOLES)
-        self.begins = begins[np.append(0, pauses + 1)] if len(begins) else begins
-        self.reaches = reaches[np.append(pauses, len(reaches) - 1)] if len(begins) else reaches
+        starts, reaches = np.append(self.starts, part.inv[some]), np.append(self.reaches, over[some])
+        order = np.argsort(starts, kind="stable")
+        starts, reaches = starts[order], np.maximum.accumulate(reaches[order])
+        pauses = np.flatnonzero(starts[1:] - reaches[:-1] > bound // HOLES)
+        self.starts = starts[np.append(0, pauses + 1)] if len(starts) else starts
+        self.reaches = reaches[np.append(pauses, len(reaches) - 1)] if len(starts) else reaches
 
     def goes_on(self, bound: int) -> bool:
         """Whether attempts follow each other from `asked` until the bound, with pauses of at most bound / HOLES."""
         covered = self.asked
-        for begin, reach in zip(self.begins.tolist(), self.reaches.tolist(), strict=True):
-            if begin - covered > bound // HOLES:
+        for start, reach in zip(self.starts.tolist(), self.reaches.tolist(), strict=True):
+            if start - covered > bound // HOLES:
                 return False
             covered = max(covered, reach)
         return self.asked + bound - covered <= bound // HOLES
@@ -231,10 +231,10 @@ def kept(
     """P2: each time for which a replica had to leave the in-sync set, or None if it left."""
     for partition, changes in sorted(reports.items()):
         for touch in cluster.touches:
-            begin, end = touch.down_from, touch.healed
-            if INF in (begin, end) or end - begin <= bound or touch.node not in cluster.replicas.get(partition, ()):
+            start, end = touch.down_from, touch.healed
+            if INF in (start, end) or end - start <= bound or touch.node not in cluster.replicas.get(partition, ()):
                 continue
-            untouched = cluster.untouched(begin, end)
+            untouched = cluster.untouched(start, end)
             before = [each for each in changes if each.at <= end]
             if not before or not cluster.has_majority(untouched):
                 continue
@@ -242,4 +242,4 @@ def kept(
             if not last.leads or last.node not in untouched:
                 continue
             stays = ids[touch.node] in last.isr
-            yield Kept(partition, touch.node, begin, end, last.node, last.isr) if stays else None
+            yield Kept(partition, touch.node, start, end, last.node, last.isr) if stays else None

@@ -168,7 +168,7 @@ def wrong_starts(node: str, events: Reports, others: Sequence[Reports]) -> Itera
     """
     for event in events:
         start = _restarted_at(event)
-        known = [] if start is None else [each for told in others for each in _around(told, event)]
+        known = [] if start is None else [each for reports in others for each in _around(reports, event)]
         if start is None or not known:
             continue
         lowest = min(each["log_start_offset"] for each in known)
@@ -190,13 +190,13 @@ def _restarted_at(event: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _around(told: Reports, event: Mapping[str, Any]) -> Reports:
+def _around(reports: Reports, event: Mapping[str, Any]) -> Reports:
     """A node's last report `replica_starts` of a partition before an event, and the first one after it: the changes in
     between are not traced."""
     where = (event["topic"], event["partition"])
-    reports = [it for it in told if it.get("event") == "replica_starts" and (it["topic"], it["partition"]) == where]
-    at = sum(moment(it) <= moment(event) for it in reports)
-    return reports[max(at - 1, 0) : at + 1] if at else ()
+    starts = [it for it in reports if it.get("event") == "replica_starts" and (it["topic"], it["partition"]) == where]
+    at = sum(moment(it) <= moment(event) for it in starts)
+    return starts[max(at - 1, 0) : at + 1] if at else ()
 
 
 def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, why: str) -> Anomaly:

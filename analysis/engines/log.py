@@ -34,7 +34,7 @@ from history.upper_bounds import UPPER_BOUNDS
 R = TypeVar("R")
 
 ROWS_FOR_LOOPS: Final = 1 << 22
-"""From so many rows on, compiled loops save more than the half second that loading them takes."""
+"""With at least this number of rows, compiled loops save more than the half second that loading them takes."""
 
 Findings = Mapping[Key, Sequence[LogFinding]]
 

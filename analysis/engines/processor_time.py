@@ -14,7 +14,7 @@ def own_cpu_s() -> float:
 
 
 def cpu_of_tree_s(root: int) -> float:
-    """User and system time of a process and of its living and ended descendants, in seconds; 0 where there is no
+    """User and system time of a process and of its living and ended descendants, in seconds; 0 without
     /proc."""
     ticks = 0
     for pid in tree_of(root):

@@ -4,9 +4,9 @@ Theory of operation. The JVM takes seconds to its first result. So it starts in 
 record is acknowledged, and is ready when the load ends. All traffic is on loopback: the context also works in a network
 namespace that has no other interface.
 
-The start uses the processors of the nodes under test, so it loads little. There is no SQL session: tasks and results
-are Python objects (`analysis.engines.task_map`), and the SQL engine doubles what the JVM loads and starts a second set
-of Python workers. Classes come from an archive (`analysis.engines.class_data`).
+The start uses the processors of the nodes under test, so it loads little. The SQL session is not started, since
+tasks and results are Python objects (`analysis.engines.task_map`): it would double the classes that the JVM loads and
+start a second set of Python workers. Classes come from an archive (`analysis.engines.class_data`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_PER_CORE: Final = 2
-"""Light tasks share a Spark task, of which there are this many for each core."""
+"""The number of Spark tasks per core that light tasks share."""
 
 HEAVY: Final = 1 << 20
 """The rows of a task that is a Spark task of its own."""

@@ -84,7 +84,7 @@ def _doubts(journal: Sequence[Line], lines: Sequence[Line], nodes: Sequence[str]
     for node in sorted(set(dumped) - set(nodes)):
         yield f"the journal has an earlier dump of {node}, which is not in the plan"
     if world in REACHING and UNDUMPED in lines[0]:
-        yield f"there is no earlier dump, though the {world} world reaches the files of nodes: {lines[0][UNDUMPED]}"
+        yield f"an earlier dump is missing, though the {world} world reaches the files of nodes: {lines[0][UNDUMPED]}"
     elif world in REACHING:
         off = _without_power(journal, lines[0]["t"])
         for node in nodes:

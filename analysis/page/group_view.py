@@ -94,8 +94,8 @@ def _partition(number: int, groups: GroupRecords, clock: RunClock, end_s: float)
 
 
 def lag_over_time(delivered: Sequence[tuple[int, int]], commits: Sequence[Commit]) -> list[tuple[int, int]]:
-    """After each delivery and each acknowledged commit: the number of records between the end of what the group was
-    given and the highest committed offset. Times in ns."""
+    """After each delivery and each acknowledged commit: the number of records between the highest delivered offset and
+    the highest committed offset. Times in ns."""
     changes = [(at, end, 0) for at, end in delivered] + [(each.ret, 0, each.offset) for each in commits]
     lags: list[tuple[int, int]] = []
     end = committed = 0

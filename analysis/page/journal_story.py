@@ -34,7 +34,7 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class EndedProcess:
-    """A process of the system that ended or stood still by itself; `last_words`: the tail of its log."""
+    """A process of the system that ended or stopped responding without a fault; `last_words`: the tail of its log."""
 
     at_s: float
     node: str
@@ -74,7 +74,7 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
 
 def _fault_items(
     line: Mapping[str, Any],
-    begins: bool,
+    starts: bool,
     kinds: Mapping[str, tuple[str, tuple[str, ...], str]],
     at_s: float,
     number: int,
@@ -83,17 +83,17 @@ def _fault_items(
     name = str(line["id"])
     kind, targets, sentence = kinds.get(name, ("?", (), ""))
     where = f" on {', '.join(targets)}" if targets else ""
-    if begins:
+    if starts:
         said = "; ".join(filter(None, (sentence, str(line.get("proof", "")))))
         text = f"fault {name} starts: {kind}{where} ({said})" if said else f"fault {name} starts: {kind}{where}"
-        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, begins=name)
+        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, starts=name)
     else:
         text = f"fault {name} is healed: {kind}{where}"
         yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, ends=name)
     if role := _PROCESS_FAULTS.get(kind):
         for target in targets:
-            held = role if begins else "up"
-            text = f"the process is {'running again' if not begins else 'ended' if role == DOWN else 'suspended'}"
+            held = role if starts else "up"
+            text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
             yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=held)
 
 

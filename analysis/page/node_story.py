@@ -25,7 +25,7 @@ _EVENTS: Final[Mapping[str, tuple[StoryKind, int, str]]] = {
     "fenced": (_K.PROCESS, 2, "is fenced"),
     "unfenced": (_K.PROCESS, 2, "is unfenced"),
     "controller_active": (_K.ELECTION, 2, "becomes the controller, epoch {epoch}"),
-    "controller_inactive": (_K.ELECTION, 2, "is no longer the controller, epoch {epoch}"),
+    "controller_inactive": (_K.ELECTION, 2, "has stopped being the controller, epoch {epoch}"),
     "session_expired": (_K.ELECTION, 2, "the controller fences {broker}: its session expired"),
     "broker_gone": (_K.ELECTION, 2, "the controller removes {broker}"),
     "quorum_role": (_K.METADATA, 3, "metadata quorum: {role} in epoch {epoch}, leader {leader}"),
@@ -172,8 +172,8 @@ def leader_at(events: Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]], top
     """The node that had last become leader of the partition by that time, by the nodes' events; empty if unknown."""
     led = [
         (moment(event), node)
-        for node, told in events.items()
-        for _, event in told
+        for node, node_events in events.items()
+        for _, event in node_events
         if event["event"] == "partition_role"
         and event.get("role") == "leader"
         and (event.get("topic"), event.get("partition")) == (topic, partition)

@@ -16,7 +16,7 @@ from analysis.page.group_view import GroupView, group_view
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
 from analysis.page.node_story import Focus, event_items, log_items
 from analysis.page.run_clock import RunClock
-from analysis.page.story import Story, StoryItem, StoryKind, tell
+from analysis.page.story import Story, StoryItem, StoryKind, story_of
 from analysis.page.tested import Tested, tested
 from analysis.page.timeline_parts import timeline_of
 from analysis.page.witness_text import begins_at, ends_at, operation_text
@@ -141,7 +141,7 @@ def _story(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str])
     for node in nodes:
         items += event_items(node, page.events.get(node, ()), page.clock, focus)
         items += page.part(f"the log of {node}", lambda n=node: list(_log(run_dir, n, page.clock)), [])  # type: ignore[misc]
-    return tell(items, lanes=(CLIENTS, *nodes[:MOST_LANES]), moments=moments) if items else None
+    return story_of(items, lanes=(CLIENTS, *nodes[:MOST_LANES]), moments=moments) if items else None
 
 
 def _name(number: int, nodes: Sequence[str]) -> str:

@@ -1,9 +1,10 @@
 """Merges what clients, nodes and the run loop recorded into one list in order of time: the story around an anomaly.
 
-Theory of operation. Readers of the run's files produce `StoryItem`s on one clock, each with its file and line. `tell`
-keeps the items between the first and the last moment of interest (the witness's operations), with `MARGIN_S` on both
-sides. Log lines are kept only within `MARGIN_S` of a moment or of a turn. If too many items remain, the least important
-ones go first, and of these the ones farthest from every moment. The number of items left out is stated by kind.
+Theory of operation. Readers of the run's files produce `StoryItem`s on one clock, each with its file and line.
+`story_of` keeps the items between the first and the last moment of interest (the witness's operations), with `MARGIN_S`
+on both sides. Log lines are kept only within `MARGIN_S` of a moment or of a turn. If too many items remain, the least
+important ones go first, and of these the ones farthest from every moment. The number of items left out is stated by
+kind.
 
 Roles of nodes and faults in force are computed over all items before any is left out, so that each row shows the state
 of every lane at its time even where the item that caused it is not shown.
@@ -48,7 +49,7 @@ class StoryKind(StrEnum):
 class StoryItem:
     """One recorded fact. `at_s`: seconds since the start. `lane`: the node or client, empty for the run itself. `file`
     (relative to the run's directory) and `line` (from 1, 0 unknown): where it is recorded. `rank`: importance, 0 is
-    highest. `role`: the lane's role from this time on, empty for no change. `begins` and `ends`: the id of the fault
+    highest. `role`: the lane's role from this time on, empty for no change. `starts` and `ends`: the id of the fault
     that it starts or ends."""
 
     at_s: float
@@ -59,7 +60,7 @@ class StoryItem:
     line: int
     rank: int
     role: str = ""
-    begins: str = ""
+    starts: str = ""
     ends: str = ""
 
 
@@ -85,7 +86,9 @@ class Story:
     left_out: Mapping[StoryKind, int]
 
 
-def tell(items: Iterable[StoryItem], *, lanes: Sequence[str], moments: Sequence[float], most: int = MOST_ROWS) -> Story:
+def story_of(
+    items: Iterable[StoryItem], *, lanes: Sequence[str], moments: Sequence[float], most: int = MOST_ROWS
+) -> Story:
     """The story around `moments` (seconds, of the witness's operations). Without a moment, turns decide; without a turn
     either, the whole run is shown."""
     ordered = sorted(items, key=lambda item: (item.at_s, item.rank))
@@ -103,10 +106,10 @@ def tell(items: Iterable[StoryItem], *, lanes: Sequence[str], moments: Sequence[
     kept = set(important[:most])
     rows = _rows(ordered, kept, lanes)
     shown = {fault for row in rows for fault in row.faults}
-    begun = dict.fromkeys(item.begins for item in ordered if item.begins in shown)
+    started = dict.fromkeys(item.starts for item in ordered if item.starts in shown)
     return Story(
         lanes=tuple(lanes),
-        faults=tuple(begun),
+        faults=tuple(started),
         rows=tuple(rows),
         left_out=dict(Counter(ordered[number].kind for number in important[most:])),
     )
@@ -119,8 +122,8 @@ def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) ->
     for number, item in enumerate(ordered):
         if item.role:
             roles[item.lane] = item.role
-        if item.begins:
-            faults.add(item.begins)
+        if item.starts:
+            faults.add(item.starts)
         if number in kept:
             pause = item.at_s - rows[-1].item.at_s if rows else 0.0
             in_force = frozenset(faults)

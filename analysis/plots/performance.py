@@ -161,9 +161,9 @@ def served_share(view: PlotData) -> tuple[Floats, Floats]:
     every, _ = np.histogram(invoked, edges)
     good, _ = np.histogram(operations.invoked[operations.served()], edges)
     share = np.divide(good, every, out=np.full(len(every), np.nan), where=every > 0)
-    begun = np.searchsorted(np.sort(invoked), edges[:-1])
+    invoked_before = np.searchsorted(np.sort(invoked), edges[:-1])
     over = np.searchsorted(np.sort(returned), edges[1:])
-    blocked = (every == 0) & (begun > over) & (edges[:-1] < invoked.max(initial=-1.0))
+    blocked = (every == 0) & (invoked_before > over) & (edges[:-1] < invoked.max(initial=-1.0))
     share[blocked] = 0.0
     return edges, share
 
@@ -193,7 +193,7 @@ def _availability_strip(axes: Axes, view: PlotData) -> None:
 
 
 def _recovery_text(axes: Axes, row: int, text: str, bar: tuple[float, float]) -> None:
-    """Beside the bar on the side with room, or on the bar if there is none."""
+    """Beside the bar on the side with room, else on the bar."""
     end = axes.get_xlim()[1]
     gap, width = end * 0.01, end * RECOVERY_LETTER * len(text)
     if bar[1] + gap + width <= end:

@@ -27,8 +27,8 @@ def operations_of(
 
 
 def _bar(row: Mapping[str, Any], origin: int, text_of: Callable[[Mapping[str, Any]], str]) -> WitnessBar | None:
-    begin, end = begins_at(row), ends_at(row)
-    if begin is None:
+    start, end = begins_at(row), ends_at(row)
+    if start is None:
         return None
     end_s = None if end is None else (end - origin) / 1e9
-    return WitnessBar(f"{row.get('client', '?')}: {text_of(row)}", (begin - origin) / 1e9, end_s)
+    return WitnessBar(f"{row.get('client', '?')}: {text_of(row)}", (start - origin) / 1e9, end_s)

@@ -10,7 +10,7 @@ was invoked no later than the latter.
 
 Theory of operation. Each of these conditions compares an operation with one offset, so each part of the linearization
 is confirmed alone, with the row groups that show or name its offsets. What parts cannot decide alone is small: where
-the parts begin and end, which values of a producer they hold, what sessions were shown, and the appends that name no
+the parts start and end, which values of a producer they hold, what sessions were shown, and the appends that name no
 offset of the part that holds them.
 """
 

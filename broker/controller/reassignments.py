@@ -90,7 +90,7 @@ def _completion(
     members: IsrMembership,
     elections: Elections,
 ) -> PartitionChangeRecord | None:
-    """As `completed`; the record names the leader. A removed replica is no longer eligible either (KIP-966)."""
+    """As `completed`; the record names the leader. A removed replica loses its eligibility (KIP-966)."""
     if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
         return None
     replicas = [replica for replica in partition.replicas if replica not in partition.removing]

@@ -44,7 +44,7 @@ class LogConfig:
         Each part: whether a new segment starts with it, its bytes, its batches. A follower gets many batches with one
         fetch. Its segments are complete where a leader's would be, whatever the size of a fetch is.
         """
-        begins, first, start, position = False, 0, 0, 0
+        is_new_segment, first, start, position = False, 0, 0, 0
         size, opening = segment.size, None if segment.size else batches[0]
         if not self._is_complete(segment, opening, size, len(buf), batches):
             yield False, buf, batches
@@ -53,12 +53,12 @@ class LogConfig:
             for index, batch in enumerate(batches):
                 if size and self._is_complete(segment, opening, size, batch.size, [batch]):
                     if index:
-                        yield begins, view[start:position], batches[first:index]
-                    begins, first, start = True, index, position
+                        yield is_new_segment, view[start:position], batches[first:index]
+                    is_new_segment, first, start = True, index, position
                     size, opening = 0, batch
                 size += batch.size
                 position += batch.size
-            yield begins, view[start:position], batches[first:]
+            yield is_new_segment, view[start:position], batches[first:]
 
     def _is_complete(
         self, segment: Segment, opening: Batch | None, size: int, added: int, batches: Sequence[Batch]

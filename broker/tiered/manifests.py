@@ -2,7 +2,7 @@
 
 A snapshot is the state after the records below `offset`; it names the metadata topic by its id, and the epoch of the
 last record, by which a leader detects that the records were not its own. Its first line is the CRC of the rest: local
-records are deleted because of what a snapshot says, so damage must not look like another state.
+a snapshot decides which records are deleted, so damage must not look like another state.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Upload:
 
     def _batches(self, start: int, end: int) -> bytes:
         """The intact batches from a position on, at most `CHUNK_BYTES` but at least one. The other replicas delete
-        their copies of what is uploaded, so damaged bytes must not be."""
+        their copies of uploaded records, so damaged bytes must not be uploaded."""
         try:
             stop = self._segment.boundary(start, min(end, start + CHUNK_BYTES))
             data, within = self._segment.file.read(start, stop - start), 0

@@ -67,17 +67,17 @@ def operations_of(path: Path, events: Iterable[Event]) -> Iterator[ForeignOperat
         if event.type == INVOKE:
             if event.process in under_way:
                 first = under_way[event.process][0].line
-                told = f"process {event.process} invokes an operation while that of line {first} is not completed"
-                raise ForeignError(path, event.line, f"{told}; after an operation of type info, use a new process")
+                problem = f"process {event.process} invokes an operation while that of line {first} is not completed"
+                raise ForeignError(path, event.line, f"{problem}; after an operation of type info, use a new process")
             under_way[event.process] = event, now
             continue
         if event.process not in under_way:
-            told = f"process {event.process} completes an operation that it did not invoke"
-            raise ForeignError(path, event.line, f"{told}; give the whole history, from its first line")
+            problem = f"process {event.process} completes an operation that it did not invoke"
+            raise ForeignError(path, event.line, f"{problem}; give the whole history, from its first line")
         invocation, started = under_way.pop(event.process)
         if invocation.f != event.f:
-            told = f"process {event.process} completes {event.f}, but line {invocation.line} invoked {invocation.f}"
-            raise ForeignError(path, event.line, f"{told}; give the history as the tool wrote it")
+            problem = f"process {event.process} completes {event.f}, but line {invocation.line} invoked {invocation.f}"
+            raise ForeignError(path, event.line, f"{problem}; give the history as the tool wrote it")
         yield _operation(invocation, started, now, event)
     for invocation, started in under_way.values():
         yield _operation(invocation, started, INF, None)

@@ -100,10 +100,10 @@ def _registers(path: Path, operations: Iterator[ForeignOperation]) -> ForeignHis
         key = _SINGLE_KEY
         if is_keyed:
             if not _is_pair(given):
-                told = (
+                problem = (
                     f"the value of {each.f} is {text_of(given)}: [KEY VALUE], as the first operation has it, is needed"
                 )
-                raise ForeignError(path, each.line, told)
+                raise ForeignError(path, each.line, problem)
             key, given = text_of(given[0]), given[1]
         if each.f != "cas":
             rows.add(each, key, _text(given))
@@ -146,8 +146,8 @@ def _place(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
     asked = operation.asked
     keys = asked.keys if isinstance(asked, _FromTheStart) else asked
     if not hasattr(keys, "__iter__") or isinstance(keys, str):
-        told = f"the value of {operation.f} is {text_of(keys)}: a list of keys is needed"
-        raise ForeignError(path, operation.line, told)
+        problem = f"the value of {operation.f} is {text_of(keys)}: a list of keys is needed"
+        raise ForeignError(path, operation.line, problem)
     if operation.f == "assign" and operation.outcome == OK:
         rows.assigned(operation.process, {text_of(key) for key in keys}, from_start=keys is not asked)
     else:
@@ -169,8 +169,10 @@ def _transact(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
             if operation.outcome == OK:
                 _poll(path, rows, operation, step)
         else:
-            told = f"{text_of(step)} is not a step: [:send KEY VALUE] or [:poll {{KEY [[OFFSET VALUE] ...]}}] is needed"
-            raise ForeignError(path, operation.line, told)
+            problem = (
+                f"{text_of(step)} is not a step: [:send KEY VALUE] or [:poll {{KEY [[OFFSET VALUE] ...]}}] is needed"
+            )
+            raise ForeignError(path, operation.line, problem)
     if operation.outcome != OK and any(_name(step[0]) == "poll" for step in asked):
         rows.polled_in_vain(operation.process, operation.outcome)
     rows.send(operation, sends)
@@ -179,8 +181,8 @@ def _transact(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
 def _steps(path: Path, operation: ForeignOperation, value: Any) -> list[Any]:
     steps = [] if value is None else value
     if not hasattr(steps, "__iter__") or any(not hasattr(step, "__getitem__") for step in steps):
-        told = f"the value of {operation.f} is {text_of(value)}: a list of [:send KEY VALUE] and [:poll] is needed"
-        raise ForeignError(path, operation.line, told)
+        problem = f"the value of {operation.f} is {text_of(value)}: a list of [:send KEY VALUE] and [:poll] is needed"
+        raise ForeignError(path, operation.line, problem)
     return list(steps)
 
 

@@ -90,8 +90,8 @@ class LogRows:
             value = self._number(key, text)
             first = self._sent.setdefault(value, operation.line)
             if first != operation.line or any(each.value == value for each in some):
-                told = f"{text} was sent to {key} before, in line {first}: values of a log identify the sends"
-                raise ForeignError(self._path, operation.line, f"{told}; give each send its own value")
+                problem = f"{text} was sent to {key} before, in line {first}: values of a log identify the sends"
+                raise ForeignError(self._path, operation.line, f"{problem}; give each send its own value")
             some.append(_Send(operation, key, value, offset, operation.outcome))
         if some:
             self._sends.append(some)

@@ -183,8 +183,8 @@ class PowerLossKind(Kind[Power]):
     def proof(self, seen: Facts, after: Facts) -> str:
         nodes = node_facts(seen)
         booted = {name: facts_of(after, name) for name in nodes if "boot_id" in facts_of(after, name)}
-        anew = [name for name, facts in booted.items() if facts["boot_id"] != facts.get("boot_id_before")]
-        phrases = [f"another boot id on {listed(anew)}" if booted else f"no power on {listed(list(nodes))}"]
+        restarted = [name for name, facts in booted.items() if facts["boot_id"] != facts.get("boot_id_before")]
+        phrases = [f"another boot id on {listed(restarted)}" if booted else f"no power on {listed(list(nodes))}"]
         for fact, words in (("pages_dropped", "dirty pages lost"), ("writes_lost", "unflushed disk writes lost")):
             counts = [int(facts[fact] or 0) for facts in nodes.values() if fact in facts]
             if any(counts) or (counts and fact == "pages_dropped"):

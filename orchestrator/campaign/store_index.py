@@ -136,7 +136,7 @@ def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
         decision = (summary.verdict, summary.reason)
     except FileNotFoundError:
         summary, written = None, 0
-        decision = (UNKNOWN, f"there is no {SUMMARY}; make it with: {command('gate', str(directory))}")
+        decision = (UNKNOWN, f"{SUMMARY} is missing; make it with: {command('gate', str(directory))}")
     except (OSError, ValueError) as error:
         summary, written = None, 0
         decision = (UNKNOWN, f"{SUMMARY} cannot be read ({error}); make it with: {command('gate', str(directory))}")

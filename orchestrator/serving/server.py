@@ -1,9 +1,9 @@
 """The HTTP server of a store's pages: its index, its reports, and the page of the invocation that is under way.
 
-Theory of operation. The server only reads. Its root is the store's index, written anew for each request; other paths
-are files below the store, whose resolved path must stay there. Every response carries a policy that forbids the page to
-load anything from elsewhere. On another address than loopback each request needs the token: once in the address as
-`?token=`, which sets a cookie and redirects to the address without it, so that the token stays out of the browser's
+Theory of operation. The server changes one file, the store's index, which it writes for each request of its root. Other
+paths are files below the store, whose resolved path must stay there. Every response carries a policy that forbids the
+page to load anything from elsewhere. On another address than loopback each request needs the token: once in the address
+as `?token=`, which sets a cookie and redirects to the address without it, so that the token stays out of the browser's
 history and of links. Requests are not logged, and neither is the address of one that fails.
 
 Files that nodes wrote are evidence, and one of them may be a page with a script. A script of this origin could read the

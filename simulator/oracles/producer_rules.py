@@ -64,7 +64,7 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
         gone = [last for last in ours.batches if last.offset < first] if ours is not None else []
         left = ours and KnownProducer(ours.epoch, ours.batches[len(gone) :])
         only_gone = theirs is None and left is not None and not left.batches
-        if any(last.offset < replica.anew for last in gone) or not (only_gone or left == theirs):
+        if any(last.offset < replica.restarted_at for last in gone) or not (only_gone or left == theirs):
             sentence = (
                 f"{replica.name} knows of producer {producer_id} {ours or 'nothing'}, and the batches of its log, from "
                 f"{first} to {replica.copy.end}, say {theirs or 'nothing'}"
@@ -78,7 +78,7 @@ def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
     """The log's start has moved; `end`: the log's end then. Notes whether the whole log was removed and restarted."""
     _, cuts, _ = replica.producers_of or (log, log.truncations, None)
     if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
-        replica.anew = log.log_start_offset
+        replica.restarted_at = log.log_start_offset
 
 
 def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:

@@ -17,8 +17,8 @@ class ObservedReplica:
     high watermark. `counted`: for each follower the end of its log that this leader counts, and the epoch; `supposed`:
     for each follower its state when this leader was asked what it would count; `asked`: the role in which it was asked
     what it would answer, and whether it was recovering; `producers_of`: the log, its number of truncations, and the
-    role, when its producers were checked; `anew`: where its process has restarted the log, if it has; `point_seen`: the
-    recovery point on its disk and the log's number of truncations when the two were compared."""
+    role, when its producers were checked; `restarted_at`: the offset at which its process has restarted the log, else
+    0; `point_seen`: the recovery point on its disk and the log's number of truncations when the two were compared."""
 
     machine: MachineView
     copy: CopiedLog
@@ -33,7 +33,7 @@ class ObservedReplica:
     supposed: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     asked: tuple[object, bool] = (None, False)
     producers_of: tuple[Any, ...] = ()
-    anew: int = 0
+    restarted_at: int = 0
     point_seen: tuple[int, int] = (0, 0)
 
     @property

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.page.node_story import Focus, event_items, log_items, time_of
 from analysis.page.run_clock import RunClock
-from analysis.page.story import Story, StoryItem, StoryKind, tell
+from analysis.page.story import Story, StoryItem, StoryKind, story_of
 
 NODES = ("n1", "n2")
 
@@ -20,30 +20,30 @@ def texts(story: Story) -> list[str]:
 
 
 def test_items_of_all_sources_are_in_order_of_time() -> None:
-    story = tell([item(2, "b"), item(1, "a"), item(3, "c", lane="n2")], lanes=NODES, moments=[1.5])
+    story = story_of([item(2, "b"), item(1, "a"), item(3, "c", lane="n2")], lanes=NODES, moments=[1.5])
     assert texts(story) == ["a", "b", "c"]
 
 
 def test_the_time_span_is_that_of_the_moments_and_two_seconds_on_both_sides() -> None:
     items = [item(at_s, str(at_s)) for at_s in (0, 2.9, 3, 5, 8, 10, 10.1)]
-    assert texts(tell(items, lanes=NODES, moments=[5, 8])) == ["3", "5", "8", "10"]
+    assert texts(story_of(items, lanes=NODES, moments=[5, 8])) == ["3", "5", "8", "10"]
 
 
 def test_without_a_moment_the_turns_decide_and_without_these_the_whole_run_is_shown() -> None:
     items = [item(0, "a"), item(50, "b"), item(100, "c")]
-    assert texts(tell(items, lanes=NODES, moments=[])) == ["a", "b", "c"]
-    assert texts(tell([*items, item(51, "turn", rank=1)], lanes=NODES, moments=[])) == ["b", "turn"]
+    assert texts(story_of(items, lanes=NODES, moments=[])) == ["a", "b", "c"]
+    assert texts(story_of([*items, item(51, "turn", rank=1)], lanes=NODES, moments=[])) == ["b", "turn"]
 
 
 def test_log_lines_are_shown_only_near_a_moment_or_a_turn() -> None:
     lines = [item(at_s, str(at_s), kind=StoryKind.LOG_LINE, rank=4) for at_s in (1, 10, 20, 30)]
-    story = tell([*lines, item(21, "turn", rank=1)], lanes=NODES, moments=[0, 30])
+    story = story_of([*lines, item(21, "turn", rank=1)], lanes=NODES, moments=[0, 30])
     assert texts(story) == ["1", "20", "turn", "30"]
 
 
 def test_the_least_important_items_are_left_out_and_counted_by_kind() -> None:
     marks = [item(n / 10, f"mark {n}", rank=3, kind=StoryKind.WATERMARK) for n in range(20)]
-    story = tell([*marks, item(1.0, "cut", rank=1)], lanes=NODES, moments=[0.0], most=4)
+    story = story_of([*marks, item(1.0, "cut", rank=1)], lanes=NODES, moments=[0.0], most=4)
     assert texts(story) == ["mark 0", "mark 1", "mark 2", "cut"]
     assert story.left_out == {StoryKind.WATERMARK: 17}
 
@@ -52,12 +52,12 @@ def test_a_row_has_the_roles_and_faults_of_its_time_even_if_their_items_are_not_
     items = [
         item(0, "starts", role="up", rank=3),
         item(10, "leads", role="leader", lane="n2", rank=3),
-        item(11, "f1 starts", begins="f1", rank=3),
+        item(11, "f1 starts", starts="f1", rank=3),
         item(12, "shown", rank=0),
         item(13, "f1 ends", ends="f1"),
         item(13.5, "after"),
     ]
-    story = tell(items, lanes=NODES, moments=[12], most=3)
+    story = story_of(items, lanes=NODES, moments=[12], most=3)
     shown = {row.item.text: row for row in story.rows}
     assert shown["shown"].roles == ("up", "leader")
     assert shown["shown"].faults == {"f1"}
@@ -67,7 +67,7 @@ def test_a_row_has_the_roles_and_faults_of_its_time_even_if_their_items_are_not_
 
 
 def test_a_pause_is_stated() -> None:
-    story = tell([item(1, "a"), item(1.1, "b"), item(2, "c")], lanes=NODES, moments=[1])
+    story = story_of([item(1, "a"), item(1.1, "b"), item(2, "c")], lanes=NODES, moments=[1])
     assert [row.gap_s for row in story.rows] == [0.0, 0.0, pytest.approx(0.9)]
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a record's bytes, no row is believed that was not written, and what is lost is told."""
+"""Damaged bytes of a record never become a believed row, and each loss is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from history.journal import Journal
 from history.journal_reader import read_journal
 from history.reader import read_run
 from history.schemas import END, INF, OPERATIONS, REGISTERS
-from history.validation import RowErrors, told, valid_part, valid_registers
+from history.validation import RowErrors, error_sentences, valid_part, valid_registers
 
 ROWS = 30
 STEP = 17  # of the bits that are tried
@@ -198,7 +198,7 @@ def test_a_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: 
     errors: RowErrors = {}
     kept = valid_part(table, errors, 0)
     assert kept.num_rows == 2
-    assert any(defect.startswith("row 1: ") and why in defect for defect in told(errors))
+    assert any(defect.startswith("row 1: ") and why in defect for defect in error_sentences(errors))
     again: RowErrors = {}
     assert valid_part(kept, again, 0).num_rows == 2
     assert again == {}

@@ -230,13 +230,13 @@ def a_node_voted_for_nobody_that_there_is(run: Stored) -> None:
 
 
 def another_nodes_state(run: Stored, place: str) -> None:
-    """The quorum-state of another node that has another vote, in place of the own; if all have the same, an own one
-    with another vote."""
+    """The quorum-state of another node that has another vote, in place of the own; if all have the same, the state of a
+    node that did not vote."""
     states = {node: (run / f"nodes/{node}/{place}/__cluster_metadata-0/quorum-state") for node in run.nodes()}
     content = {node: json.loads(path.read_bytes()) for node, path in states.items()}
     voted = {node: state["votedId"] for node, state in content.items()}
     one, other = next(((a, b) for a in voted for b in voted if voted[a] != voted[b]), (next(iter(voted)), ""))
-    state = content[other] if other else content[one] | {"votedId": 2 if voted[one] != 2 else 1}
+    state = content[other] if other else content[one] | {"votedId": -1}
     states[one].write_text(json.dumps(state))
 
 
