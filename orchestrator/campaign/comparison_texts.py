@@ -79,7 +79,11 @@ def sections(found: SideBySide) -> Iterator[Section]:
         if rows:
             yield title, heads, rows
     if not changed and found.cells:
-        yield "Verdicts", ("cells",), [(f"the verdicts of all {len(found.cells)} cells are the same",)]
+        yield (
+            "Verdicts",
+            ("cells",),
+            [(f"no verdict differs in {len(found.cells)} cell{'s' if len(found.cells) > 1 else ''}",)],
+        )
 
 
 def _side(name: str, side: Side) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def test_equal_sides_are_not_called_different(tmp_path: Path) -> None:
     found = compared(before, after)
     assert latency_in(found)["worse"] is False
     assert (found["new"], found["gone"], found["settings"], found["only_before"]) == ([], [], [], [])
-    assert "the verdicts of all 1 cells are the same" in ask("compare", before, after).out
+    assert "no verdict differs in 1 cell" in ask("compare", before, after).out
 
 
 def test_few_runs_are_not_decided(tmp_path: Path) -> None:
