@@ -48,6 +48,8 @@ STRENGTH: Final = ("lower-bound-only", "session", "strict")
 """What a certificate may prove, from the weakest to the strongest."""
 
 FORMAT: Final = 3
+BEYOND: Final = 1 << 63
+"""Above every offset that a row can have, impossible ones included."""
 ENTRIES: Final = pa.schema([("offset", pa.int64()), ("value", pa.int64()), ("at", pa.int64())])
 READ_COLUMNS: Final = (
     *("topic", "partition", "process", "session", "f", "type", "acks", "inv", "ret"),
@@ -191,7 +193,7 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
         _demand([part.start for part in some] == ends[:-1], f"{where}: its offsets are not 0, 1, 2, ...")
         owned: set[tuple[str, int]] = set()
         for number, start in enumerate(ends[:-1] or [0]):
-            stop = ends[number + 1] if number + 1 < len(some) else INF
+            stop = ends[number + 1] if number + 1 < len(some) else BEYOND
             mine = tuple(each for each in of_partition.get(key, ()) if _shows(each, start, stop))
             names = [(each.path, each.row_group) for each in mine]
             owner = tuple(name not in owned for name in names)
@@ -199,6 +201,7 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
             part_ = some[number] if some else None
             bound = claim.upper_bound
             tasks.append(PartTask(where, start, stop, part_, str(directory), str(tables), mine, owner, bound))
+        _demand(len(owned) == len(of_partition.get(key, ())), f"{where}: no part has the operations of a row group")
     return tasks
 
 

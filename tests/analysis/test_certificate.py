@@ -20,7 +20,7 @@ from analysis.engines.log_certificate import write_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import CertificateError, verify
 from history.operation_digest import digest_of_tables
-from history.schemas import READ
+from history.schemas import INF, READ
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import check
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, stored, table, v
@@ -139,6 +139,19 @@ def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: 
     with pytest.raises(CertificateError, match="other tables"):
         verified(tmp_path)
     claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=len(other))
+    with pytest.raises(CertificateError):
+        verified(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "beyond", [ok(6, 70, 80, INF), ok(6, 70, 80, INF + 3), read(INF, [6], 70, 80), end(INF + 2, 70, 80)]
+)
+def test_an_operation_beyond_every_part_is_unexplained(tmp_path: Path, beyond: Op) -> None:
+    """Also if it is alone in its row group."""
+    history = [ok(number, 10 * number, 10 * number + 5, number - 1) for number in range(1, 6)]
+    certified(table(history), tmp_path)
+    stored(tmp_path, table([*history, beyond]), 5)
+    claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=6)
     with pytest.raises(CertificateError):
         verified(tmp_path)
 
