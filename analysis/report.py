@@ -136,11 +136,11 @@ def render_exploration(directory: Path, exploration: Mapping[str, Any], plot: by
     return _write(directory / "report.html", page)
 
 
-def render_page(path: Path, template: str, *, data: Mapping[str, Any], **content: Any) -> Path:
-    """Write a page from one of the templates; returns its path. `data`: values for the page's scripts, which the
-    template puts into elements `<script type="application/json">`."""
+def page_of(template: str, *, data: Mapping[str, Any], **content: Any) -> str:
+    """A page from one of the templates. `data`: values for the page's scripts, which the template puts into elements
+    `<script type="application/json">`."""
     embedded = {name: Markup(_embedded(value)) for name, value in data.items()}
-    return _write(path, _environment().get_template(template).render(css=_css(), data=embedded, **content))
+    return _environment().get_template(template).render(css=_css(), data=embedded, **content)
 
 
 def worth_of_run(verdict: Verdict) -> str:

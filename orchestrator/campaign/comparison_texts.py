@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from history.regular_files import replace_text
 from orchestrator.campaign.markdown import escaped, table
 from orchestrator.campaign.side_by_side import FigureChange, Side, SideBySide, percent
 
@@ -24,9 +25,10 @@ def in_markdown(found: SideBySide) -> str:
 
 def write_page(path: Path, found: SideBySide) -> Path:
     """Write the comparison as a page; returns its path. Raises `OSError`."""
-    from analysis.report import render_page  # imports the templates, which only this function needs
+    from analysis.report import page_of  # imports the templates, which only this function needs
 
-    return render_page(path, "compare.html", data={}, found=found, sections=list(sections(found)))
+    replace_text(path, page_of("compare.html", data={}, found=found, sections=list(sections(found))))
+    return path
 
 
 def sections(found: SideBySide) -> Iterator[Section]:

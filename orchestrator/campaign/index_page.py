@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from history.regular_files import replace_text
 from installation.sanitize import visible_line
 from orchestrator.campaign.store_index import IndexedCampaign, ordered
 from orchestrator.campaign.trends import trends
@@ -16,11 +17,16 @@ PAGE: Final = "index.html"
 
 def write_index(store: Path, campaigns: Sequence[IndexedCampaign]) -> Path:
     """Write the page of these campaigns into the store's directory; returns its path. Raises `OSError`."""
-    from analysis.report import link_to, render_page  # imports the templates, which only this function needs
+    replace_text(store / PAGE, index_of(store, campaigns))
+    return store / PAGE
+
+
+def index_of(store: Path, campaigns: Sequence[IndexedCampaign]) -> str:
+    """The page of these campaigns."""
+    from analysis.report import link_to, page_of  # imports the templates, which only this function needs
 
     rows = ordered(tuple(campaigns))
-    return render_page(
-        store / PAGE,
+    return page_of(
         "store.html",
         title=store.name,
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",

@@ -100,7 +100,7 @@ way: phase, faults in force, rate and latency per second, verdicts so far, newes
   brownout serve                        on this machine only: http://127.0.0.1:8470/
   brownout serve --address 0.0.0.0      for other machines; the printed addresses contain a token
 
-The server changes nothing in the store but index.html. It stays after a run ends. On an address other than
+The server changes nothing in the store. It stays after a run ends. On an address other than
 loopback every request needs the token, which is new at each start. The connection is not encrypted: use it in a
 network that you trust, or through an SSH tunnel.
 """,

@@ -1,7 +1,7 @@
 """The HTTP server of a store's pages: its index, its reports, and the page of the invocation that is under way.
 
-Theory of operation. The server changes one file, the store's index, which it writes for each request of its root. Other
-paths are files below the store, whose resolved path must stay there. Every response carries a policy that forbids the
+Theory of operation. The server changes nothing. Its root is the store's index, made for each request; other paths are
+files below the store, whose resolved path must stay there. Every response carries a policy that forbids the
 page to load anything from elsewhere. On another address than loopback each request needs the token: once in the address
 as `?token=`, which sets a cookie and redirects to the address without it, so that the token stays out of the browser's
 history and of links. Requests are not logged, and neither is the address of one that fails.
@@ -27,7 +27,7 @@ import tornado.web
 from tornado.log import app_log
 
 from analysis.report import TEMPLATES
-from orchestrator.campaign.index_page import PAGE, write_index
+from orchestrator.campaign.index_page import PAGE, index_of
 from orchestrator.campaign.store_index import read_index
 from orchestrator.serving.live import Live
 
@@ -104,9 +104,9 @@ class _Index(_Guarded):
 
 def _index_of(store: Path) -> str:
     try:
-        return write_index(store, read_index(store)).read_text(encoding="utf-8")
+        return index_of(store, read_index(store))
     except OSError as error:
-        raise tornado.web.HTTPError(500, reason=f"The index cannot be written: {error.strerror}") from error
+        raise tornado.web.HTTPError(500, reason=f"The store cannot be read: {error.strerror}") from error
 
 
 class _LivePage(_Guarded):

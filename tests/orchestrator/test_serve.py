@@ -93,6 +93,13 @@ def test_the_root_is_the_index_and_reports_are_below_it(server: Server, campaign
     assert "default-src 'none'" in report.headers["Content-Security-Policy"]
 
 
+def test_serving_changes_nothing_in_the_store(tmp_path: Path) -> None:
+    (tmp_path / "index.html").mkdir()  # as in a store that cannot be written
+    with served(tmp_path) as made:
+        assert made.get("/").code == 200
+    assert [path.name for path in tmp_path.rglob("*")] == ["index.html"]
+
+
 @pytest.mark.parametrize(
     "path",
     [
