@@ -160,19 +160,20 @@ def _watch(first: int, leash: int, mask: set[int]) -> int:
     `mask`: the blocked signals before this module blocked more."""
     # A terminal sends SIGINT to the command as well. A signal from a process may be for this process alone: it is
     # forwarded as SIGTERM, which the command treats as the same request if both arrive.
-    interrupts = syscalls.signal_descriptor(signal.SIGINT)
-    _forward(first)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGINT})
+    received = syscalls.signal_descriptor({signal.SIGINT, *_forwarded()})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*mask, signal.SIGINT, *_forwarded()})
     ending = os.pidfd_open(first)
     poll = select.poll()  # unlike select(), not limited to small descriptors
-    for descriptor in (ending, interrupts, *([leash] if leash >= 0 else [])):
+    for descriptor in (ending, received, *([leash] if leash >= 0 else [])):
         poll.register(descriptor, select.POLLIN)
     while True:
         ready = [descriptor for descriptor, _ in poll.poll()]
         if ending in ready:
             break
-        if interrupts in ready and syscalls.sent_by_a_process(interrupts):
-            os.kill(first, signal.SIGTERM)
+        if received in ready:
+            number, by_a_process = syscalls.read_signal(received)
+            if number != signal.SIGINT or by_a_process:
+                os.kill(first, signal.SIGTERM if number == signal.SIGINT else number)
         if leash in ready:
             os.kill(first, signal.SIGKILL)
             poll.unregister(leash)
@@ -197,6 +198,7 @@ def _be_first(identifier: str, argv: list[str], parent: int, mask: set[int]) -> 
     except OSError as error:
         _give_up(70, f"the sandbox cannot be made: {error}; `brownout doctor` lists what this machine lacks")
     interrupted = signal.SIGINT in signal.sigpending()  # from a terminal, before the command existed
+    received = syscalls.signal_descriptor({signal.SIGCHLD, *_forwarded()})
     command = os.fork()
     if command == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -206,21 +208,27 @@ def _be_first(identifier: str, argv: list[str], parent: int, mask: set[int]) -> 
         except OSError as error:
             _give_up(127, f"{argv[0]} cannot be run: {error.strerror}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _forward(command)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if interrupted:
         os.kill(command, signal.SIGINT)
     while True:
-        pid, status = os.wait()
-        if pid == command:
+        number, _ = syscalls.read_signal(received)
+        if number != signal.SIGCHLD:
+            os.kill(command, number)
+        elif (status := _reap(command)) is not None:
             os._exit(_exit_code(status))
 
 
-def _forward(child: int) -> None:
-    """Forward signals to the child; those that are ignored (SIGHUP under `nohup`) are ignored by the child, too."""
-    for number in _FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda received, _: os.kill(child, received))
+def _reap(command: int) -> int | None:
+    """Reap the children that ended: one SIGCHLD may stand for several. Returns the command's status if it ended."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in (0, command):
+            return status if pid else None
+
+
+def _forwarded() -> set[int]:
+    """The forwarded signals. The command ignores the signals that this process ignores (SIGHUP with `nohup`)."""
+    return {number for number in _FORWARDED if signal.getsignal(number) != signal.SIG_IGN}
 
 
 def _give_up(code: int, message: str) -> NoReturn:

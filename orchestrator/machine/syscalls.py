@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import struct
+from collections.abc import Collection
 
 CLONE_NEWTIME = 0x80
 CLONE_NEWNS = 0x20000
@@ -50,18 +51,22 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def signal_descriptor(number: int) -> int:
-    """A descriptor that reports this signal from now on, in place of a handler: see `sent_by_a_process`."""
-    blocked = struct.pack("=Q120x", 1 << (number - 1))  # sigset_t
-    signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
+def signal_descriptor(numbers: Collection[int]) -> int:
+    """A descriptor that reports these signals from now on, in place of handlers: see `read_signal`.
+
+    A Python handler runs between two instructions of the interpreter, so a signal that arrives just before a blocking
+    system call is handled when the call returns, which may be never. A descriptor that is polled has no such gap.
+    """
+    blocked = struct.pack("=Q120x", sum(1 << (number - 1) for number in set(numbers)))  # sigset_t
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     return _check(_libc.signalfd(ctypes.c_int(-1), blocked, ctypes.c_int(os.O_CLOEXEC)), "signalfd")
 
 
-def sent_by_a_process(descriptor: int) -> bool:
-    """Take a signal from a descriptor; returns whether a process sent it, not the kernel (as for a terminal's
-    Ctrl-C)."""
-    _number, _error, code = struct.unpack_from("=Iii", os.read(descriptor, 128))
-    return bool(code <= 0)
+def read_signal(descriptor: int) -> tuple[int, bool]:
+    """Take a signal from a descriptor; waits for one. Returns its number, and whether a process sent it, not the
+    kernel (as for a terminal's Ctrl-C)."""
+    number, _error, code = struct.unpack_from("=Iii", os.read(descriptor, 128))
+    return number, code <= 0
 
 
 def unshare(flags: int) -> None:

@@ -55,7 +55,7 @@ def test_a_dump_that_failed_leaves_a_doubt_where_the_world_reaches_the_nodes() -
     journal = [dumped(undumped="n2: its files cannot be read"), HEAL]
     found = demanded(journal, NODES, "process")
     assert found.failed
-    assert "no earlier dump" in " ".join(found.doubts)
+    assert "an earlier dump is missing" in " ".join(found.doubts)
     assert demanded(journal, NODES, "inventory").doubts == ()
 
 

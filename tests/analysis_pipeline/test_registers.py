@@ -62,7 +62,7 @@ def test_what_a_program_wrote_of_which_nothing_is_on_record_nobody_knows(tmp_pat
 def test_another_register_stands_for_none_that_was_planned(tmp_path: Path) -> None:
     verdict = judged(StoredRegisters(tmp_path / "run", keys=("k0", "k9", "k2")).write())
     assert verdict.verdict == "unknown"
-    assert verdict.reasons == ("there is no operation on registers that were planned: k1",)
+    assert verdict.reasons == ("no client operated on these planned registers: k1",)
 
 
 def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:

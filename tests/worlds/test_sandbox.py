@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from orchestrator.machine import cgroups
 from orchestrator.machine.sandbox import Sandbox, current_sandbox, spawn_in_sandbox
 from tests.worlds.footprint import Footprint, children, machine_wide
 from tests.worlds.support import DEADLINE_S, launch, own_run_id, result
+from tests.worlds.test_process_world import until
 
 pytestmark = pytest.mark.root
 
@@ -127,7 +129,24 @@ def test_signals_reach_the_command(tmp_path: Path, number: signal.Signals) -> No
         assert sandbox.wait(DEADLINE_S) == 3
 
 
-# Whoever has forked comes to what is behind it only later: on a machine that is busy, than the command has begun.
+def blocked(pid: int) -> set[int]:
+    """The signals that a process blocks."""
+    (mask,) = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return {number for number in signal.valid_signals() if int(mask, 16) >> (number - 1) & 1}
+
+
+def test_no_signal_is_lost_between_two_instructions_of_the_interpreter() -> None:
+    """A handler would run before the blocking system call or after it. A signal between them would wait for ever."""
+    with ended(spawn_in_sandbox(["sh", "-c", "echo ready; exec sleep 60"], **SHELL)) as sandbox:
+        assert sandbox.process.stdout is not None
+        assert sandbox.process.stdout.readline() == "ready\n"
+        first, command = first_and_command(sandbox.process.pid)
+        forwarded = {signal.SIGTERM, signal.SIGHUP}
+        assert until(lambda: forwarded <= blocked(sandbox.process.pid) & blocked(first))
+        assert blocked(command) == set()
+
+
+# A process that forks is slow to continue: on a busy machine, the command starts earlier.
 SLOW_TO_FORK = """
 import os, sys, time
 fork = os.fork
