@@ -61,7 +61,8 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
     about a stored verdict."""
     stored = Verdict.read(run_dir / "verdict.json")
     verdict = stored if standing is None else standing.believed(stored)
-    page = gather(run_dir, verdict)
+    is_analyzed = stored.finished and (standing is None or not standing.doubts)
+    page = gather(run_dir, verdict, is_analyzed=is_analyzed)
     images = _images(run_dir, page)
     text = (
         _environment()

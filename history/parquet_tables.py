@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from history.reader import History
 
+REGISTERS_FOLDER: Final = "registers"
 ROWS_PER_FILE: Final = 1 << 20
 ROWS_PER_GROUP: Final = 1 << 18
 
@@ -24,7 +25,7 @@ ROWS_PER_GROUP: Final = 1 << 18
 def compact_registers(history: History, run: Path | str, *, rows_per_file: int = ROWS_PER_FILE) -> list[Path]:
     """Writes the registers' tables of `run`, replacing older ones; returns the files. A file ends with a key's last
     row."""
-    root = Path(run) / "tables" / "registers"
+    root = Path(run) / "tables" / REGISTERS_FOLDER
     if root.exists():
         shutil.rmtree(root)
     if not history.registers.num_rows:

@@ -77,6 +77,10 @@ class History:
         rows = self.operations.select(columns)
         yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
 
+    def register_parts(self, *columns: str) -> Iterator[pa.Table]:
+        """These columns of all operations on registers."""
+        yield self.registers.select(columns)
+
     @cached_property
     def _index(self) -> list[IndexedGroup] | None:
         return read_index(self.recorded) if isinstance(self.recorded, Path) else None

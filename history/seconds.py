@@ -78,7 +78,7 @@ class SecondCounts:
         if "values" in rows.column_names:
             shown = pc.list_value_length(rows["values"]).to_numpy()
             some = np.flatnonzero(shown)
-            records = _summed(code[some], shown[some].astype(np.int64))
+            records = summed(code[some], shown[some].astype(np.int64))
         acknowledged = (outcome == OK) & ((f == APPEND) | (f == WRITE) | (f == CAS)) & returned
         return cls(_counted(code * _SLOTS + slot), records, _cells(kind[acknowledged], ret[acknowledged]))
 
@@ -90,7 +90,7 @@ class SecondCounts:
         counts = np.concatenate([nothing, *(each.counts for each in some)], axis=1)
         records = np.concatenate([nothing, *(each.records for each in some)], axis=1)
         cells = np.concatenate([np.empty((4, 0), np.int64), *(each.cells for each in some)], axis=1)
-        return cls(_summed(*counts), _summed(*records), _merged(cells))
+        return cls(summed(*counts), summed(*records), _merged(cells))
 
     def table(self) -> pa.Table:
         """The rows of the schema `SECONDS`, in order."""
@@ -140,7 +140,7 @@ def _counted(codes: I64) -> I64:
     return np.stack(np.unique(codes, return_counts=True)).astype(np.int64)
 
 
-def _summed(codes: I64, numbers: I64) -> I64:
+def summed(codes: I64, numbers: I64) -> I64:
     """Each code and the sum of its numbers, in order."""
     if not len(codes):
         return np.empty((2, 0), np.int64)

@@ -61,8 +61,8 @@ class RunPage:
             return otherwise
 
 
-def gather(run_dir: Path, verdict: Verdict) -> RunPage:
-    """Everything on the page that is not in the verdict."""
+def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
+    """Everything on the page that is not in the verdict. `is_analyzed`: the run's tables are those of its evidence."""
     page = RunPage()
     page.tested = page.part("what was tested (run.toml)", lambda: tested(run_dir), page.tested)
     page.journal = page.part("the journal", lambda: _journal(run_dir, page), ())
@@ -76,7 +76,11 @@ def gather(run_dir: Path, verdict: Verdict) -> RunPage:
     page.ended = page.part("ended processes", lambda: ended_processes(page.journal, page.clock), ())
     if verdict.anomalies or page.ended:
         page.story = page.part("the story", lambda: _story(run_dir, verdict, page, nodes), None)
-    page.timeline = page.part("the timeline", lambda: timeline_of(run_dir, page.journal, page.events, page.clock), None)
+    page.timeline = page.part(
+        "the timeline",
+        lambda: timeline_of(run_dir, page.journal, page.events, page.clock, is_analyzed=is_analyzed),
+        None,
+    )
     end_s = page.timeline["end_s"] if page.timeline else 0.0
     page.group = page.part("the consumer group", lambda: group_view(read_groups(run_dir), page.clock, end_s), None)
     page.missing += _absent(run_dir, verdict, page, nodes)

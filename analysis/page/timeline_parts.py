@@ -11,23 +11,27 @@ from markupsafe import Markup
 
 from analysis.page.journal_story import journal_items
 from analysis.page.node_story import Focus, event_items
+from analysis.page.operation_columns import OperationNames, operation_columns, operations_of
 from analysis.page.partitions import partition_strip
 from analysis.page.run_clock import RunClock
 from analysis.page.story import StoryItem
-from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns, operation_columns
+from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns
 from analysis.plots.colors import EPOCH_COLORS, fault_color_of
-from history.reader import read_run
-from history.schemas import INF
 from installation.sanitize import brief, visible_line
 
 STATES: Final = ("up", "down", "suspended")
 Line = Mapping[str, Any]
 
 
-def timeline_of(run_dir: Path, journal: Sequence[Line], events: NumberedEvents, clock: RunClock) -> dict[str, Any]:
-    """The timeline as the page's JSON. Raises `HistoryError` for a run without a history."""
-    history = read_run(run_dir)
-    end_s = _end(history.operations, history.registers, journal, clock)
+def timeline_of(
+    run_dir: Path, journal: Sequence[Line], events: NumberedEvents, clock: RunClock, *, is_analyzed: bool = False
+) -> dict[str, Any]:
+    """The timeline as the page's JSON. `is_analyzed`: the run's tables are those of its evidence. Raises `HistoryError`
+    for a run without a history."""
+    with operations_of(run_dir, is_analyzed=is_analyzed) as operations:
+        names = OperationNames.of(operations)
+        end_s = _end(names.last_ret, journal, clock)
+        columns = operation_columns(operations, names, clock, end_s)
     turns = leader_turns(events, clock, end_s)
     by_place: dict[str, list[tuple[float, float, str, int]]] = {}
     for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
@@ -35,7 +39,7 @@ def timeline_of(run_dir: Path, journal: Sequence[Line], events: NumberedEvents, 
     return {
         "end_s": round(end_s, 4),
         "wall_ms": clock.wall_ns / 1e6,
-        "ops": operation_columns(history.operations, history.registers, clock, end_s),
+        "ops": columns,
         "nodes": [_shown(node) for node in sorted(events)],
         "states": _states(journal, events, clock, end_s),
         "faults": _faults(journal, clock, end_s),
@@ -62,14 +66,10 @@ def _shown(name: str) -> str:
     return brief(visible_line(name), LONGEST_NAME)
 
 
-def _end(operations: Any, registers: Any, journal: Iterable[Line], clock: RunClock) -> float:
+def _end(last_ret: int, journal: Iterable[Line], clock: RunClock) -> float:
     """Seconds from the start to the last known time."""
-    times = [clock.of_monotonic(line["t"]) for line in journal if "t" in line]
-    for table in (operations, registers):
-        returned = table["ret"].to_numpy()
-        done = returned[returned < INF]
-        times += [clock.of_monotonic(int(done.max()))] if len(done) else []
-    return max(times, default=0.0)
+    times = [line["t"] for line in journal if "t" in line] + ([last_ret] if last_ret >= 0 else [])
+    return max(map(clock.of_monotonic, times), default=0.0)
 
 
 def _faults(journal: Iterable[Line], clock: RunClock, end_s: float) -> list[dict[str, Any]]:

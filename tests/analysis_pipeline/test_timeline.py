@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.page.operation_columns import MOST_OPERATIONS, OPEN, OperationNames, operation_columns
 from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
 from analysis.page.run_clock import RunClock
-from analysis.page.timeline import MOST_OPERATIONS, OPEN, leader_turns, operation_columns
+from analysis.page.timeline import leader_turns
 from analysis.page.timeline_parts import script_text, timeline_of
 from analysis.pipeline import analyze
 from analysis.report import render_run
+from analysis.stored_verdict import standing_of
 from history.schemas import INF, OPERATIONS, REGISTERS
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -49,8 +54,28 @@ def log_rows(count: int, *, client: str = "p", ret: int | None = None) -> pa.Tab
     ).select(OPERATIONS.names).cast(OPERATIONS)  # fmt: skip
 
 
+@dataclass(frozen=True)
+class InParts:
+    """Operations on logs, in parts of this number of rows."""
+
+    rows: pa.Table
+    size: int
+
+    def parts(self, *columns: str) -> Iterator[pa.Table]:
+        rows = self.rows.select(columns)
+        yield from (rows.slice(start, self.size) for start in range(0, rows.num_rows, self.size))
+
+    def register_parts(self, *columns: str) -> Iterator[pa.Table]:
+        yield REGISTERS.empty_table().select(columns)
+
+
+def columns_of(rows: pa.Table, end_s: float, *, size: int = 1 << 17) -> dict[str, Any]:
+    operations = InParts(rows, size)
+    return operation_columns(operations, OperationNames.of(operations), CLOCK, end_s)
+
+
 def test_operations_are_columns_of_ticks() -> None:
-    told = operation_columns(log_rows(3), REGISTERS.empty_table(), CLOCK, 1.0)
+    told = columns_of(log_rows(3), 1.0)
     assert (told["clients"], told["places"], told["count"], told["window_s"]) == (["p"], ["log-3"], 3, 0.0)
     assert column(told["columns"]["start"], "<u4") == [0, 100, 200]
     assert column(told["columns"]["length"], "<u4") == [50, 50, 50]
@@ -58,18 +83,24 @@ def test_operations_are_columns_of_ticks() -> None:
 
 
 def test_an_operation_that_never_returned_is_open() -> None:
-    told = operation_columns(log_rows(1, ret=INF), REGISTERS.empty_table(), CLOCK, 1.0)
+    told = columns_of(log_rows(1, ret=INF), 1.0)
     assert column(told["columns"]["length"], "<u4") == [OPEN]
 
 
 def test_more_operations_than_can_be_shown_become_counts_and_the_number_stays() -> None:
     count = MOST_OPERATIONS + 1
-    told = operation_columns(log_rows(count), REGISTERS.empty_table(), CLOCK, count / 1000)
+    told = columns_of(log_rows(count), count / 1000)
     assert told["count"] == count
     assert told["window_s"] == pytest.approx(count / 1e6)
     numbers = column(told["columns"]["number"], "<i4")
     assert sum(numbers) == count
     assert len(numbers) <= 1_001
+
+
+@pytest.mark.parametrize("count", [500, MOST_OPERATIONS + 500])
+def test_the_size_of_the_parts_does_not_matter(count: int) -> None:
+    rows = pa.concat_tables([log_rows(count // 2, client=name) for name in "ab"]).unify_dictionaries()
+    assert columns_of(rows, count / 2000, size=77_777) == columns_of(rows, count / 2000, size=count)
 
 
 def role(wall_s: float, what: str, epoch: int, *, partition: int = 0, isr: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
@@ -176,3 +207,34 @@ def test_a_run_without_operations_has_an_empty_timeline(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", keys=()).write()
     told = timeline_of(run, [], {}, CLOCK)
     assert told["ops"]["count"] == 0
+
+
+@pytest.mark.parametrize("stored", [StoredRun, StoredRegisters])
+def test_the_page_reads_the_tables_and_has_what_the_clients_recorded(stored: Any, tmp_path: Path) -> None:
+    run = stored(tmp_path / "run").write()
+    analyze(run, engine="in-process", plots=False)
+    recorded = timeline_of(run, [], {}, CLOCK)
+    shutil.rmtree(run / "history" / "operations")
+    assert timeline_of(run, [], {}, CLOCK, is_analyzed=True) == recorded
+    assert recorded["ops"]["count"] > 0
+
+
+@pytest.mark.parametrize("table", ["index.parquet", "seconds.parquet", "operations", "registers"])
+@pytest.mark.parametrize("stored", [StoredRun, StoredRegisters])
+def test_without_a_whole_table_the_page_reads_what_the_clients_recorded(
+    stored: Any, table: str, tmp_path: Path
+) -> None:
+    run = stored(tmp_path / "run").write()
+    analyze(run, engine="in-process", plots=False)
+    whole = timeline_of(run, [], {}, CLOCK, is_analyzed=True)
+    for path in [run / "tables" / table, *(run / "tables" / table).rglob("*.parquet")]:
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-9])
+    assert timeline_of(run, [], {}, CLOCK, is_analyzed=True) == whole
+
+
+def test_the_page_of_files_that_changed_since_the_analysis_shows_the_files(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    analyze(run, engine="in-process", plots=False)
+    (run / "history" / "operations" / "reader-0-1.arrows").unlink()
+    assert data_of(render_run(run, standing_of(run)).read_text())["ops"]["clients"] == ["producer-0"]
