@@ -31,6 +31,8 @@ SLOWEST: Final = 10
 """How many of the slowest tests are listed at the end."""
 TEARDOWN_S: Final = 30.0
 """How long pytest may take to end after an interrupt."""
+QUICK_TEST_S: Final = 300
+"""How long a test of the quick tier may take. The longest take a minute and a half; a test that hangs fails sooner."""
 GRACE_S: Final = 5.0
 """How long processes that pytest left behind may take to end after SIGTERM."""
 
@@ -58,7 +60,8 @@ def pytest_command(given: list[str], tier: str) -> list[str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = ["-n", str(cores + WAITING), "--dist", "loadfile", "--no-loadscope-reorder"]
     progress = ["-o", "console_output_style=count", f"--durations={SLOWEST}", "--durations-min=1"]
-    return [sys.executable, "-m", "pytest", *(given or ["--tier", tier, *workers, *progress])]
+    limit = ["--timeout", str(QUICK_TEST_S)] if tier == "quick" else []
+    return [sys.executable, "-m", "pytest", *(given or ["--tier", tier, *workers, *progress, *limit])]
 
 
 class _TestSession:

@@ -63,7 +63,7 @@ def test_a_certificate_is_confirmed(tmp_path: Path, span: int) -> None:
     assert content["lengths"] == {"log-0": 5, "log-2": 5}
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Path, upper_bound: str) -> None:
     rng = random.Random(f"certificates {upper_bound}")

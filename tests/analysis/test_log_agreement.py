@@ -24,13 +24,16 @@ from tests.analysis.exhaustive import allowed
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import Op, ok, random_history, read, stored, table
 
-HISTORIES = 7_000
+PARTS = 4
+HISTORIES = 1_750
+"""Of each part."""
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
-def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str) -> None:
-    rng = random.Random(f"agreement {upper_bound}")
+def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str, part: int) -> None:
+    rng = random.Random(f"agreement {upper_bound} {part}")
     histories = [random_history(rng) for _ in range(HISTORIES)]
     report = check(table(*histories), upper_bound=upper_bound)
     wrong = {anomaly.partition for anomaly in report.anomalies}
@@ -46,7 +49,7 @@ def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str) -> None:
     assert len(undecided) < HISTORIES // 10
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("block", [1, 2, 3, 64])
 def test_evidence_of_several_batches_gives_the_same_report(
@@ -95,7 +98,7 @@ def test_what_is_not_understood_is_refused(tmp_path: Path) -> None:
         check_log(LogPlan.of(stored(tmp_path, table())), upper_bound="exact")
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
 @pytest.mark.parametrize("span", [2, SPAN])
 @pytest.mark.parametrize("upper_bound", ["strict", "lower-bound-only"])
 def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str, span: int) -> None:

@@ -20,6 +20,9 @@ from tests.analysis.log_histories import (
 )
 
 LOST = "lost-acknowledged-write"
+PARTS = 4
+HISTORIES = 2_000
+"""Of each part."""
 
 
 def acknowledged(history: list[Op]) -> list[Op]:
@@ -93,11 +96,12 @@ def losing_history(rng: random.Random) -> list[Op]:
     return with_distinct_times(log.ops)
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
-def test_what_is_lost_is_called_lost_and_nothing_else_is(upper_bound: str) -> None:
-    rng = random.Random(f"losses {upper_bound}")
-    histories = [rng.choice((losing_history, losing_history, random_history))(rng) for _ in range(8_000)]
+def test_what_is_lost_is_called_lost_and_nothing_else_is(upper_bound: str, part: int) -> None:
+    rng = random.Random(f"losses {upper_bound} {part}")
+    histories = [rng.choice((losing_history, losing_history, random_history))(rng) for _ in range(HISTORIES)]
     report = check(table(*histories), upper_bound=upper_bound)
     told = {each.partition: each for each in report.anomalies if each.name == LOST}
     decided = losing = 0
@@ -113,5 +117,5 @@ def test_what_is_lost_is_called_lost_and_nothing_else_is(upper_bound: str) -> No
         if anomaly is not None:
             named = {row["value"] for row in anomaly.witness if row["op"] == "append"}
             assert (anomaly.count, truth <= named) == (len(truth), True), (history, truth, anomaly)
-    assert decided > 1_000
-    assert losing > 300
+    assert decided > 250
+    assert losing > 75

@@ -193,7 +193,7 @@ def test_ten_thousand_operations_of_twenty_clients_take_one_configuration_each(s
     assert list(check(operations, budget=budget).orders) == ["k"]
 
 
-@pytest.mark.rotating(6, among="random histories")
+@pytest.mark.rotating(12, among="random histories")
 def test_a_wrong_read_among_many_swaps_is_found_without_a_long_search() -> None:
     rng = random.Random("20True0.1")
     history = true_history(rng, 10_000, 20, swaps=True, infos=0.1)

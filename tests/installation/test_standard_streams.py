@@ -56,6 +56,7 @@ def environment(changed: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(PROJECT_ROOT), **changed}
 
 
+@pytest.mark.rotating(4, among="locales")
 @pytest.mark.parametrize("changed", LOCALES.values(), ids=LOCALES)
 def test_every_character_is_printed_written_and_found_under_any_locale(changed: dict[str, str], tmp_path: Path) -> None:
     program = tmp_path / "prints.py"
@@ -85,6 +86,7 @@ def brownout(shell: str, directory: Path, changed: Mapping[str, str] | None = No
     )
 
 
+@pytest.mark.rotating(4, among="locales")
 @pytest.mark.parametrize("changed", LOCALES.values(), ids=LOCALES)
 def test_a_table_with_any_name_is_shown_under_any_locale(changed: dict[str, str], tmp_path: Path) -> None:
     done = brownout("brownout run --dry-run 'größe\n.toml'", tmp_path, changed)
@@ -94,6 +96,7 @@ def test_a_table_with_any_name_is_shown_under_any_locale(changed: dict[str, str]
     assert listed.returncode == 0, listed.stderr
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("line", "code"),
     [

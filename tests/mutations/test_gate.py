@@ -123,6 +123,7 @@ def test_the_real_campaign_is_let_through(campaign: Path) -> None:
     assert main(["gate", str(campaign)]) == EXIT_PASS
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", CHANGES)
 def test_nothing_else_is(campaign: Path, name: str) -> None:
     CHANGES[name](campaign)
@@ -150,6 +151,7 @@ OTHER_PLANS = {
 """What a run may have begun with instead: a pattern in its run.toml, what replaces it, and what the gate says."""
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", OTHER_PLANS)
 def test_a_run_that_was_made_by_another_plan_is_not(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -174,6 +176,7 @@ BEGUN: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", BEGUN)
 def test_a_run_whose_journal_began_otherwise_is_not(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]

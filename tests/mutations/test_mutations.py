@@ -30,19 +30,19 @@ def test_every_mutation_has_a_name_of_its_own() -> None:
     assert count == 1, name
 
 
-@pytest.mark.rotating(16)
+@pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
-@pytest.mark.rotating(16)
+@pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 
 
-@pytest.mark.rotating(16)
+@pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(MUTATIONS[:: len(MUTATIONS) // SOME])))
 def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
     """What the seal tells makes the run unknown, unless it fails all the same."""

@@ -16,17 +16,17 @@ from tests.mutations.requiring import require_honesty, require_that_the_seal_tel
 FEW: Final = 15
 """How many mutations of files are judged on Spark: all of them would take long, and show the same."""
 
-PARTS: Final = 8
+PARTS: Final = 24
 """Of the mutations that are judged on Spark."""
 
 
-@pytest.mark.rotating(16)
+@pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
-@pytest.mark.rotating(16)
+@pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)

@@ -39,6 +39,7 @@ def _killed_while_it_judges(run: Path) -> None:
     pipeline.analyze(run, engine="in-process")
 
 
+@pytest.mark.rotating(3, among="analyses that break")
 def test_an_analysis_that_is_killed_leaves_unknown_and_never_the_older_pass(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (run,) = campaign.made()
@@ -97,6 +98,7 @@ def test_a_proven_failure_is_reported_as_one_with_what_speaks_against_its_record
     assert "have changed since it was made" in page
 
 
+@pytest.mark.rotating(3, among="analyses that break")
 def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 3\n")
     broken, garbled, good = campaign.made()
@@ -115,6 +117,7 @@ def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "Traceback" not in told.out + told.err
 
 
+@pytest.mark.rotating(3, among="analyses that break")
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["verdict.json", "report.html", "analysis-error.txt"])
 def test_a_directory_in_the_place_of_what_is_written_stops_nothing(tmp_path: Path, name: str) -> None:
@@ -135,6 +138,7 @@ def test_the_gravest_verdict_counts(tmp_path: Path) -> None:
     assert ask("analyze", *IN_PROCESS, unproven, lossy).code == 1
 
 
+@pytest.mark.rotating(3, among="analyses that break")
 def test_an_analysis_that_breaks_is_unknown_with_the_whole_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +199,7 @@ def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: 
         assert "where you can write" in answer.err
 
 
+@pytest.mark.rotating(3, among="analyses that break")
 def test_what_a_broker_prints_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()

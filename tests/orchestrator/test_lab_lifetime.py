@@ -25,6 +25,8 @@ from orchestrator.worlds.process.world import ProcessWorld
 from orchestrator.worlds.selection import Selection
 from tests.orchestrator.campaigns import campaign
 
+pytestmark = pytest.mark.rotating(3, among="lifetime of a lab")
+
 TWO_RUNS = "[seeds]\ncount = 2\n"
 
 

@@ -153,7 +153,7 @@ def test_more_runs_than_anybody_could_make_are_refused(capsys: pytest.CaptureFix
     assert "1 schedules with 100,000,000 seeds are more than 100,000 runs" in capsys.readouterr().err
 
 
-@pytest.mark.rotating(3, among="mutation scores")
+@pytest.mark.rotating(4, among="mutation scores")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_a_measurement_that_is_stopped_leaves_no_process_and_tells_what_it_found(
     sent: signal.Signals, code: int, tmp_path: Path
@@ -187,7 +187,7 @@ def children_of(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
-@pytest.mark.rotating(3, among="mutation scores")
+@pytest.mark.rotating(4, among="mutation scores")
 def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     del tmp_path
     assert main(["mutants", "bounce_unseen", "--seeds", "1-2", "--campaign", "bounce-unseen", "--json"]) == 0
@@ -205,7 +205,7 @@ def test_of_a_benign_mutant_every_anomaly_is_an_alarm_and_none_is_expected() -> 
     assert "| slow_retry (benign) |" in with_table(f"{BEGIN}{END}", [result], "1-2")
 
 
-@pytest.mark.rotating(3, among="mutation scores")
+@pytest.mark.rotating(4, among="mutation scores")
 def test_processes_of_their_own_come_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["mutants", "vote_not_persisted", "--seeds", "1-2", "--campaign", "vote-not-persisted", "--json"]
     results = []

@@ -18,6 +18,8 @@ from orchestrator.nodes.state import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 
+pytestmark = pytest.mark.rotating(3, among="nodes of a user")
+
 PLAN = NodesPlan(
     world="process",
     reason="a test asked for it",

@@ -17,7 +17,7 @@ from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
 from tests.worlds.footprint import Footprint, machine_wide
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.rotating(3, among="nodes of a user")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
-from orchestrator.command.test import WAITING, pytest_command
+from orchestrator.command.test import QUICK_TEST_S, WAITING, pytest_command
 
 HANGING = """
 import os, pathlib, subprocess, time, pytest
@@ -36,6 +36,11 @@ def test_the_quick_tier_has_workers_that_wait_while_others_work() -> None:
     assert command[5:7] == ["-n", str(len(os.sched_getaffinity(0)) + WAITING)]
 
 
+def test_a_test_that_hangs_fails_sooner_in_the_quick_tier() -> None:
+    assert pytest_command([], "quick")[-2:] == ["--timeout", str(QUICK_TEST_S)]
+    assert "--timeout" not in pytest_command([], "rest")
+
+
 def test_arguments_go_to_pytest_as_they_are() -> None:
     assert pytest_command(["-k", "torn"], "quick")[3:] == ["-k", "torn"]
 
@@ -50,7 +55,7 @@ def test_a_failed_session_ends_with_one(tmp_path: Path) -> None:
     assert session(tmp_path).wait() == 1
 
 
-@pytest.mark.rotating(3, among="ends of test sessions")
+@pytest.mark.rotating(4, among="ends of test sessions")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_pytest_its_workers_and_all_that_they_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
@@ -61,7 +66,7 @@ def test_an_interrupt_ends_pytest_its_workers_and_all_that_they_started(tmp_path
     assert [pid for pid in pids if is_running(pid)] == []
 
 
-@pytest.mark.rotating(3, among="ends of test sessions")
+@pytest.mark.rotating(4, among="ends of test sessions")
 def test_a_killed_pytest_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     running = session(tmp_path, "-n", "2", "-p", "tests.conftest")
@@ -71,7 +76,7 @@ def test_a_killed_pytest_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [pid for pid in pids if is_running(pid)] == []
 
 
-@pytest.mark.rotating(3, among="ends of test sessions")
+@pytest.mark.rotating(4, among="ends of test sessions")
 def test_sigterm_to_pytest_alone_ends_its_workers(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     arguments = pytest_command(["-n", "2", "-p", "tests.conftest", "-c", os.devnull, str(tmp_path)], "all")

@@ -71,7 +71,7 @@ def run(tmp_path: Path, text: str) -> dict[str, tuple[dict[str, Any], Path]]:
     return found
 
 
-@pytest.mark.rotating(4, among="real-time campaigns")
+@pytest.mark.rotating(9, among="real-time campaigns")
 def test_a_client_that_reads_what_was_is_caught_with_a_witness_and_an_honest_one_passes(tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "system.toml").write_text(FAKE)

@@ -44,6 +44,7 @@ def test_a_fault_of_remote_storage_excuses_no_oracle() -> None:
     } == set()
 
 
+@pytest.mark.rotating(5)
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in OF_REMOTE_STORAGE])
 def test_an_oracle_is_excused_by_what_the_kind_declares_on_its_target_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +135,7 @@ def test_what_a_disk_held_before_it_was_replaced_is_held_against_it(
     assert ("committed-not-durable" in found) == (not flushed)
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("campaign_seed", [4, 8])
 def test_a_wiped_voter_is_no_fault_of_the_broker(campaign_seed: int, tmp_path: Any) -> None:
     from orchestrator.campaign.lookup import find

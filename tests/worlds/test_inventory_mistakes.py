@@ -33,6 +33,7 @@ def run(tmp_path: Path, inventory: str | None, name: str = "hosts.ini") -> int:
     return main(["run", str(campaign), "--inventory", str(path), *options])
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(
     ("inventory", "name", "said"),
     [

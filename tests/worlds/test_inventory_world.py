@@ -47,7 +47,7 @@ def play(scenario: str, *arguments: str) -> Any:
     return support.play(scenario, *arguments, module="tests.worlds.inventory_scenarios", deadline_s=DEADLINE_S)
 
 
-@pytest.mark.rotating(4, among="real-time campaigns")
+@pytest.mark.rotating(9, among="real-time campaigns")
 def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; there is no network in a sandbox
     path = tmp_path / "small.toml"
@@ -71,6 +71,7 @@ def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
     assert list((tmp_path / "store" / ".labs").iterdir()) == []
 
 
+@pytest.mark.rotating(3, among="hosts of an inventory")
 def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path: Path) -> None:
     done = play("refusals", str(tmp_path))
     in_use, no_way_in = done["in_use"], done["no_way_in"]
@@ -93,17 +94,20 @@ def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
 
 
+@pytest.mark.rotating(3, among="hosts of an inventory")
 def test_a_firewall_between_the_hosts_is_found_before_a_run(tmp_path: Path) -> None:
     done = play("firewall", str(tmp_path))
     assert done["said"].splitlines()[1:] == ["  N3 cannot connect to N2 at 10.77.0.12 port 9092"]
     assert done["listening"] == ["0", "0", "0"]
 
 
+@pytest.mark.rotating(3, among="hosts of an inventory")
 def test_two_campaigns_cannot_have_the_same_host(tmp_path: Path) -> None:
     refused = play("claims", str(tmp_path))["refused"]
     assert refused.startswith("n2 (beta) is in use by another campaign (root@")
 
 
+@pytest.mark.rotating(3, among="hosts of an inventory")
 def test_hosts_cut_themselves_off_and_a_reboot_does_not_heal_them(tmp_path: Path) -> None:
     done = play("network", str(tmp_path))
     for name, cut in {

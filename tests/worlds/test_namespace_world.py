@@ -13,7 +13,7 @@ from orchestrator.errors import WorldError
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from tests.worlds.support import play, specification
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.rotating(3, among="world of namespaces")]
 
 
 def test_nodes_are_machines_of_their_own(tmp_path: Path) -> None:

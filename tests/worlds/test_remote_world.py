@@ -10,7 +10,7 @@ import pytest
 
 from tests.worlds import support
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.rotating(3, among="hosts of an inventory")]
 
 
 def play(scenario: str, directory: Path) -> Any:

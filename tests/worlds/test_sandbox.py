@@ -53,6 +53,7 @@ def first_and_command(outer: int) -> tuple[int, int]:
     return first, children(first)[0]
 
 
+@pytest.mark.rotating(4, among="ends of a sandbox")
 @pytest.mark.parametrize("victim", ["command", "first process", "outer parent", "leash", "terminated"])
 def test_nothing_outlives_the_sandbox_whoever_is_killed(tmp_path: Path, victim: str) -> None:
     before = machine_wide()
@@ -76,6 +77,7 @@ def test_nothing_outlives_the_sandbox_whoever_is_killed(tmp_path: Path, victim: 
     assert (tmp_path / "nodes/n1/events.jsonl").exists(), "what the nodes recorded stays"
 
 
+@pytest.mark.rotating(4, among="ends of a sandbox")
 @pytest.mark.parametrize("moment", ["starting", "in the dark", "cut"])
 def test_the_orchestrator_may_be_killed_at_any_moment(tmp_path: Path, moment: str) -> None:
     before = machine_wide()

@@ -74,7 +74,7 @@ def plan(
     return path
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.conforms("K101-15", "K595-54")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ upper_bound = "session"
 """
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_a_run_that_is_not_finished_leaves_no_clock_behind_that_was_frozen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,7 @@ MACHINES = ("stall", "clock-jump", "clock-drift", "pause", "power-loss")
 DISKS = ("disk-error", "disk-full", "disk-slow", "disk-hang", "disk-flip")
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("faults", [PACKETS, MACHINES, DISKS], ids=["packets", "machines", "disks"])
 def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
     faults: tuple[str, ...], tmp_path: Path
@@ -210,14 +210,14 @@ def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
     assert all(fault["status"] == "confirmed" for fault in run.verdict.faults)
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_an_empty_disk_takes_its_place_in_the_quorum_and_costs_nobody_a_record(tmp_path: Path) -> None:
     run = simulate(ROOT / "campaigns" / "wiped-voter.toml", tmp_path, seeds=[1])
     assert run.verdict.met, run.verdict.reasons
     assert run.anomalies == set()
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_a_node_that_comes_back_with_a_disk_of_before_is_proven(tmp_path: Path) -> None:
     run = simulate(plan(tmp_path, ("old-disk",), duration_s=10), tmp_path, seeds=[1])
     assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"] * len(run.verdict.faults)
@@ -261,7 +261,7 @@ def test_a_service_that_ends_by_itself_before_its_disk_is_rolled_back_is_a_findi
     assert (run.verdict.verdict == "pass") != crashes, run.verdict.reasons
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
     path = tmp_path / "crowd.toml"
     path.write_text(
@@ -280,7 +280,7 @@ def test_faults_that_overlap_are_proven_too(tmp_path: Path) -> None:
     assert {fault["kind"] for fault in run.verdict.faults} == set(drawn.nemesis.faults)
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize(("given", "verdict"), [("", "unknown"), ("\nconverge_s = 20", "fail")])
 def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stated(
     given: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,7 +301,7 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
     assert all("was read to the end that it states" in text for text in told)
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize(
     ("min_isr", "anomaly"),
     [
@@ -326,7 +326,7 @@ def test_a_cluster_that_is_not_whole_shows_what_it_lost(
     assert {"not-converged", anomaly} <= run.anomalies, (run.anomalies, run.verdict.reasons)
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_a_place_that_does_not_answer_says_why_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +352,7 @@ def test_a_place_that_does_not_answer_says_why_and_the_others_are_read(
     assert "it took no write before: nobody leads" in told
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize(
     ("bound_s", "idle_s", "answers_s", "verdict"),
     [
@@ -379,7 +379,7 @@ def test_a_bound_on_recovery_is_one_for_all_of_it(
     assert run.anomalies == ({"not-converged"} if verdict == "fail" else set())
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_a_world_that_breaks_says_nothing_of_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
         del client, place, timeout_s
@@ -412,7 +412,7 @@ def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(
     assert run.anomalies & {"lost-acknowledged-write", "lost-committed-metadata", "unexpected-exit"}
 
 
-@pytest.mark.rotating(6, among="simulated faults")
+@pytest.mark.rotating(12, among="simulated faults")
 def test_what_a_seed_found_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pretend(log: PartitionLog) -> int:
         log._durable = log.log_end_offset

@@ -60,7 +60,7 @@ def told_of_groups(run: SimulatedRun) -> str:
     return "; ".join((check.verdict, check.detail, *run.verdict.reasons))
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.conforms("CG-1", "CG-2", "CG-3", "CG-4")
 def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
@@ -73,7 +73,7 @@ def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_
     assert (run.path / "nodes" / "n1" / "events.jsonl").read_text().count('"log_compacted"'), "commits are compacted"
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.kills("commit_acked_before_hw")
 @pytest.mark.conforms("CG-3", "CG-4")
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_coordinator_that_is_cut_off_loses_only_what_it_acknowledged_early(
     assert run.anomalies == expected
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.kills("compaction_drops_epochs")
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize(("cell", "expected"), [("mutated", {"epochs-contradict-log"}), ("fixed", set())])
@@ -103,7 +103,7 @@ def test_a_compacted_log_keeps_where_its_epochs_began(cell: str, expected: set[s
     assert run.anomalies == expected
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
     assert "committed-prefix-changed" in run.anomalies, run.verdict.reasons
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Compaction.compact
 
@@ -133,7 +133,7 @@ def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, mon
     assert "log-mismatch" in run.anomalies, run.verdict.reasons
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 def test_a_member_that_ends_by_itself_is_no_pass(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original, beats = GroupClient.heartbeat, list[int]()
 
@@ -149,7 +149,7 @@ def test_a_member_that_ends_by_itself_is_no_pass(short: Path, tmp_path: Path, mo
     assert "planted" in told_of_groups(run)
 
 
-@pytest.mark.rotating(4, among="simulated groups")
+@pytest.mark.rotating(7, among="simulated groups")
 def test_a_commit_that_the_record_lacks_is_seen(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The members' record is what is judged: an offset that the group has, and that nobody committed, is a phantom."""
     original = GroupClient.committed

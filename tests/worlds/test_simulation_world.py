@@ -78,7 +78,7 @@ def short(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.rotating(9)
+@pytest.mark.rotating(14)
 @pytest.mark.conforms("K101-14", "K101-7", "H12", "K595-19")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("name", "cell", "anomaly"), CELLS, ids=lambda each: str(each))
@@ -92,6 +92,7 @@ def test_a_scenario_has_the_verdict_that_it_has_on_nodes(
     assert anomaly is None or anomaly in run.anomalies
 
 
+@pytest.mark.rotating(3, among="simulated campaigns")
 @pytest.mark.parametrize("cell", ["mutated", "fixed"])
 def test_a_scenario_whose_cut_takes_nothing_is_unknown_and_says_why(cell: str, tmp_path: Path) -> None:
     text = campaign("kip101-scenario2").read_text()
@@ -109,6 +110,7 @@ def test_a_scenario_whose_cut_takes_nothing_is_unknown_and_says_why(cell: str, t
     ), verdict.reasons
 
 
+@pytest.mark.rotating(3, among="simulated campaigns")
 def test_random_faults_are_injected_and_proven_as_on_nodes(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
@@ -164,6 +166,7 @@ def test_what_only_the_simulation_has_is_refused_elsewhere(
     assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.rotating(3, among="simulated campaigns")
 def test_an_exception_that_nobody_caught_is_no_pass(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +183,7 @@ def test_an_exception_that_nobody_caught_is_no_pass(
     assert any("planted" in reason and "seed" in reason for reason in verdict.reasons), verdict.reasons
 
 
+@pytest.mark.rotating(3, among="simulated campaigns")
 def test_a_world_that_stands_still_ends_with_what_it_saw(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +227,7 @@ min_ok = 5
 """
 
 
+@pytest.mark.rotating(3, among="simulated campaigns")
 @pytest.mark.parametrize(("acks", "verdict", "kept", "weak"), [('"all"', "pass", 6, 0), ("1", "unknown", 1, 5)])
 def test_a_minimum_is_reached_by_what_a_rule_protects(
     acks: str, verdict: str, kept: int, weak: int, tmp_path: Path

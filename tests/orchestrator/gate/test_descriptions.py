@@ -13,6 +13,7 @@ from tests.orchestrator.gate.deciding import LIMITS, decided
 from tests.orchestrator.stored_campaign import StoredCampaign
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize(
     ("says", "words"),
     [
