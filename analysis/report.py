@@ -19,11 +19,9 @@ from markupsafe import Markup
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
-from analysis.page.node_story import leader_at
 from analysis.page.run_page import RunPage, gather
 from analysis.page.terms import TERMS, heading
 from analysis.page.timeline_parts import script_text
-from analysis.page.witness_text import ends_at
 from analysis.plots.colors import fault_color_of
 from analysis.stored_verdict import StoredVerdict
 from analysis.summary import sample_of
@@ -273,14 +271,9 @@ def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], page: RunPage
 
 
 def _with_leader(row: Mapping[str, Any], anomaly: Anomaly, page: RunPage) -> Mapping[str, Any]:
-    """A row with the node that led the partition when the operation returned: the node that answered."""
-    returned = ends_at(row)
-    if returned is None or not anomaly.topic or "node" in row or "key" in row:
-        return row
-    clock = page.clock
-    wall_ns = returned - clock.origin_ns + clock.wall_ns
-    leader = page.part("leaders", lambda: leader_at(page.events, anomaly.topic, anomaly.partition, wall_ns), "")
-    return {**row, "leader": leader}
+    """A row with the node that answered."""
+    leader = page.answered_by({"topic": anomaly.topic, "partition": anomaly.partition, **row})
+    return {**row, "leader": leader} if leader else row
 
 
 @cache

@@ -55,6 +55,10 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
         elif event == "fault_invoked":
             targets = tuple(map(str, line.get("targets", ())))
             kinds[line["id"]] = (str(line.get("kind", "?")), targets, str(line.get("sentence", "")))
+        elif event == "note" and "step" in line and "text" in line:
+            text = str(line["text"])
+            said = text if text.startswith("step ") else f"step {line['step']}: {text}"
+            yield StoryItem(at_s, "", _K.STEP, said, FILE, number, 2)
         elif event in ("fault_injected", "fault_healed"):
             yield from _fault_items(line, event == "fault_injected", kinds, at_s, number)
         elif event == "node":

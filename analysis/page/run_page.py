@@ -14,7 +14,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import numbered_events
 from analysis.page.group_view import GroupView, group_view
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
-from analysis.page.node_story import Focus, event_items, log_items
+from analysis.page.node_story import Focus, event_items, leader_at, log_items
 from analysis.page.run_clock import RunClock
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
 from analysis.page.tested import Tested, tested
@@ -59,6 +59,15 @@ class RunPage:
         except Exception as error:
             self.missing.append(f"{what}: {type(error).__name__}: {error}")
             return otherwise
+
+    def answered_by(self, row: Mapping[str, Any]) -> str:
+        """The node that led the partition when the operation of a log returned: it answered. Empty if unknown."""
+        returned = ends_at(row)
+        if returned is None or not row.get("topic") or "node" in row or "key" in row:
+            return ""
+        wall_ns = returned - self.clock.origin_ns + self.clock.wall_ns
+        where = str(row["topic"]), int(row.get("partition", -1))
+        return self.part("leaders", lambda: leader_at(self.events, *where, wall_ns), "")
 
 
 def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
@@ -137,7 +146,7 @@ def _story(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str])
     focus = Focus(*((about.topic, about.partition) if about else ("", -1)), lambda number: _name(number, nodes))
     items = list(journal_items(page.journal, page.clock))
     moments: list[float] = []
-    for item in _operations(anomalies, about, page.clock):
+    for item in _operations(anomalies, about, page):
         items.append(item)
         moments.append(item.at_s)
     if not moments:
@@ -154,7 +163,7 @@ def _name(number: int, nodes: Sequence[str]) -> str:
     return named if named in nodes or number < 0 else next((n for n in nodes if n.endswith(str(number))), named)
 
 
-def _operations(anomalies: Sequence[Anomaly], about: Anomaly | None, clock: RunClock) -> Iterator[StoryItem]:
+def _operations(anomalies: Sequence[Anomaly], about: Anomaly | None, page: RunPage) -> Iterator[StoryItem]:
     """The operations of all witnesses about the same partition or register, each once."""
     seen: set[tuple[Any, ...]] = set()
     where = about or (anomalies[0] if anomalies else None)
@@ -167,10 +176,21 @@ def _operations(anomalies: Sequence[Anomaly], about: Anomaly | None, clock: RunC
             if invoked is None or key in seen:
                 continue
             seen.add(key)
-            at_s = clock.of_monotonic(invoked if returned is None else returned)
-            took = "never returned" if returned is None else f"took {(returned - invoked) / 1e6:.1f} ms"
-            text = f"{row.get('client', '?')}: {operation_text(row)} ({took})"
-            yield StoryItem(at_s, CLIENTS, StoryKind.OPERATION, text, _record_of(row), 0, 0)
+            yield _operation(row, invoked, returned, page)
+
+
+def _operation(row: Mapping[str, Any], invoked: int, returned: int | None, page: RunPage) -> StoryItem:
+    """The item of an operation. An append's records went from the clients to the node that answered, those of a read
+    the other way."""
+    at_s = page.clock.of_monotonic(invoked if returned is None else returned)
+    took = "never returned" if returned is None else f"took {(returned - invoked) / 1e6:.1f} ms"
+    node = page.answered_by(row) if row.get("type") == "ok" else ""
+    said = f"{took}, answered by {node}" if node else took
+    text = f"{row.get('client', '?')}: {operation_text(row)} ({said})"
+    ends = (CLIENTS, node) if row.get("op") == "append" else (node, CLIENTS)
+    sender, receiver = ends if node else ("", "")
+    file = _record_of(row)
+    return StoryItem(at_s, CLIENTS, StoryKind.OPERATION, text, file, 0, 0, sender=sender, receiver=receiver)
 
 
 def _record_of(row: Mapping[str, Any]) -> str:

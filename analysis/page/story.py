@@ -45,12 +45,23 @@ class StoryKind(StrEnum):
     OTHER = "other"
 
 
+class ArrowPart(StrEnum):
+    """A part of an arrow between two lanes: where it starts, what it crosses, and its head with its direction."""
+
+    NONE = ""
+    START_RIGHTWARD = "from-here-right"
+    START_LEFTWARD = "from-here-left"
+    CROSSES = "crosses"
+    HEAD_RIGHTWARD = "to-here-right"
+    HEAD_LEFTWARD = "to-here-left"
+
+
 @dataclass(frozen=True)
 class StoryItem:
     """One recorded fact. `at_s`: seconds since the start. `lane`: the node or client, empty for the run itself. `file`
     (relative to the run's directory) and `line` (from 1, 0 unknown): where it is recorded. `rank`: importance, 0 is
     highest. `role`: the lane's role from this time on, empty for no change. `starts` and `ends`: the id of the fault
-    that it starts or ends."""
+    that it starts or ends. `sender` and `receiver`: the lanes between which its records went, empty if unknown."""
 
     at_s: float
     lane: str
@@ -62,17 +73,20 @@ class StoryItem:
     role: str = ""
     starts: str = ""
     ends: str = ""
+    sender: str = ""
+    receiver: str = ""
 
 
 @dataclass(frozen=True)
 class StoryRow:
     """A shown item with the role of each lane and the faults in force at its time. `gap_s`: the pause before it, 0 if
-    it is short."""
+    it is short. `arrow`: for each lane, the part of the message's arrow that crosses it, see `ArrowPart`."""
 
     item: StoryItem
     roles: tuple[str, ...]
     faults: frozenset[str]
     gap_s: float
+    arrow: tuple[ArrowPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,9 +142,22 @@ def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) ->
             pause = item.at_s - rows[-1].item.at_s if rows else 0.0
             in_force = frozenset(faults)
             held = tuple(roles.get(lane, "") for lane in lanes)
-            rows.append(StoryRow(item, held, in_force, pause if pause >= GAP_S else 0.0))
+            rows.append(StoryRow(item, held, in_force, pause if pause >= GAP_S else 0.0, _arrow(item, lanes)))
         faults.discard(item.ends)  # the row of the heal still shows the fault's band
     return rows
+
+
+def _arrow(item: StoryItem, lanes: Sequence[str]) -> tuple[ArrowPart, ...]:
+    """The parts of the item's arrow by lane; empty without a sender and a receiver among the lanes."""
+    if item.sender == item.receiver or item.sender not in lanes or item.receiver not in lanes:
+        return ()
+    start, head = lanes.index(item.sender), lanes.index(item.receiver)
+    parts = [ArrowPart.NONE] * len(lanes)
+    for between in range(min(start, head) + 1, max(start, head)):
+        parts[between] = ArrowPart.CROSSES
+    parts[start] = ArrowPart.START_RIGHTWARD if head > start else ArrowPart.START_LEFTWARD
+    parts[head] = ArrowPart.HEAD_RIGHTWARD if head > start else ArrowPart.HEAD_LEFTWARD
+    return tuple(parts)
 
 
 def _distance(at_s: float, ordered: Sequence[float]) -> float:

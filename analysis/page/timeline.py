@@ -14,14 +14,18 @@ LONGEST_NAME: Final = 60
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 
 
-def leader_turns(events: NumberedEvents, clock: RunClock, end_s: float) -> list[tuple[str, float, float, str, int]]:
+def leader_turns(
+    events: NumberedEvents, clock: RunClock, end_s: float, ends: Sequence[tuple[float, str]] = ()
+) -> list[tuple[str, float, float, str, int]]:
     """Who led which partition from when to when: partition, start and end in seconds, node, epoch. A turn ends with
-    the next leader's, or when the node becomes a follower or its process starts again."""
+    the next leader's, when the node becomes a follower, or when its process ends. `ends`: ends of processes that the
+    node could not record, as time and node."""
     changes: list[tuple[float, str, str, str, int]] = []
     for node, rows in events.items():
         led: set[str] = set()
-        for _, event in rows:
-            at_s = clock.of_wall(moment(event))
+        recorded = [(clock.of_wall(moment(event)), event) for _, event in rows]
+        killed = [(at_s, {"event": "broker_stopped"}) for at_s, ended in ends if ended == node]
+        for at_s, event in sorted([*recorded, *killed], key=lambda change: change[0]):
             if event["event"] == "partition_role":
                 where = _where(event)
                 leads = event.get("role") == "leader"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from analysis.page.journal_story import journal_items
-from analysis.page.node_story import Focus, event_items
+from analysis.page.node_story import DOWN, Focus, event_items
 from analysis.page.operation_columns import OperationNames, operation_columns, operations_of
 from analysis.page.partitions import partition_strip
 from analysis.page.run_clock import RunClock
@@ -32,7 +32,8 @@ def timeline_of(
         names = OperationNames.of(operations)
         end_s = _end(names.last_ret, journal, clock)
         columns = operation_columns(operations, names, clock, end_s)
-    turns = leader_turns(events, clock, end_s)
+    ends = [(item.at_s, item.lane) for item in journal_items(journal, clock) if item.role == DOWN]
+    turns = leader_turns(events, clock, end_s, ends)
     by_place: dict[str, list[tuple[float, float, str, int]]] = {}
     for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
         by_place.setdefault(_shown(where), []).append((round(start_s, 4), round(stop_s, 4), _shown(node), epoch))

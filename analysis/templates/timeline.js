@@ -26,7 +26,7 @@
   var lanes = [], hits = [], queued = false;
 
   function pack(spans) { /* spans that overlap get rows of their own */
-    var rows = []; spans.forEach(function (span) { for (var r = 0; r < rows.length; r++) if (rows[r] <= span.start) break; rows[r] = span.end; span.row = r; }); return Math.max(rows.length, 1); }
+    var rows = [], last = []; spans.forEach(function (span) { for (var r = 0; r < rows.length; r++) if (rows[r] <= span.start) break; rows[r] = span.end; span.row = r; span.free = Infinity; if (last[r]) last[r].free = span.start; last[r] = span; }); return Math.max(rows.length, 1); }
   var faultRows = Math.min(pack(data.faults), 12);
 
   function layout() {
@@ -42,7 +42,9 @@
   function labelWidth() { return size.left; }
   function x(at) { var left = labelWidth(); return left + (at - view.from) / (view.to - view.from) * (size.width - left); }
   function at(px) { var left = labelWidth(); return view.from + (px - left) / (size.width - left) * (view.to - view.from); }
-  function clip(ctx, text, width) { if (ctx.measureText(text).width <= width) return text; while (text.length > 1 && ctx.measureText(text + '…').width > width) text = text.slice(0, -1); return text.length > 1 ? text + '…' : ''; }
+  function clip(ctx, text, width) { if (ctx.measureText(text).width <= width) return text; while (text.length > 1 && ctx.measureText(text + '…').width > width) text = text.slice(0, -1); return text.length > 2 ? text + '…' : ''; }
+  /* A name keeps its end: the names of clients and partitions differ there. */
+  function clipName(ctx, text, width) { for (var cut = text, kept = text.length - 1; ctx.measureText(cut).width > width && kept > 2; kept--) cut = text.slice(0, Math.floor(kept / 2)) + '…' + text.slice(text.length - Math.ceil(kept / 2)); return cut; }
   function step() { var raw = (view.to - view.from) / Math.max(2, (canvas.clientWidth - labelWidth()) / 90), p = Math.pow(10, Math.floor(Math.log10(raw))); return [1, 2, 5, 10].map(function (m) { return m * p; }).filter(function (s) { return s >= raw; })[0]; }
 
   function draw() {
@@ -55,19 +57,20 @@
     hits = []; var s = step(), digits = Math.max(0, -Math.floor(Math.log10(s)));
     for (var t = Math.ceil(view.from / s) * s; t <= view.to; t += s) { ctx.fillStyle = line; ctx.fillRect(x(t), 18, 1, height); ctx.fillStyle = soft; var mark = t.toFixed(digits) + ' s'; if (x(t) + ctx.measureText(mark).width < width) ctx.fillText(mark, x(t) + 3, 9); }
     lanes.forEach(function (lane, number) {
-      var y = 24 + number * ROW; ctx.fillStyle = ink; ctx.fillText(clip(ctx, lane.label, left - 6), 0, y + ROW / 2);
+      var y = 24 + number * ROW; ctx.fillStyle = ink; ctx.fillText(clipName(ctx, lane.label, left - 6), 0, y + ROW / 2);
       ctx.save(); ctx.beginPath(); ctx.rect(left, y, width - left, ROW); ctx.clip();
-      if (lane.type === 'fault') data.faults.forEach(function (f) { if (f.row === lane.row) span(ctx, f.start, f.end, y, f.color, f.name, f.id + ' ' + f.name); });
+      if (lane.type === 'fault') data.faults.forEach(function (f) { if (f.row === lane.row) span(ctx, f.start, f.end, y, f.color, f.name, f.id + ' ' + f.name, f.free); });
       if (lane.type === 'node') data.states.forEach(function (st) { if (st.node === lane.node) span(ctx, st.start, st.end, y, st.role === 'up' ? look.up : st.role === 'suspended' ? look.unknown : look.fail, st.role === 'up' ? '' : st.role, st.node + ' ' + st.role); });
       if (lane.type === 'turn') data.turns[lane.name].forEach(function (turn) { span(ctx, turn[0], turn[1], y, data.colors[turn[3] >= 0 ? turn[3] % data.colors.length : 0], turn[2] + ' e' + turn[3], lane.name + ': ' + turn[2] + ' leads, epoch ' + turn[3]); });
       if (lane.type === 'client') drawOps(ctx, byLane[lane.index], y, outcome);
       ctx.restore();
     });
   }
-  function span(ctx, from, to, y, color, text, full) {
+  function span(ctx, from, to, y, color, text, full, free) { /* free: until then, the text may go beyond the span */
     if (to < view.from || from > view.to) return; var a = Math.max(x(from), labelWidth()), b = Math.min(x(to), size.width), w = Math.max(b - a, 2);
     ctx.fillStyle = color; ctx.globalAlpha = 0.3; ctx.fillRect(a, y + 2, w, ROW - 4); ctx.globalAlpha = 1; ctx.fillRect(a, y + ROW - 4, w, 2);
-    if (w > 12 && text) { ctx.fillStyle = look.ink; ctx.fillText(clip(ctx, text, w - 6), a + 3, y + ROW / 2); }
+    var room = free === undefined ? w : Math.max(w, Math.min(x(free), size.width) - a);
+    if (room > 12 && text) { ctx.fillStyle = look.ink; ctx.fillText(clip(ctx, text, room - 6), a + 3, y + ROW / 2); }
     hits.push({ x0: a, x1: a + w, y0: y, y1: y + ROW, text: full + '\n' + from.toFixed(3) + ' s to ' + to.toFixed(3) + ' s' });
   }
   function matches(i) { return (filter.place < 0 || ops.place[i] === filter.place) && (filter.outcome < 0 || ops.kind[i] % 4 === filter.outcome); }
@@ -138,7 +141,7 @@
     var left = row >= 11 ? labelWidth() : 0, cell = (width - left) / p.windows, most = 1;
     cells.in_sync.forEach(function (v) { if (v < 254 && v > most) most = v; });
     p.names.forEach(function (name, r) {
-      if (left) { ctx.fillStyle = look.ink; ctx.fillText(clip(ctx, name, left - 6), 0, r * row + row / 2); }
+      if (left) { ctx.fillStyle = look.ink; ctx.fillText(clipName(ctx, name, left - 6), 0, r * row + row / 2); }
       for (var w = 0, from = 0; w <= p.windows; w++) { var v = cells[what][r * p.windows + from]; if (w < p.windows && cells[what][r * p.windows + w] === v) continue; ctx.fillStyle = shade(what, v, most); ctx.fillRect(left + from * cell, r * row, (w - from) * cell + 0.5, Math.max(row - (row > 4 ? 1 : 0), 1)); from = w; }
     });
   }

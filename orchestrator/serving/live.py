@@ -2,8 +2,9 @@
 
 Theory of operation. A run appends to its journal and to its clients' streams as things happen, and holds a lock while
 its process lives. A second process can therefore show the run without talking to it, and a run never waits for a
-viewer. Each look reads the whole record of a run again; `Live` therefore looks at most once in `PAUSE_FACTOR` times the
-duration of the last look, so that viewing costs a run at most that share of one processor.
+viewer. Each look reads the whole record of a run again; `Live` therefore waits `PAUSE_FACTOR` times the processor time
+of the last look before the next, so that viewing costs a run at most that share of one processor. On a busy machine a
+look takes longer, but costs the same: the pause must not grow with it, or a viewer would miss short faults.
 """
 
 from __future__ import annotations
@@ -105,13 +106,13 @@ class Live:
         self._next_s = 0.0
 
     def look(self) -> list[LiveInvocation]:
-        """The newest invocations, those under way first; at most `PAUSE_FACTOR` times its own duration old."""
-        started = time.monotonic()
-        if started >= self._next_s:
+        """The newest invocations, those under way first; at most `PAUSE_FACTOR` times its own processor time old."""
+        if time.monotonic() >= self._next_s:
+            before_s = time.process_time()
             newest_first = sorted(invocations(self._store), key=lambda each: each.stamp, reverse=True)
             self._seen = sorted(newest_first, key=lambda each: each.running is None)
-            ended = time.monotonic()
-            self._next_s = ended + min(30.0, max(0.5, PAUSE_FACTOR * (ended - started)))
+            cost_s = time.process_time() - before_s
+            self._next_s = time.monotonic() + min(30.0, max(0.5, PAUSE_FACTOR * cost_s))
         return self._seen
 
 

@@ -36,6 +36,7 @@ class StoredRegisters:
     elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
     killed: int = 0  # how many of its programs the run had to kill
     torn: int = 0  # the program was killed while it wrote another line, and so many bytes of that are there
+    system: Mapping[str, str] = field(default_factory=dict)  # its name, title and version
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def write(self) -> Path:
@@ -52,7 +53,7 @@ class StoredRegisters:
             "expect": {"verdict": "pass"},
             "checks": {"upper_bound": "strict", "min_ok": self.min_ok, "min_queries": 0, "required_faults": []},
             "topology": {"nodes": 3},
-            "system": {"roles": dict.fromkeys(NODES, "member")},
+            "system": {**self.system, "roles": dict.fromkeys(NODES, "member")},
             "replicas": {"format": "none"},
             "metadata": {"format": "none", "traced": False},
             "workload": {"kind": "register", "judge": "register", "keys": len(self.keys)},

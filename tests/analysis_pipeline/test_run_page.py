@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from dataclasses import replace
@@ -32,11 +33,41 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (run / "report.html").read_text()
 
 
+KIP101_SCENARIO_1 = [
+    ("both replicas are in sync", ["n1 leader of log-0", "epoch 0", "ISR [n1, n2]"]),
+    ("A and B are named", ["step 1: A is n1"]),
+    ("A and B are named", ["step 2: B is n2"]),
+    ("the leader acknowledges the record", ["append of record 1.1.0 at offset 0: ok", "answered by n1"]),
+    ("the follower is cut off from the leader", ["fault f1 starts: partition-one", "n1->n2"]),
+    ("the follower is killed before it has learned the high watermark", ["fault f3 starts: kill on n2"]),
+    ("it restarts", ["n2 the process starts", "clean shutdown before: no"]),
+    ("the controller counts it as in sync", ["n2 follower of log-0, leader n1, epoch 0, ISR [n1, n2]"]),
+    ("it truncates to its high watermark", ["n2 truncates log-0 from offset 3 to 0, to its high watermark"]),
+    ("the leader is killed", ["fault f4 starts: kill on n1"]),
+    ("the follower is elected", ["n2 leader of log-0, leader n2, epoch 1, ISR [n2]"]),
+    ("the former leader restarts", ["n1 the process starts"]),
+    ("it truncates, too", ["n1 truncates log-0 from offset 3 to 0"]),
+    ("another record gets the offset", ["append of record 1.1.3 at offset 0: ok", "answered by n2"]),
+    ("the record is lost", ["final read from offset 0", "record 1.1.3 at offset 0", "answered by n2"]),
+]  # fmt: skip
+"""What happens in the scenario as KIP-101 describes it, and words of the story's row."""
+
+
+def story_rows(page: str) -> list[str]:
+    """The story's rows as HTML."""
+    table = page[page.index('<table class="story">') :]
+    return re.findall(r"<tr class=\"rank.*?</tr>", table[: table.index("</table>")], re.DOTALL)
+
+
+def arrow_of(classes: str) -> str:
+    """The part of an arrow that a lane's cell shows."""
+    return " ".join(each for each in classes.split() if each == "crosses" or "-here-" in each)
+
+
 def rows(page: str) -> list[str]:
     """The story's rows as text."""
-    table = page[page.index('<table class="story">') :]
-    found = re.findall(r'<td class="what">(.*?)</td></tr>', table[: table.index("</table>")], re.DOTALL)
-    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in found]
+    found = [row.partition('<td class="what">')[2] for row in story_rows(page)]
+    return [" ".join(html.unescape(re.sub(r"<[^>]*>", " ", row)).split()) for row in found]
 
 
 def position(shown: list[str], *words: str, after: int = 0) -> int:
@@ -47,14 +78,29 @@ def position(shown: list[str], *words: str, after: int = 0) -> int:
 
 
 def test_the_story_of_scenario_1_is_in_order_of_time(scenario: str) -> None:
-    shown = rows(scenario)
-    written = position(shown, "append of record 1.1.0 at offset 0: ok")
-    killed = position(shown, "fault f3 starts: kill on n2", after=written)
-    restarted = position(shown, "n2 the process starts", after=killed)
-    truncated = position(shown, "n2 truncates log-0 from offset 3 to 0, to its high watermark", after=restarted)
-    elected = position(shown, "n2 leader of log-0", "epoch 1", after=truncated)
-    lost = position(shown, "final read from offset 0", "record 1.1.3 at offset 0", after=elected)
-    assert written < killed < restarted < truncated < elected < lost
+    shown, at = rows(scenario), 0
+    for what, words in KIP101_SCENARIO_1:
+        found = [place for place in range(at, len(shown)) if all(word in shown[place] for word in words)]
+        assert found, f"{what}: no row after {at} has {words}"
+        at = found[0] + 1
+
+
+def test_an_arrow_joins_a_client_and_the_node_that_answered(scenario: str) -> None:
+    found = story_rows(scenario)
+    write = next(row for row in found if "append of record 1.1.0" in row)
+    assert [*map(arrow_of, re.findall(r'<td class="lane ([^"]*)"', write))][:4] == [
+        "from-here-right",
+        "to-here-right",
+        "",
+        "",
+    ]
+    read = next(row for row in found if "final read from offset 0" in row)
+    assert [*map(arrow_of, re.findall(r'<td class="lane ([^"]*)"', read))][:4] == [
+        "to-here-left",
+        "crosses",
+        "from-here-left",
+        "",
+    ]
 
 
 def test_each_row_of_the_story_names_its_file_and_line(scenario: str) -> None:

@@ -71,6 +71,19 @@ def test_a_pause_is_stated() -> None:
     assert [row.gap_s for row in story.rows] == [0.0, 0.0, pytest.approx(0.9)]
 
 
+def test_an_arrow_goes_from_the_sender_over_the_lanes_between_to_the_receiver() -> None:
+    lanes = ("clients", "n1", "n2", "n3")
+    sent = item(1, "write", lane="clients", sender="clients", receiver="n2")
+    answered = item(2, "read", lane="clients", sender="n1", receiver="clients")
+    beyond = item(3, "read", lane="clients", sender="n4", receiver="clients")
+    arrows = [row.arrow for row in story_of([sent, answered, beyond], lanes=lanes, moments=[2]).rows]
+    assert arrows == [
+        ("from-here-right", "crosses", "to-here-right", ""),
+        ("to-here-left", "from-here-left", "", ""),
+        (),
+    ]
+
+
 def told(*events: dict[str, object], topic: str = "log") -> list[StoryItem]:
     focus = Focus(topic, 0, lambda number: f"n{number}")
     return list(event_items("n1", enumerate(events, 1), RunClock(0, 0), focus))

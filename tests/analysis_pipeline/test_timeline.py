@@ -122,6 +122,8 @@ def test_a_turn_of_a_leader_ends_with_the_next_one_or_with_its_process() -> None
         ("log-0", 2.0, 4.0, "n2", 1),
         ("log-0", 4.5, 9.0, "n2", 2),
     ]
+    killed = leader_turns(events, CLOCK, 9.0, [(3, "n2")])
+    assert killed[1] == ("log-0", 2.0, 3.0, "n2", 1), "a process that is killed records no event"
 
 
 @pytest.mark.parametrize("count", [64, 1_000])
