@@ -1,16 +1,20 @@
-"""Consumer groups: commits are kept, and no record is skipped. `analysis/core/groups.py` states the rules."""
+"""Consumer groups: commits are kept, and no record is skipped. `analysis/core/groups.py` states the rules for what
+members observed, `analysis/core/offsets_on_disk.py` those for the offsets log that the brokers left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
+from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
 if TYPE_CHECKING:
+    from analysis.core.anomaly import Anomaly
+    from analysis.replicafiles.offset_commits import OffsetsLog
     from history.groups import GroupRecords
 
 COMMIT_STAYS: Final = Promise("GC", "a group's offset commit that was acknowledged or shown persists")
@@ -29,13 +33,21 @@ ANOMALIES: Final = (
         "lost-acknowledged-commit",
         COMMIT_STAYS,
         "A fetch of a group's offset returned an older commit, or none, after a newer one had been "
-        "acknowledged or shown.",
+        "acknowledged or shown; or the offsets log on disk lacks an acknowledged commit.",
     ),
     AnomalyKind(
-        "phantom-commit", COMMIT_STAYS, "A fetch of a group's offset returned an offset that no client committed."
+        "phantom-commit",
+        COMMIT_STAYS,
+        "A fetch of a group's offset returned an offset that no client committed, or the offsets log has it.",
     ),
     SKIPPED,
+    *(kind for kind in OF_REPLICAS if kind.name == "replica-divergence"),
 )
+_SETTING: Final = "offsets.topic.replication.factor"
+DEFAULT_REPLICAS: Final = 3
+"""The replicas of the offsets topic without a setting."""
+FILES: Final = r"nodes/[^/]+/data(/(replication-offset-checkpoint|__consumer_offsets-[0-9]+(/[^/]+\.log)?))?"
+"""The nodes' files that this checker reads."""
 
 UNDECIDED: Final = Reason("group-record-not-whole", "The record of a group's members is incomplete.")
 
@@ -53,10 +65,12 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}
     judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)
-    found, forgotten = apart_from_forgotten(judged, SKIPPED.name, run.forgetting)
+    on_disk, unread = _on_disk(run, groups)
+    found, forgotten = apart_from_forgotten([*judged, *on_disk], SKIPPED.name, run.forgetting)
     incomplete = _incomplete(groups, planned)
     doubts = (
         *incomplete,
+        *unread,
         *forgotten,
         *_out_of_life(run, groups),
         *_unseen(run, groups),
@@ -81,6 +95,38 @@ def check(run: CheckedRun) -> Outcome:
     if forgotten:
         return Outcome(UNKNOWN, f"no commit lost, but skipped records that may have been removed; {size}", (), doubts)
     return Outcome(PASS, f"no commit lost, no record skipped: {size}", doubts=doubts)
+
+
+def _on_disk(run: CheckedRun, groups: GroupRecords) -> tuple[list[Anomaly], list[str]]:
+    """The violations that the offsets log on the nodes' disks shows, and why it shows nothing."""
+    from analysis.core.offsets_on_disk import violations
+    from analysis.replicafiles.formats import FORMATS
+
+    format = FORMATS.get(run.description.replica_format)
+    if format is None or not any(commit.acknowledged for commit in groups.commits):
+        return [], []
+    logs = format.committed_offsets({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
+    if doubts := list(_unread(run, logs)):
+        return [], doubts
+    return violations(run.description.topic, groups.commits, logs), []
+
+
+def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
+    """Replicas of the offsets topic that are missing, or that were not read to their ends."""
+    if not logs:
+        yield "no node has a replica of the offsets topic"
+    replicas = min(_replicas_of_offsets(run), len(run.plan.nodes))
+    for number in sorted({log.number for log in logs}):
+        if (count := sum(log.number == number for log in logs)) < replicas:
+            yield f"{count} nodes, not {replicas}, have a replica of partition {number} of the offsets topic"
+    for log in logs:
+        if log.problem:
+            yield f"the offsets log {log.number} of {log.node} was not read to its end: {log.problem}"
+
+
+def _replicas_of_offsets(run: CheckedRun) -> int:
+    given = [each[_SETTING] for each in run.description.settings if _SETTING in each]
+    return min((int(text) for text in given if text.isascii() and text.isdigit()), default=DEFAULT_REPLICAS)
 
 
 def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
@@ -137,5 +183,5 @@ CHECKER: Final = Checker(
     check,
     (UNDECIDED,),
     may_rest=lambda description: description.kind != GROUP,
-    reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/groups(/.*)?")),
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/groups(/.*)?", FILES)),
 )

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from analysis.replicafiles import kafka, kafka_nodes
 from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.offset_commits import OffsetsLog, read_offsets_logs
 from analysis.replicafiles.remote_segments import StoredLog
 
 Key = tuple[str, int]
@@ -40,8 +41,8 @@ class ReplicaFormat:
     `mark_interval_s`: how often a service with these settings writes its high watermarks. `may_delete`, `compacts`,
     `preallocates`, `forgets_producers`: whether a service with these settings may delete the start of a log during a
     run, may remove records that later ones with the same key replace, may leave zeros after a log's end, and may forget
-    an idempotent producer. None of these functions raises for
-    the content of files.
+    an idempotent producer. `committed_offsets`: the replicas of the offsets topic, by the data directories of all
+    nodes. None of these functions raises for the content of files.
     """
 
     partitions: Callable[[Path], list[Key]]
@@ -54,6 +55,7 @@ class ReplicaFormat:
     compacts: Callable[[Mapping[str, str]], bool]
     preallocates: Callable[[Mapping[str, str]], bool]
     forgets_producers: Callable[[Mapping[str, str]], bool]
+    committed_offsets: Callable[[Mapping[str, Path]], list[OffsetsLog]]
 
 
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
@@ -68,5 +70,6 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
         kafka.compacts,
         kafka.preallocates,
         kafka.forgets_producers,
+        read_offsets_logs,
     ),
 }

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from analysis.replicafiles import batches, records
-from analysis.replicafiles.digest import PADDING
+from analysis.replicafiles import batches
+from analysis.replicafiles.keyed_records import keyed_records
 from analysis.replicafiles.log import ReplicaFileError
 from history import strict_json
 from history.regular_files import read_bytes
@@ -144,28 +142,12 @@ def _read_log(directory: Path) -> tuple[int, list[StateChange]]:
     for path in sorted(directory.glob("[0-9]*.log")):
         data = read_bytes(path)
         found = batches.scan(data, 0, int(path.stem), compacted=True)
-        for value in _values(data, found.table):
-            events += _events_of(value)
+        for record in keyed_records(data, found.table):
+            events += [] if record.value is None else _events_of(record.value)
         end = found.expected
         if found.stop is not None or found.position < len(data):
             break
     return end, events
-
-
-def _values(data: bytes, table: Any) -> Iterator[bytes]:
-    """The values of the records of uncompressed batches, without control records. Raises ReplicaFileError."""
-    plain = table[(table[:, batches.ATTRIBUTES] & batches.CONTROL) == 0]
-    if (plain[:, batches.ATTRIBUTES] & batches.COMPRESSION).any():
-        raise ReplicaFileError("a batch is compressed")
-    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
-    last = plain[:, batches.NEXT] - plain[:, batches.BASE] - 1
-    limits = plain[:, batches.RECORDS_AT], plain[:, batches.END_AT], plain[:, batches.COUNT]
-    found, _, why = records.parse(buffer, *limits, last)
-    if why:
-        raise ReplicaFileError(f"a batch {why}")
-    for at, size in zip(found.value_at.tolist(), found.value_size.tolist(), strict=True):
-        if size >= 0:
-            yield data[at : at + size]
 
 
 def _events_of(value: bytes) -> list[StateChange]:

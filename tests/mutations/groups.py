@@ -9,8 +9,10 @@ from analysis.evidence.journal_order import lives_of
 from history.checksummed_lines import text_of
 from history.groups import ATTEMPT_S
 from history.schemas import READ
+from tests.analysis.offset_records import commit_batch
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
-from tests.mutations.stored import Line, Stored, checked, event, phase
+from tests.mutations.segments import Batches, end_of, of_batches, rebased
+from tests.mutations.stored import FIRST_SEGMENT, Line, Stored, checked, event, phase
 from tests.mutations.streams import OPERATIONS, Row, rows_of
 from tests.mutations.streams import rewrite as rewrite_stream
 
@@ -19,6 +21,7 @@ mutation = Catalog("groups", base="group")
 GROUPS = "history/groups"
 READER = f"{GROUPS}/reader-1.jsonl"
 TELLS = unknown("groups|members")
+OFFSETS_LOG = f"nodes/n1/data/__consumer_offsets-0/{FIRST_SEGMENT}"
 Lines = list[Line]
 
 
@@ -197,8 +200,15 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
         return line | {"offsets": {key: 0 if is_late else max(was, 0) for key, was in line["offsets"].items()}}
 
     rewrite(run, name, committed)
+    run.edit(OFFSETS_LOG, of_batches(lambda batches: _with_commits_of_zero(batches, [int(each) for each in places])))
     for path in sorted((run / GROUPS).glob("*.jsonl")):
         path.write_bytes(text_of([told(line) for line in checked(path)]))
+
+
+def _with_commits_of_zero(batches: Batches, partitions: list[int]) -> Batches:
+    """An offsets log that ends with commits of offset 0."""
+    end = end_of(batches)
+    return [*batches, *(commit_batch(end + rank, partition, 0) for rank, partition in enumerate(partitions))]
 
 
 @mutation(PASSES)
@@ -459,3 +469,44 @@ def a_partition_was_given_back_at_once(run: Stored) -> None:
 @mutation(unknown("member"), fails("phantom-commit", "skipped-record"))
 def a_member_is_not_in_the_journal(run: Stored) -> None:
     run.drop_lines(event("client", client="member-1"))
+
+
+# ---- the offsets log on disk
+
+
+@mutation(fails("lost-acknowledged-commit"))
+def a_commit_lost_that_later_ones_hide(run: Stored) -> None:
+    run.edit(OFFSETS_LOG, of_batches(lambda batches: rebased([*batches[:6], *batches[8:]])))
+
+
+@mutation(fails("lost-acknowledged-commit"))
+def the_offsets_log_lost_its_end(run: Stored) -> None:
+    run.edit(OFFSETS_LOG, of_batches(lambda batches: batches[:-4]))
+
+
+@mutation(fails("lost-acknowledged-commit"))
+def the_offsets_log_emptied(run: Stored) -> None:
+    run.edit(OFFSETS_LOG, lambda _: b"")
+
+
+@mutation(fails("phantom-commit"))
+def a_commit_in_the_offsets_log_that_no_member_made(run: Stored) -> None:
+    def with_another(batches: Batches) -> Batches:
+        return [*batches, commit_batch(end_of(batches), 0, 1 << 30)]
+
+    run.edit(OFFSETS_LOG, of_batches(with_another))
+
+
+@mutation(unknown("offsets log 0 of n1", "torn"))
+def the_offsets_log_torn(run: Stored) -> None:
+    run.edit(OFFSETS_LOG, lambda data: data[:-5])
+
+
+@mutation(unknown("offsets log 0 of n1", "no segments"))
+def a_segment_of_the_offsets_log_deleted(run: Stored) -> None:
+    run.remove(OFFSETS_LOG)
+
+
+@mutation(unknown("no node has a replica of the offsets topic"))
+def the_offsets_log_deleted(run: Stored) -> None:
+    run.remove("nodes/n1/data/__consumer_offsets-*")

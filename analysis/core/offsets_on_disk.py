@@ -1,0 +1,139 @@
+"""Compares the offsets that members of a group committed with the offsets log that the brokers left on their disks.
+
+A fetch shows only the last commit, so a commit that was lost is not seen if another one follows before the next fetch.
+The log keeps the records. Of each partition of the offsets topic, the replica with the highest (epoch of its last
+batch, end) has all that was committed. Its rules, for each partition of the members' topic:
+
+- Each acknowledged commit is a record. Compaction may have removed it: only if the log lacks an offset below the last
+  record of the same key.
+- The last record is explained as a fetch is: no commit that was acknowledged is known to have come later.
+- A record's offset was committed by a member.
+
+The other replicas must have the last record of each key if they cover it: if it is below their own high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.groups import LOST_COMMIT, PHANTOM_COMMIT
+from analysis.replicafiles.offset_commits import LoggedCommit, OffsetsLog
+from history.groups import NO_OFFSET, Commit
+
+DIVERGENCE: Final = "replica-divergence"
+
+Logged = Mapping[int, Sequence[LoggedCommit]]
+"""The records of commits by the partition of the members' topic, in the sequence of the log."""
+
+
+def complete_logs(logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
+    """For each partition of the offsets topic the replica that has all that was committed."""
+    best: dict[int, OffsetsLog] = {}
+    for log in logs:
+        known = best.get(log.number)
+        if known is None or (log.epoch, log.end) > (known.epoch, known.end):
+            best[log.number] = log
+    return [best[number] for number in sorted(best)]
+
+
+def violations(topic: str, commits: Sequence[Commit], logs: Sequence[OffsetsLog]) -> list[Anomaly]:
+    """What the logs contradict, for each partition and kind the first. `logs`: all replicas of the offsets topic, at
+    least one, each read to its end. A group has one partition of that topic: the one with the most of its records."""
+    log = max(complete_logs(logs), key=lambda each: sum(record.topic == topic for record in each.commits))
+    logged: dict[int, list[LoggedCommit]] = {}
+    for record in log.commits:
+        if record.topic == topic:
+            logged.setdefault(record.partition, []).append(record)
+    found: list[Anomaly] = []
+    for partition in sorted({each.partition for each in commits} | logged.keys()):
+        mine = [each for each in commits if each.partition == partition]
+        records = logged.get(partition, ())
+        found += [*_lost(topic, partition, mine, log, records), *_phantom(topic, partition, mine, log, records)]
+    return [*found, *_different(topic, log, logged, [each for each in logs if each.number == log.number])]
+
+
+def _lost(
+    topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
+) -> Iterator[Anomaly]:
+    missing = _missing(commits, log, records) or _behind(commits, records)
+    if not missing:
+        return
+    shown = f"ends with {_named(records[-1])}" if records else "has none of its commits"
+    yield Anomaly(
+        LOST_COMMIT,
+        topic,
+        partition,
+        f"offset {missing[0].offset} was committed for {topic}-{partition} and acknowledged, but is not in the offsets "
+        f"log of {log.node}, which {shown}",
+        ({"kind": "commit", **asdict(missing[0])}, *(_shown(log, each) for each in records[-1:])),
+        len(missing),
+    )
+
+
+def _missing(commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]) -> list[Commit]:
+    """The acknowledged commits without a record, unless compaction may have removed it."""
+    if records and any(first < records[-1].at for first, _ in log.removed):
+        return []
+    logged = {record.offset for record in records}
+    missing = [each for each in commits if each.acknowledged and each.offset not in logged]
+    return sorted(missing, key=lambda each: each.inv)
+
+
+def _behind(commits: Sequence[Commit], records: Sequence[LoggedCommit]) -> list[Commit]:
+    """The acknowledged commits that are known to be later than every commit of the last record's offset."""
+    if not records:
+        return []
+    last = records[-1].offset
+    last_end = max((commit.over for commit in commits if commit.offset == last), default=-1)
+    if last != NO_OFFSET and last_end < 0:
+        return []  # no member committed it, which is another violation
+    return [each for each in commits if each.acknowledged and each.inv > last_end and each.offset != last]
+
+
+def _phantom(
+    topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
+) -> Iterator[Anomaly]:
+    known = {commit.offset for commit in commits} | {NO_OFFSET}
+    if strange := [record for record in records if record.offset not in known]:
+        yield Anomaly(
+            PHANTOM_COMMIT,
+            topic,
+            partition,
+            f"the offsets log of {log.node} has {_named(strange[0])} for {topic}-{partition}, which was never "
+            "committed",
+            (_shown(log, strange[0]),),
+            len(strange),
+        )
+
+
+def _different(topic: str, log: OffsetsLog, logged: Logged, replicas: Sequence[OffsetsLog]) -> Iterator[Anomaly]:
+    """The partitions whose last commit a replica lacks that has it below its own high watermark."""
+    known = {each.node: set(each.commits) for each in replicas}
+    for partition, records in sorted(logged.items()):
+        last = records[-1]
+        lacking = [
+            each.node
+            for each in replicas
+            if each.start <= last.at < min(each.high_watermark, each.end) and last not in known[each.node]
+        ]
+        if lacking and last.offset != NO_OFFSET:
+            yield Anomaly(
+                DIVERGENCE,
+                topic,
+                partition,
+                f"the offsets log of {log.node} has {_named(last)} for {topic}-{partition} at {last.at}, and that of "
+                f"{lacking[0]} has not, though its high watermark is above",
+                (_shown(log, last),),
+                len(lacking),
+            )
+
+
+def _named(record: LoggedCommit) -> str:
+    return "the removal of its offset" if record.offset == NO_OFFSET else f"offset {record.offset}"
+
+
+def _shown(log: OffsetsLog, record: LoggedCommit) -> dict[str, Any]:
+    return {"kind": "logged", "node": log.node, **record._asdict()}

@@ -1,0 +1,49 @@
+"""The records of uncompressed batches with their offsets, keys and values: for the system's own topics, whose content
+is read and not only compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.replicafiles import batches, records
+from analysis.replicafiles.digest import PADDING
+from analysis.replicafiles.log import ReplicaFileError
+
+
+class KeyedRecord(NamedTuple):
+    """A record; `key` and `value` are None where they are null."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def keyed_records(data: bytes, table: Any, *, transactional: bool = True) -> Iterator[KeyedRecord]:
+    """The records of a table of batches (`batches.scan`), without control records. `transactional`: also those of
+    transactions. Raises ReplicaFileError."""
+    left_out = batches.CONTROL | (0 if transactional else batches.TRANSACTIONAL)
+    plain = table[(table[:, batches.ATTRIBUTES] & left_out) == 0]
+    if (plain[:, batches.ATTRIBUTES] & batches.COMPRESSION).any():
+        raise ReplicaFileError("a batch is compressed")
+    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+    last = plain[:, batches.NEXT] - plain[:, batches.BASE] - 1
+    limits = plain[:, batches.RECORDS_AT], plain[:, batches.END_AT], plain[:, batches.COUNT]
+    found, _, why = records.parse(buffer, *limits, last)
+    if why:
+        raise ReplicaFileError(f"a batch {why}")
+    offsets = plain[found.batch, batches.BASE] + found.rank
+    columns = (offsets, found.key_at, found.key_end, found.value_at, found.value_size)
+    for offset, key_at, key_end, at, size in zip(*(column.tolist() for column in columns), strict=True):
+        yield KeyedRecord(offset, _key(data, key_at, key_end), data[at : at + size] if size >= 0 else None)
+
+
+def _key(data: bytes, at: int, end: int) -> bytes | None:
+    """The key between its length's position and its end. Its length is a zigzag varint; 1 means null."""
+    if data[at] == 1:
+        return None
+    while data[at] & 0x80:
+        at += 1
+    return data[at + 1 : end]
