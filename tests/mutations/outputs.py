@@ -43,7 +43,7 @@ def a_clients_output_is_anothers(run: Stored) -> None:
     run.copy("clients/consumer-1.log", CLIENT)
 
 
-@mutation(unknown("clients/producer-9.log", "not in the journal"))
+@mutation(unknown("clients/producer-9.log", "is missing in the journal's list of outputs"))
 def the_output_of_a_client_that_there_is_not(run: Stored) -> None:
     run.copy(CLIENT, "clients/producer-9.log")
 
