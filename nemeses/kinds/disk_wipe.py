@@ -24,7 +24,7 @@ class DiskWipe(DiskKind):
     healed = (EvidenceRule("service.port", values=("open",)),)
     proven_late = True
     injected_by = "wipe-disk"
-    healed_by = "start-anew"
+    healed_by = "start-empty"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.wipe(fault.targets)
