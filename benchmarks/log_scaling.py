@@ -3,17 +3,19 @@
     python -m benchmarks.log_scaling [OPERATIONS ...] [--partitions N] [--acks all|1] [--workers N | --spark N]
 
 A generated history is written as tables, a piece of 2^20 operations after another, so its size is bounded by the disk
-only. With one worker this process does the work; with more, or with Spark, worker processes do. CPU time is user and
-system time of all processes; memory is the peak of this process, and the peak of the largest worker.
+only. The generator is a process, and the driver is another one, so the driver's memory is its own. With one worker the
+driver does the work; with more, or with Spark, worker processes do. CPU time is user and system time of the driver and
+its workers; memory is the peak of the driver, and the peak of the largest worker.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -52,13 +54,27 @@ def main() -> None:
     for operations in map(int, options.operations):
         with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
             run = Path(scratch)
-            write_history(run / "tables", operations, options.partitions, options.acks)
-            if options.spark:
-                handle = SparkHandle.start_in_background(run / "spark", master=f"local[{options.spark}]")
-                measure(run, operations, SparkTasks(handle.context()))
-                handle.stop()
-            else:
-                measure(run, operations, WorkerProcesses(options.workers) if options.workers > 1 else in_sequence)
+            in_a_process(write_history, run / "tables", operations, options.partitions, options.acks)
+            in_a_process(drive, run, operations, options.workers, options.spark)
+
+
+def in_a_process(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function in a new process, whose memory has nothing of this one."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"{function.__name__} failed with exit code {process.exitcode}")
+
+
+def drive(run: Path, operations: int, workers: int, spark: int) -> None:
+    """Prints the figures of one history, with this process as the driver."""
+    if spark:
+        handle = SparkHandle.start_in_background(run / "spark", master=f"local[{spark}]")
+        measure(run, operations, SparkTasks(handle.context()))
+        handle.stop()
+    else:
+        measure(run, operations, WorkerProcesses(workers) if workers > 1 else in_sequence)
 
 
 def measure(run: Path, operations: int, spread: TaskMap) -> None:
@@ -73,10 +89,10 @@ def measure(run: Path, operations: int, spread: TaskMap) -> None:
     linearize_s = use.cpu_s()
     verify(run / "certificate", run, spread=spread)
     verify_s = use.cpu_s()
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    own = _peak_kb(os.getpid())
     print(
         f"{operations:>11,} operations: check {check_s:.1f}, linearize {linearize_s:.1f}, verify {verify_s:.1f} CPU s; "
-        f"{len(plan.tasks)} tasks; this process {own / 1e6:.2f} GB, largest worker {use.largest_worker() / 1e6:.2f} GB"
+        f"{len(plan.tasks)} tasks; driver {own / 1e6:.2f} GB, largest worker {use.largest_worker() / 1e6:.2f} GB"
     )
 
 

@@ -6,7 +6,7 @@ contradict themselves, and counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class FinalEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class LooseAppends:
-    """Appends without a binding place (see `rows`)."""
+    """Appends without a binding place (see `rows`), except those that `named_appends` matched with a record."""
 
     value: I64
     type: I64
@@ -61,6 +61,11 @@ class LooseAppends:
             np.concatenate((self.inv, other.inv)),
             np.concatenate((self.ret, other.ret)),
         )
+
+    def in_order(self) -> LooseAppends:
+        """The same appends by invocation, then by value."""
+        order = np.lexsort((self.value, self.inv))
+        return LooseAppends(self.value[order], self.type[order], self.inv[order], self.ret[order])
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,10 @@ class Facts:
             {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in {**self.counts, **other.counts}},
         )
 
+    def with_loose(self, more: LooseAppends) -> Facts:
+        """These facts and `more` loose appends, all in order."""
+        return replace(self, loose=self.loose.merge(more).in_order())
+
     def final_end(self) -> FinalEnd | None:
         """The length that a complete final read shows, or None without one.
 
@@ -131,10 +140,11 @@ class Facts:
 
 
 def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
-    """The facts of each of `rows.keys`."""
+    """The facts of each of `rows.keys`, without the appends that name an offset: the range of the offset has them."""
     parts = len(rows.keys)
     bound, loose = rows.bound, rows.loose
-    order = np.lexsort((loose.value, loose.inv, loose.part))
+    order = np.flatnonzero(loose.offset < 0)
+    order = order[np.lexsort((loose.value[order], loose.inv[order], loose.part[order]))]
     edges = np.searchsorted(loose.part[order], np.arange(parts + 1))
     last_ack = np.full(parts, -1, np.int64)
     np.maximum.at(last_ack, bound.part, bound.ret)

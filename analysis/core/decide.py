@@ -48,6 +48,7 @@ class Conclusion:
 
 def conclude(summary: Summary, facts: Facts) -> Conclusion:
     """Decides one partition."""
+    facts = replace(facts, loose=facts.loose.in_order())  # so that the order does not depend on the ranges
     final_end = facts.final_end()
     hits = _look_up(summary.located, facts)
     findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end)]
@@ -57,7 +58,7 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
     findings += _offences(facts)
     stats = {
         "gaps_filled": len(placed.offset) - int((hits >= 0).sum()),
-        "located_by_reads": int((hits >= 0).sum()),
+        "located_by_reads": summary.named + int((hits >= 0).sum()),
         "unlocated_acknowledged": int((facts.loose.type == OK).sum() - (facts.loose.type[hits[hits >= 0]] == OK).sum()),
     }
     return Conclusion(tuple(_joined(findings)), placed, summary.stop, final_end, {**facts.counts, **stats})

@@ -22,6 +22,8 @@ NONE: Final = NO_VALUE
 ACK: Final = 1
 SEEN: Final = 2
 FINAL: Final = 4
+NAMED: Final = 8
+"""The value was read here, and an append that is not durable names this offset (`named_appends`)."""
 
 SESSION_BITS: Final = 32
 
@@ -95,8 +97,8 @@ class ReaderSessions:
 class OffsetEvidence:
     """The evidence for the offsets start, start + 1, ... of one partition.
 
-    `value`, `flags` (ACK, SEEN, FINAL) and `append_*` belong to the canonical value of each offset; `extras` are the
-    other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g. `query_deadline[g]`:
+    `value`, `flags` (ACK, SEEN, FINAL, NAMED) and `append_*` belong to the canonical value of each offset; `extras` are
+    the other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g. `query_deadline[g]`:
     a query returned then showed a length > g.
     """
 

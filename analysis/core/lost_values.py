@@ -121,12 +121,24 @@ def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, aw
     found[hits[kept & (hits >= 0)]] = True
     for value in loose.value[(loose.type == OK) & ~found & ~np.isin(loose.value, away)].tolist():
         yield LogFinding(LOST, "not-in-final-read", 1, (), (value,))
-    gone = ~kept & (hits >= 0) & (located.latest < end.inv) & ~np.isin(located.offset, summary.conflicts.offset)
-    gone &= ~np.isin(located.value, located.value[kept])
-    if gone.any():
-        at = np.flatnonzero(gone)
-        where, also = (int(located.offset[at[0]]),), tuple(located.value[at[1:LISTED]].tolist())
-        yield LogFinding(TRUNCATED, "seen-not-in-final-read", len(at), where, (int(located.value[at[0]]),), also=also)
+    yield from _truncated(summary, (hits >= 0) & ~np.isin(located.offset, summary.conflicts.offset), end)
+
+
+def _truncated(summary: Summary, is_known: Bools, end: FinalEnd) -> Iterator[LogFinding]:
+    """Values that reads returned before the final end query, and no final read at any offset. `is_known`: of each
+    located value whether it has an append and no rival."""
+    located, named = summary.located, summary.unconfirmed
+    kept = located.value[(located.flags & FINAL) != 0]
+    gone = is_known & (located.latest < end.inv) & ~np.isin(located.value, kept)
+    gone_too = (named.latest < end.inv) & ~np.isin(named.value, kept)
+    offset = np.concatenate((located.offset[gone], named.offset[gone_too]))
+    if len(offset):
+        order = np.argsort(offset)
+        value = np.concatenate((located.value[gone], named.value[gone_too]))[order][:LISTED].tolist()
+        # `latest` never falls from an offset to the next. What is not listed is between the first and the others.
+        unlisted = named.count - len(named.offset) if gone_too[1:].any() else 0
+        count, where = len(offset) + unlisted, (int(offset[order[0]]),)
+        yield LogFinding(TRUNCATED, "seen-not-in-final-read", count, where, (value[0],), also=tuple(value[1:]))
 
 
 def _listed(rule: str, count: int, offset: I64, value: I64) -> LogFinding:

@@ -5,6 +5,9 @@ offset. Compiled loops do this in one pass over a row group. They give up a rang
 several values at an offset, a read that is not contiguous, a query that contradicts itself, an impossible number. Then
 the array operations of `rows`, `evidence` and `aggregates` find out what is wrong; they give the same result for
 regular rows. They are used for small histories too, because loading the compiled loops takes half a second.
+
+An append that is not durable but names its offset is matched when all row groups have been added, by the task that has
+this offset (`analysis.core.named_appends`). The facts have only those that found no record.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import pyarrow.compute as pc
 
 from analysis.core.aggregates import COUNTS, Facts, FinalReads, LooseAppends, facts_of, finals_of
 from analysis.core.evidence import BLOCK, NONE, SPARSE_BLOCK, OffsetEvidence, ReaderSessions, gather, lay_out
+from analysis.core.named_appends import NamedAppends, match
 from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup
 from analysis.core.rows import DAMAGED, I64, Columns, DamagedError, Rows, columns_of, rows_of, within
 from analysis.core.scans import NEVER
@@ -32,7 +36,8 @@ Reader = Callable[[Sequence[RowGroup]], pa.Table]
 
 
 class RangeEvidence(NamedTuple):
-    """The evidence of a range, in pieces by ascending offset, and the facts of the row groups that its task owns."""
+    """The evidence of a range, in pieces by ascending offset, and the facts of the row groups that its task owns. Of
+    the appends that name an offset, those of the range that no record was found for are among the facts."""
 
     pieces: list[OffsetEvidence]
     facts: Facts
@@ -68,7 +73,8 @@ def by_arrays(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence:
     pairs = list(zip(task.groups, task.owned, strict=True))
     batches = [(each, True) for each in batches_of(group for group, is_owned in pairs if is_owned)]
     batches += [(each, False) for each in batches_of(group for group, is_owned in pairs if not is_owned)]
-    facts: Facts | None = None
+    facts = Facts()
+    named: list[NamedAppends] = []
     pieces: dict[int, OffsetEvidence] = {}
     for groups, is_owned in batches:
         table = read(groups)
@@ -76,12 +82,14 @@ def by_arrays(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence:
         _require_stated(task.key, groups, table, *reach(rows))
         if is_owned:
             (more,) = facts_of(rows, upper_bound) or (Facts(),)
-            facts = more if facts is None else facts.merge(more)
+            facts = facts.merge(more)
+        named.append(NamedAppends.within(rows.loose, task.start, task.stop))
         mine = rows if task.start == 0 and task.stop >= INF else within(rows, task.start, task.stop)
         for each in gather(mine, lay_out(mine, _block(task, len(batches))), upper_bound):
             pieces[each.start] = pieces[each.start].merge(each) if each.start in pieces else each
     found = [each.moved(task.start) for _, each in sorted(pieces.items())]
-    return RangeEvidence(found or [_dense(task.start, 0)], facts or Facts())
+    unmatched = match(found, NamedAppends.concat(named))
+    return RangeEvidence(found or [_dense(task.start, 0)], facts.with_loose(unmatched))
 
 
 def _block(task: RangeTask, batches: int) -> int | None:
@@ -109,7 +117,8 @@ def reach(rows: Rows) -> tuple[int, int]:
     """The lowest and the highest offset that the rows show or name, (INF, -1) without any."""
     queries = rows.queries
     shown, capped = queries.lo[queries.lo > 0] - 1, queries.hi[queries.hi >= 0]
-    columns = [each for each in (rows.bound.offset, queries.item_offset, shown, capped) if len(each)]
+    named = rows.loose.offset[rows.loose.offset >= 0]
+    columns = [each for each in (rows.bound.offset, named, queries.item_offset, shown, capped) if len(each)]
     return min((int(each.min()) for each in columns), default=INF), max(
         (int(each.max()) for each in columns), default=-1
     )
@@ -142,14 +151,15 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
     evidence = _dense(task.start, task.end - task.start)
     counts = np.zeros(len(COUNTS), np.int64)
     last_ack = -1
-    loose: list[I64] = []
+    loose: list[I64] = [np.empty((4, 0), np.int64)]
+    named: list[NamedAppends] = []
     sessions: list[I64] = []
     finals = Facts.finals
     for group, is_owned in zip(task.groups, task.owned, strict=True):
         table = read([group])
         columns = columns_of(table)
         extremes = np.array([last_ack, INF, -1], np.int64)
-        unplaced = np.empty((4, table.num_rows if is_owned else 0), np.int64)
+        unplaced = np.empty((5, table.num_rows), np.int64)
         filled = range_loops.scatter(
             *(task.start, upper_bound == "strict", is_owned, columns.f, columns.type, columns.acks, columns.inv),
             *(
@@ -170,15 +180,32 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
             return None
         last_ack, low, high = extremes.tolist()
         _require_stated(task.key, [group], table, low, high)
-        loose.append(unplaced[:, :filled].copy())
+        unplaced = unplaced[:, :filled]
+        names = unplaced[4] >= 0
+        loose.append(unplaced[:4, ~names])
+        named.append(NamedAppends(unplaced[4, names], unplaced[0, names], unplaced[2, names]))
         if is_owned and columns.final.any():
             finals = finals.merge(_finals(table))
         if upper_bound == "session":
             sessions.append(_session_events(task, columns))
     if sessions:
         evidence.sessions = ReaderSessions(*np.concatenate(sessions, axis=1))
-    facts = Facts(_in_order(loose), finals, last_ack, counts=dict(zip(COUNTS, counts.tolist(), strict=True)))
-    return RangeEvidence([evidence], facts)
+    unmatched = [_unmatched(evidence, each) for each in named]
+    if any(each is None for each in unmatched):
+        return None
+    appends = LooseAppends(*np.concatenate(loose, axis=1))
+    facts = Facts(appends, finals, last_ack, counts=dict(zip(COUNTS, counts.tolist(), strict=True)))
+    return RangeEvidence([evidence], facts.with_loose(NamedAppends.concat(filter(None, unmatched)).as_loose()))
+
+
+def _unmatched(evidence: OffsetEvidence, named: NamedAppends) -> NamedAppends | None:
+    """As `named_appends.match`, by a compiled loop; None if two appends name one record."""
+    from analysis.core import range_loops
+
+    left = np.empty(len(named.offset), np.int64)
+    known = (evidence.value, evidence.flags, evidence.append_release)
+    count = range_loops.match_named(evidence.start, named.offset, named.value, named.inv, *known, left)
+    return None if count == range_loops.IRREGULAR else named.take(left[:count])
 
 
 def _session_events(task: RangeTask, columns: Columns) -> I64:
@@ -195,9 +222,3 @@ def _session_events(task: RangeTask, columns: Columns) -> I64:
 def _finals(table: pa.Table) -> FinalReads:
     rows = rows_of(table.filter(pc.field("phase") == PHASE_FINAL))
     return finals_of(rows).get(0, Facts.finals)
-
-
-def _in_order(loose: list[I64]) -> LooseAppends:
-    value, outcome, inv, ret = np.concatenate(loose, axis=1) if loose else np.empty((4, 0), np.int64)
-    order = np.lexsort((value, inv))
-    return LooseAppends(value[order], outcome[order], inv[order], ret[order])

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from analysis.core.evidence import ACK, FINAL, SEEN, SESSION_BITS
+from analysis.core.evidence import ACK, FINAL, NAMED, SEEN, SESSION_BITS
 from analysis.core.scans import NEVER
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, READ
 
@@ -25,7 +25,8 @@ def scatter(start: Any, strict: Any, owned: Any, f: Any, outcome: Any, acks: Any
             known: Any, flags: Any, append_release: Any, append_deadline: Any, query_release: Any, query_deadline: Any,
             loose: Any, counts: Any, extremes: Any) -> Any:  # fmt: skip
     """Adds one row group to the dense evidence of the offsets from `start` on; returns the number of columns that it
-    filled in `loose`, or IRREGULAR."""
+    filled in `loose`, or IRREGULAR. The rows of `loose`: value, outcome, inv, ret, and the offset that the append
+    names, or -1."""
     size = len(known)
     filled = 0
     for i in range(len(f)):
@@ -53,11 +54,16 @@ def scatter(start: Any, strict: Any, owned: Any, f: Any, outcome: Any, acks: Any
                     flags[g] |= ACK
                     append_release[g] = inv[i]
                     append_deadline[g] = ret[i]
-            elif owned:
-                weak = outcome[i] == OK and not durable
-                loose[0, filled], loose[1, filled] = value[i], INFO if weak else outcome[i]
-                loose[2, filled], loose[3, filled] = inv[i], ret[i] if durable else INF
-                filled += 1
+            else:
+                named = offset[i] if not durable and outcome[i] != FAIL else -1
+                if named >= 0:
+                    extremes[LOW], extremes[HIGH] = min(extremes[LOW], named), max(extremes[HIGH], named)
+                if (owned and named < 0) or 0 <= named - start < size:
+                    weak = outcome[i] == OK and not durable
+                    loose[0, filled], loose[1, filled] = value[i], INFO if weak else outcome[i]
+                    loose[2, filled], loose[3, filled] = inv[i], ret[i] if durable else INF
+                    loose[4, filled] = named
+                    filled += 1
         elif outcome[i] != OK:
             if starts[i + 1] > starts[i]:
                 return IRREGULAR
@@ -96,6 +102,25 @@ def scatter(start: Any, strict: Any, owned: Any, f: Any, outcome: Any, acks: Any
                 if (strict or final[i]) and 0 <= g < size:
                     query_release[g] = max(query_release[g], inv[i])
     return filled
+
+
+@njit(cache=True, nogil=True)
+def match_named(start: Any, offset: Any, value: Any, inv: Any, known: Any, flags: Any, append_release: Any,
+                left: Any) -> Any:  # fmt: skip
+    """Marks the offsets at which reads show the append that names them, in the dense evidence from `start` on. Writes
+    the numbers of the other appends into `left`; returns how many these are, or IRREGULAR."""
+    count = 0
+    for i in range(len(offset)):
+        g = offset[i] - start
+        if flags[g] & (ACK | SEEN) != SEEN or known[g] != value[i]:
+            left[count] = i
+            count += 1
+        elif flags[g] & NAMED:
+            return IRREGULAR
+        else:
+            flags[g] |= NAMED
+            append_release[g] = inv[i]
+    return count
 
 
 @njit(cache=True, nogil=True)

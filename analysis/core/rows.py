@@ -2,7 +2,8 @@
 
 Appends split in two. *Bound* ones were acknowledged by all in-sync replicas with their offset: they must be at that
 offset by the time they returned. All others are *loose*: an append with acks < all may be lost and its offset reused,
-so it counts as one that may have happened, without an offset; the same holds for one that timed out.
+so it counts as one that may have happened; the same holds for one that timed out. The offset that such an append names
+is only where to look for its value.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ class Bound:
 
 @dataclass(frozen=True)
 class Loose:
-    """Appends without a binding place: `type` is OK (acknowledged, offset unknown), FAIL or INFO (`ret` = INF)."""
+    """Appends without a binding place: `type` is OK (acknowledged, offset unknown), FAIL or INFO (`ret` = INF).
+
+    `offset`: the place that an append with type INFO names, -1 if none and for the other types.
+    """
 
     part: Ints
     inv: I64
     ret: I64
     value: I64
     type: Ints
+    offset: I64
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,8 @@ def rows_of(table: pa.Table) -> Rows:
     at = np.flatnonzero(is_append & ~is_bound)
     weak = (columns.type[at] == OK) & (columns.acks[at] != ACKS_ALL)
     kind = np.where(weak, INFO, columns.type[at])
-    loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind)
+    named = np.where(kind == INFO, columns.offset[at], -1)
+    loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind, named)
     if min(int(bound.value.min(initial=0)), int(loose.value.min(initial=0))) < 0:
         raise DamagedError(f"an append has a negative value: {DAMAGED}")
     asked = np.flatnonzero(~is_append)

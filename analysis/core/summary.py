@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.core.evidence import ACK, FINAL, NONE, OffsetClaims, OffsetEvidence
+from analysis.core.evidence import ACK, FINAL, NAMED, NONE, OffsetClaims, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER, KeyedScan, Realtime
 from history.schemas import INF
@@ -43,7 +43,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Located:
-    """Offsets whose value only reads returned; the loose appends say which append wrote it.
+    """Offsets whose value only reads returned and which no append names; the loose appends say which one wrote it.
 
     `earliest`: the latest release up to the offset; `latest`: the earliest deadline from the offset on.
     """
@@ -75,16 +75,39 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Unconfirmed:
+    """Offsets with one value, of an append that names the offset, which reads returned, but no final read: how many;
+    where, with which value, and `latest` as in `Located`.
+
+    Of more than LISTED the first and the last are listed.
+    """
+
+    count: int
+    offset: I64
+    value: I64
+    latest: I64
+
+    def merge(self, right: Unconfirmed, ahead: int) -> Unconfirmed:
+        """Those of this piece and of `right`, whose offsets are all higher and whose earliest deadline is `ahead`."""
+        latest = np.concatenate((np.minimum(self.latest, ahead), right.latest))
+        offset, value = np.concatenate((self.offset, right.offset)), np.concatenate((self.value, right.value))
+        return Unconfirmed(self.count + right.count, *map(_ends, (offset, value, latest)))
+
+
+@dataclass(frozen=True)
 class Summary:
-    """A piece of a partition's log that covers the offsets start .. stop - 1 (none when equal)."""
+    """A piece of a partition's log that covers the offsets start .. stop - 1 (none when equal). `named`: the offsets
+    whose value reads returned and whose append names them."""
 
     start: int
     stop: int
     acknowledged: int
+    named: int
     realtime: Realtime
     gaps: Gaps
     located: Located
     missing: Missing
+    unconfirmed: Unconfirmed
     extras: OffsetClaims
     conflicts: OffsetClaims  # the canonical claims of the offsets that have extras
     producers: KeyedScan
@@ -107,6 +130,7 @@ class Summary:
             start=self.start,
             stop=right.stop if covers else self.stop,
             acknowledged=self.acknowledged + right.acknowledged,
+            named=self.named + right.named,
             realtime=self.realtime.merge(right.realtime),
             gaps=Gaps(*(np.concatenate([getattr(g, name) for g in gaps]) for name in ("start", "stop", "latest"))),
             located=Located(
@@ -117,6 +141,7 @@ class Summary:
                 np.concatenate((np.minimum(a.latest, ahead), b.latest)),
             ),
             missing=self.missing.merge(right.missing),
+            unconfirmed=self.unconfirmed.merge(right.unconfirmed, ahead),
             extras=OffsetClaims.concat([self.extras, right.extras]),
             conflicts=OffsetClaims.concat([self.conflicts, right.conflicts]),
             producers=self.producers.merge(right.producers, equal_is_wrong=True),
@@ -133,8 +158,9 @@ def nothing() -> Summary:
     """The summary of an empty log: it starts and ends at offset 0."""
     empty = np.empty(0, np.int64)
     return Summary(
-        0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty),
-        Missing(0, empty, empty, empty), OffsetClaims.nothing(), OffsetClaims.nothing(),
+        0, 0, 0, 0, Realtime.nothing(), Gaps(empty, empty, empty), Located(empty, empty, empty, empty, empty),
+        Missing(0, empty, empty, empty), Unconfirmed(0, empty, empty, empty), OffsetClaims.nothing(),
+        OffsetClaims.nothing(),
         KeyedScan.nothing(), KeyedScan.nothing(),
     )  # fmt: skip
 
@@ -146,13 +172,17 @@ def summarise(evidence: OffsetEvidence) -> Summary:
     earliest, latest = bounds(evidence, stop)
     acked = np.flatnonzero(flags & ACK)
     gaps = np.flatnonzero(value == NONE) if len(acked) < stop else acked[:0]
-    unacked = np.flatnonzero((flags != 0) & ((flags & ACK) == 0)) if len(acked) < stop else acked[:0]
+    named = np.flatnonzero(flags & NAMED) if len(acked) < stop else acked[:0]
+    unacked = (
+        np.flatnonzero((flags != 0) & ((flags & (ACK | NAMED)) == 0)) if len(acked) + len(named) < stop else acked[:0]
+    )
     start = evidence.start
     acked_value = value[acked]
     return Summary(
         start=start,
         stop=start + stop,
         acknowledged=len(acked),
+        named=len(named),
         realtime=Realtime.of(
             start,
             (evidence.append_release, evidence.query_release),
@@ -164,6 +194,7 @@ def summarise(evidence: OffsetEvidence) -> Summary:
             unacked + start, value[unacked], flags[unacked].astype(np.int64), earliest[unacked], latest[unacked]
         ),
         missing=_missing(evidence, acked),
+        unconfirmed=_unconfirmed(evidence, named, latest),
         extras=evidence.extras,
         conflicts=evidence.canonical_claims(np.unique(evidence.extras.offset))
         if len(evidence.extras)
@@ -202,6 +233,14 @@ def _missing(evidence: OffsetEvidence, acked: I64) -> Missing:
     missing = acked[(evidence.flags[acked] & FINAL) == 0]
     at = _ends(missing)
     return Missing(len(missing), at + evidence.start, evidence.value[at], evidence.append_deadline[at])
+
+
+def _unconfirmed(evidence: OffsetEvidence, named: I64, latest: I64) -> Unconfirmed:
+    absent = named[(evidence.flags[named] & FINAL) == 0]
+    if len(evidence.extras):
+        absent = absent[~np.isin(absent + evidence.start, evidence.extras.offset)]
+    at = _ends(absent)
+    return Unconfirmed(len(absent), at + evidence.start, evidence.value[at], latest[at])
 
 
 def _ends(items: I64) -> I64:

@@ -171,6 +171,14 @@ def random_history(rng: random.Random) -> list[Op]:
     return with_distinct_times(ops)
 
 
+def weak_history(rng: random.Random) -> list[Op]:
+    """A random history in which most appends were acknowledged by the leader alone."""
+    return [
+        replace(op, acks=1) if op.f == APPEND and op.type == OK and op.offset >= 0 and rng.random() < 0.8 else op
+        for op in random_history(rng)
+    ]
+
+
 def in_sessions(ops: list[Op], rng: random.Random) -> list[Op]:
     """Some clients connect anew in the middle."""
     if rng.random() < 0.6:

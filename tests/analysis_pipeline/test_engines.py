@@ -24,7 +24,7 @@ from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis.log_checks import check_log
-from tests.analysis.log_histories import ok, random_history, stored, table
+from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -33,9 +33,11 @@ from tests.search.imagined import SHORT
 
 
 def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path:
-    """Random histories, good and bad, as the Parquet files of a run; its `tables/`."""
+    """Random histories, good and bad, as the Parquet files of a run; its `tables/`. Most appends to every fourth
+    partition have acks=1."""
     rng = random.Random(seed)
-    return stored(run, table(*(random_history(rng) for _ in range(partitions))), rows_per_file)
+    histories = [random_history(rng) if number % 4 else weak_history(rng) for number in range(partitions)]
+    return stored(run, table(*histories), rows_per_file)
 
 
 @pytest.mark.spark

@@ -17,7 +17,7 @@ from analysis.engines.row_groups import files_of
 from analysis.engines.task_map import WorkerProcesses, bundles
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
-from tests.analysis.log_histories import ok, random_history, stored, table
+from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
@@ -37,14 +37,15 @@ def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: st
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_stored_row_groups_give_the_same_report(tmp_path: Path, upper_bound: str, compiled: bool) -> None:
     rng = random.Random(f"stored ranges {upper_bound} {compiled}")
-    operations = table(*(random_history(rng) for _ in range(8)))
+    operations = table(*(random_history(rng) for _ in range(8)), *(weak_history(rng) for _ in range(4)))
     plan = LogPlan.of(stored(tmp_path, operations, 5), span=2, compiled=compiled)
     assert check_log(plan, upper_bound=upper_bound) == check(operations, upper_bound=upper_bound)
 
 
 def test_worker_processes_give_the_same_report(tmp_path: Path) -> None:
     rng = random.Random("processes")
-    plan = LogPlan.of(stored(tmp_path, table(*(random_history(rng) for _ in range(5))), 3), span=2)
+    histories = [*(random_history(rng) for _ in range(5)), weak_history(rng)]
+    plan = LogPlan.of(stored(tmp_path, table(*histories), 3), span=2)
     assert check_log(plan, WorkerProcesses(2), upper_bound="strict") == check_log(plan, upper_bound="strict")
 
 
