@@ -17,6 +17,7 @@ from broker.properties import (
     MAX_INT32,
     MAX_INT64,
     boolean,
+    check_address,
     integer,
     is_number,
     is_port,
@@ -298,6 +299,8 @@ class BrokerConfig:
         if not set(policies) <= {"delete", "compact"} or len(set(policies)) < len(policies):
             given = shown(self.log_cleanup_policy)
             raise StartupError(f"{source}: log.cleanup.policy: {given} is not delete, compact or compact,delete")
+        check_address(source, "rsm.config.url", self.rsm_config_url)
+        check_address(source, "rsm.config.endpoint", self.rsm_config_endpoint)
         if self.remote_log_storage_system_enable and not self.rsm_config_url:
             raise StartupError(
                 f"{source}: rsm.config.url is missing: tiered storage needs an object store; add "

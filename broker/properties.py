@@ -38,6 +38,16 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
+def check_address(source: str, key: str, address: str) -> None:
+    """Raises `StartupError` for an address of an object store that can have credentials in it. The message does not
+    contain the address."""
+    if not address.startswith("file:///") and ("@" in address or "?" in address):
+        raise StartupError(
+            f"{source}: {key}: an address has no '@' and no '?'; put credentials into the file that "
+            "rsm.config.credentials.file names"
+        )
+
+
 def take(properties: dict[str, str], source: str, key: str) -> str:
     """Remove a required value and return it. Raises `StartupError`."""
     try:

@@ -52,7 +52,10 @@ FALSE_STARTS: Final = LOSSES | {Damage.TIME_OF_DAY, Damage.CLOCK_PACE}
 """Damage after which a node's events do not show where its log started at which time."""
 UNCLEAN: Final = "unclean.leader.election.enable"
 FLUSH: Final = "log.flush.interval.messages"
-NOT_READ: Final = Reason("remote-storage-unread", "The metadata of remote storage are missing or cannot be read.")
+NOT_READ: Final = Reason(
+    "remote-storage-unread", "The metadata or the objects of remote storage are missing or cannot be read."
+)
+ELSEWHERE: Final = "the campaign names an object store of its own, and its objects are no part of the run"
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -70,9 +73,10 @@ def check(run: CheckedRun) -> Outcome:
     store = run.directory / "shared"
     metadata, objects = read_metadata(nodes), objects_in(store)
     anomalies: list[Anomaly] = []
-    doubts = list(metadata.doubts)
+    is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
+    doubts = [*metadata.doubts, *([ELSEWHERE] if is_elsewhere else [])]
     segments = 0
-    for key, names in run.plan.replicas.items():
+    for key, names in () if is_elsewhere else run.plan.replicas.items():
         remote = format.read_remote(nodes, store, key)
         if remote is None:
             continue
@@ -88,14 +92,17 @@ def check(run: CheckedRun) -> Outcome:
         others = [name for name in run.events if name != node]
         if not _suffered(run, others, FALSE_STARTS):
             anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])
-    if not segments:
-        doubts.append("no segment was completely in remote storage")
+    least = run.description.requirements.min_remote_segments
+    if segments < least and not is_elsewhere:
+        doubts.append(
+            f"{segments} segments were completely in remote storage, {least} are needed (min_remote_segments)"
+        )
     detail = f"{segments} complete segments, {len(objects)} objects in the store"
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} anomalies: {detail}", tuple(anomalies), NOT_READ.say(doubts))
     if doubts:
         return Outcome(UNKNOWN, detail, doubts=NOT_READ.say(doubts))
-    return Outcome(PASS, f"{detail}: all are whole and equal the replicas")
+    return Outcome(PASS, f"{detail}: all are whole and equal the replicas" if segments else f"{detail}: none is needed")
 
 
 def _is_tiered(description: RunDescription) -> bool:

@@ -101,6 +101,7 @@ def check(run: CheckedRun) -> Outcome:
         dumps,
         format=description.replica_format,
         preallocates=any(map(format.preallocates, settings)),
+        has_objects=not any(map(format.stores_elsewhere, settings)),
     )
     report = check_replicas(tasks, run.spread())
     collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}

@@ -62,7 +62,8 @@ class ReplicaTask:
     `replicas`, `earlier`: by node, its data directory as collected at the end, and as dumped earlier. `missing`: the
     nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
     whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps. `nodes`: all nodes with their data
-    directories; `store`: the directory of the objects of remote segments, which may be missing.
+    directories; `store`: the directory of the objects of remote segments, which may be missing; empty if the objects
+    are no part of the run.
     """
 
     key: Key
@@ -90,6 +91,7 @@ def tasks_of(
     *,
     format: str,
     preallocates: bool = False,
+    has_objects: bool = True,
 ) -> list[ReplicaTask]:
     """A task for every partition that is assigned to nodes or has files on some. Raises KeyError for a format without a
     reader."""
@@ -114,7 +116,7 @@ def tasks_of(
             around=around,
             preallocates=preallocates,
             nodes=nodes_data,
-            store=str((run_dir / STORE).resolve()),
+            store=str((run_dir / STORE).resolve()) if has_objects else "",
         )
         tasks.append(task)
     return tasks
@@ -149,7 +151,7 @@ def judge(task: ReplicaTask) -> ReplicaReport:
 
 def _compare(task: ReplicaTask) -> ReplicaReport:
     nodes = {node: Path(data) for node, data in task.nodes}
-    remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key)
+    remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key) if task.store else None
     logs, earlier = (_read(task, replicas, remote) for replicas in (task.replicas, task.earlier))
     _write_tables(Path(task.tables), task.key, logs)
     operations = read(task.operations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +38,8 @@ class Requirements:
     be acknowledged under load; a campaign that throttles its load on purpose states less than `LEAST_SHARE`.
     `required_faults`: kinds that must have been confirmed at least once. `converge_s`: the bound for the cluster's
     recovery after the heal, if one is stated. `progress_s`: the bound within which partitions that no fault affects
-    make progress during faults; None: the settings decide."""
+    make progress during faults; None: the settings decide. `min_remote_segments`: complete remote segments of a topic
+    with tiered storage."""
 
     upper_bound: str = "strict"
     min_ok: int = 1
@@ -47,6 +48,7 @@ class Requirements:
     required_faults: tuple[str, ...] = ()
     converge_s: int | None = None
     progress_s: int | None = None
+    min_remote_segments: int = 1
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,7 @@ def describe(run_dir: Path) -> RunDescription:
 def _requirements(said: Described) -> Requirements:
     """Bounds that cannot be read become the weakest ones: what is found then is an anomaly for any bound. An unknown
     key may strengthen or weaken a requirement, so it is a defect."""
-    said.only(
-        "checks", "upper_bound", "min_ok", "min_queries", "min_share", "required_faults", "converge_s", "progress_s"
-    )
+    said.only("checks", *(field.name for field in fields(Requirements)))
     return Requirements(
         upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
         min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
@@ -194,6 +194,11 @@ def _requirements(said: Described) -> Requirements:
         required_faults=said.texts("checks", "required_faults"),
         converge_s=said.number("checks", "converge_s", minimum=1) if said.has("checks", "converge_s") else None,
         progress_s=said.number("checks", "progress_s", minimum=1) if said.has("checks", "progress_s") else None,
+        min_remote_segments=(
+            said.number("checks", "min_remote_segments", otherwise=Requirements.min_remote_segments)
+            if said.has("checks", "min_remote_segments")
+            else Requirements.min_remote_segments
+        ),
     )
 
 

@@ -42,7 +42,8 @@ class ReplicaFormat:
     `preallocates`, `forgets_producers`: whether a service with these settings may delete the start of a log during a
     run, may remove records that later ones with the same key replace, may leave zeros after a log's end, and may forget
     an idempotent producer. `committed_offsets`: the replicas of the offsets topic, by the data directories of all
-    nodes. None of these functions raises for the content of files.
+    nodes. `stores_elsewhere`: whether its remote segments are no part of the run. None of these functions raises for
+    the content of files.
     """
 
     partitions: Callable[[Path], list[Key]]
@@ -56,6 +57,7 @@ class ReplicaFormat:
     preallocates: Callable[[Mapping[str, str]], bool]
     forgets_producers: Callable[[Mapping[str, str]], bool]
     committed_offsets: Callable[[Mapping[str, Path]], list[OffsetsLog]]
+    stores_elsewhere: Callable[[Mapping[str, str]], bool]
 
 
 FORMATS: Final[Mapping[str, ReplicaFormat]] = {
@@ -71,5 +73,6 @@ FORMATS: Final[Mapping[str, ReplicaFormat]] = {
         kafka.preallocates,
         kafka.forgets_producers,
         read_offsets_logs,
+        kafka.stores_elsewhere,
     ),
 }

@@ -45,6 +45,7 @@ _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
 _DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _SEGMENT = re.compile(r"[0-9]{20}")
 _RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)")
+_STORES = ("rsm.config.url", "rsm.config.dir")
 _MARK_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
 _DEFAULT_MARK_INTERVAL_S = 5.0
 
@@ -61,8 +62,16 @@ def partitions(data: Path) -> list[Key]:
 
 def may_delete(settings: Mapping[str, str]) -> bool:
     """Whether a broker with these settings may delete the oldest segments of a log during a run. Local retention
-    deletes only files whose content is in remote storage: the log keeps its start."""
-    return any(_RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items())
+    deletes only files whose content is in remote storage: the log keeps its start, unless the store is elsewhere."""
+    return stores_elsewhere(settings) or any(
+        _RETENTION.fullmatch(key) and value.strip() != "-1" for key, value in settings.items()
+    )
+
+
+def stores_elsewhere(settings: Mapping[str, str]) -> bool:
+    """Whether remote segments of a broker with these settings are in a store of the user's, such as a bucket. Without
+    such a setting they are in the directory that the nodes of a run share, which is a part of the run."""
+    return not settings.keys().isdisjoint(_STORES)
 
 
 def forgets_producers(settings: Mapping[str, str]) -> bool:

@@ -10,17 +10,9 @@ from broker.tiered.directory_store import DirectoryStore
 from broker.tiered.object_store import ObjectStore
 from broker.tiered.s3_store import S3Store, read_credentials
 
-_REMEDY = "put credentials into the file that rsm.config.credentials.file names"
-
 
 def store_of(config: BrokerConfig) -> ObjectStore:
     """The store of `rsm.config.url`. It need not be reachable now. Raises `StartupError` for an unusable setting."""
-    for key, address in (
-        ("rsm.config.url", config.rsm_config_url),
-        ("rsm.config.endpoint", config.rsm_config_endpoint),
-    ):
-        if "@" in address and not address.startswith("file://"):
-            raise StartupError(f"{config.source}: {key}: an address has no '@'; {_REMEDY}")
     scheme, separator, place = config.rsm_config_url.partition("://")
     if separator and scheme == "file" and place.startswith("/"):
         return DirectoryStore(place)

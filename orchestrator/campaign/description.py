@@ -54,6 +54,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
             "required_faults": list(campaign.checks.required_faults),
             "converge_s": campaign.checks.converge_s,
             "progress_s": campaign.checks.progress_s,
+            "min_remote_segments": campaign.checks.min_remote_segments,
         },
         "topology": {
             "nodes": campaign.topology.nodes,

@@ -143,7 +143,7 @@ class Checks:
     `converge_s`: the time after the heal within which the cluster must be whole and take writes; longer is an
     anomaly; None: the run waits, and a cluster that does not recover is unknown. `progress_s`: the time within
     which writes are acknowledged while faults last, if enough of the cluster is unaffected; None: derived from the
-    settings."""
+    settings. `min_remote_segments`: complete remote segments that a run with tiered storage needs; None: one."""
 
     upper_bound: str = "strict"
     min_ok: int | None = None
@@ -152,6 +152,7 @@ class Checks:
     required_faults: tuple[str, ...] = ()
     converge_s: int | None = None
     progress_s: int | None = None
+    min_remote_segments: int | None = None
 
 
 @dataclass(frozen=True)

@@ -329,6 +329,7 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
         required_faults=table.texts("required_faults", (), choices=KINDS),
         converge_s=table.integer_if_given("converge_s", minimum=1),
         progress_s=table.integer_if_given("progress_s", minimum=1),
+        min_remote_segments=table.integer_if_given("min_remote_segments", minimum=0),
     )
     table.done()
     never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]

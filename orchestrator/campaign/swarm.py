@@ -82,14 +82,18 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     given = campaign.settings.get(ROLE, Settings())
     common = {**settings, **given.common}
     one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
-    tiering = Random(f"{seed}/tiered")
+    tiering, checks = Random(f"{seed}/tiered"), campaign.checks
     if store_faults := _store_faults(tiering, campaign.nemesis.faults, nemesis, workload):
         nemesis = replace(nemesis, faults=(*nemesis.faults, *store_faults))
         topic = _tiered_topic(tiering, _bytes_of_partition(workload))
         workload = replace(workload, topic_settings={**topic, **workload.topic_settings})
         common = {**_tiered(tiering, topology.nodes), **common}
+        if checks.min_remote_segments is None:
+            # Faults can prevent that a segment becomes complete. The replicas then have all records.
+            checks = replace(checks, min_remote_segments=0)
     return replace(
         campaign,
+        checks=checks,
         topology=topology,
         workload=workload,
         nemesis=nemesis,

@@ -98,6 +98,7 @@ def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_sto
         assert topic["retention.ms"] == topic["retention.bytes"] == "-1", "the checkers look for all records"
         factor = int(given["rlmm.config.remote.log.metadata.topic.replication.factor"])
         assert each.workload.replication_factor <= factor <= each.topology.nodes
+        assert each.checks.min_remote_segments == 0, "its faults may prevent that a segment becomes complete"
     assert {settings(each)["follower.fetch.last.tiered.offset.enable"] for each in tiered} == {"true", "false"}
 
 

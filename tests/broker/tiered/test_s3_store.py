@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,40 +18,17 @@ from broker.tiered.object_store import ObjectMissingError, StoreError, chunks_of
 from broker.tiered.s3_store import S3Store
 from broker.tiered.store_url import store_of
 from tests.broker.controller.world import configuration
+from tests.broker.tiered.s3_service import KEY_ID, NEVER, SECRET, require_keys, s3_service
 from tests.broker.tiered.stores import keeps_the_contract, leaves_no_object_of_a_failed_put
 
-KEY_ID, SECRET = "AKIAIOSFODNN7EXAMPLE", "a-secret/that+stays=here"
 NOWHERE = "http://127.0.0.1:1"
-MOTO = shutil.which("moto_server", path=str(Path(sys.executable).parent)) or shutil.which("moto_server")
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """The address of a service with an empty bucket."""
-    if MOTO is None:
-        pytest.skip("moto_server is not installed: pip install 'moto[server,s3]'")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    with subprocess.Popen([MOTO, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as server:
-        try:
-            _wait_for(port)
-            address = f"http://127.0.0.1:{port}"
-            urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT"), timeout=30).close()
-            yield address
-        finally:
-            server.terminate()
-
-
-def _wait_for(port: int) -> None:
-    end = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            assert time.monotonic() < end, "moto_server does not listen"
-            time.sleep(0.05)
+    with s3_service() as address:
+        yield address
 
 
 def store(endpoint: str, prefix: str, bucket: str = "bucket") -> S3Store:
@@ -74,15 +46,9 @@ def test_a_failed_put_leaves_no_object(endpoint: str) -> None:
 @pytest.fixture
 def closed(endpoint: str) -> Iterator[str]:
     """A service that knows no key."""
-    _require_keys(endpoint, after=0)
+    require_keys(endpoint, after=0)
     yield endpoint
-    _require_keys(endpoint, after=1 << 30)
-
-
-def _require_keys(endpoint: str, after: int) -> None:
-    url, headers = f"{endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
-    request = urllib.request.Request(url, data=str(after).encode(), headers=headers, method="POST")
-    urllib.request.urlopen(request, timeout=30).close()
+    require_keys(endpoint, after=NEVER)
 
 
 @pytest.mark.parametrize("operation", ["put", "get", "list", "delete"])
@@ -130,10 +96,14 @@ def test_an_unusable_url_is_refused_at_the_start(url: str) -> None:
         store_of(config(url))
 
 
-@pytest.mark.parametrize("key", ["rsm_config_url", "rsm_config_endpoint"])
-def test_credentials_in_an_address_are_refused_without_them(key: str) -> None:
-    with pytest.raises(StartupError, match=key.replace("_", r"\.")) as raised:
-        store_of(configuration(**{"rsm_config_url": "s3://bucket", key: f"s3://{KEY_ID}:{SECRET}@bucket"}))
+@pytest.mark.parametrize("key", ["rsm.config.url", "rsm.config.endpoint"])
+@pytest.mark.parametrize(
+    "address", [f"s3://{KEY_ID}:{SECRET}@bucket", f"http://h/b?key={SECRET}", f"file://{SECRET}@h/x"]
+)
+def test_credentials_in_an_address_are_refused_without_them(key: str, address: str) -> None:
+    properties = {"node.id": "1", "listeners": "n1:9092", "quorum.voters": "1@n1:9092", "log.dir": "log"}
+    with pytest.raises(StartupError, match=re.escape(key)) as raised:
+        BrokerConfig.from_properties({**properties, "rsm.config.url": "s3://bucket", key: address})
     assert SECRET not in str(raised.value)
     assert KEY_ID not in str(raised.value)
 
