@@ -6,13 +6,21 @@ import asyncio
 import os
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import cast
+from types import MappingProxyType
+from typing import Final, cast
 
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -26,6 +34,7 @@ from broker.protocol.schema import Message
 CLIENT = "load"
 PRODUCE_VERSION = 9
 PATIENCE = 20.0
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 _INT32 = Struct(">i")
 _CORRELATION_ID_AT = 8
 
@@ -42,12 +51,27 @@ async def ask(port: int, request: Message, key: ApiKey, version: int) -> Message
     return decode(APIS[key].response, version, frame, position)[0]
 
 
-async def create_topic(port: int, topic: str, replicas: int, partitions: int = 1) -> None:
-    """Find the controller and create a topic there."""
+async def create_topic(
+    port: int,
+    topic: str,
+    replicas: int,
+    partitions: int = 1,
+    *,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    assignment: Sequence[int] = (),
+) -> None:
+    """Find the controller and create a topic there. `assignment`: the replicas of the only partition; empty: the
+    controller chooses them."""
     metadata = await ask(port, MetadataRequest(topics=[]), ApiKey.METADATA, 9)
     assert isinstance(metadata, MetadataResponse)
     ports = {broker.node_id: broker.port for broker in metadata.brokers}
-    creatable = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=replicas)
+    creatable = CreatableTopic(
+        name=topic,
+        num_partitions=-1 if assignment else partitions,
+        replication_factor=-1 if assignment else replicas,
+        assignments=[CreatableReplicaAssignment(0, list(assignment))] if assignment else [],
+        configs=[CreatableTopicConfig(*each) for each in settings.items()],
+    )
     response = await ask(
         ports[metadata.controller_id], CreateTopicsRequest(topics=[creatable]), ApiKey.CREATE_TOPICS, 5
     )
