@@ -131,7 +131,7 @@ class _File:
         clock, client, before = Clock(), self._client, 0
         if b'"clock"' in first:
             try:
-                clock, named = clock_of(_parsed(first), self._journal)
+                clock, named = clock_of(parsed_line(first), self._journal)
             except (BadLineError, KeyError):
                 return False
             client, before, data = named or client, 1, rest
@@ -172,7 +172,7 @@ class _File:
             self._try(number, partial(self._keep, number, left, announced=True, unfinished=True))
 
     def _read_line(self, number: int, line: bytes) -> None:
-        self._take(number, _parsed(line))
+        self._take(number, parsed_line(line))
 
     def _lines(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         *lines, tail = data.split(b"\n")
@@ -303,7 +303,8 @@ class _File:
         }
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def parsed_line(line: bytes) -> dict[str, Any]:
+    """The JSON object in a line. Raises BadLineError."""
     try:
         content = decode(line)
     except ValueError as error:

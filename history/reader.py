@@ -155,7 +155,7 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     return History(
         recorded=tables if whole is None and tables is not None else whole,
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
-        faults=_faults(journal),
+        faults=faults_of(journal),
         phases=_phases(journal),
         journal=journal,
         unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
@@ -179,7 +179,8 @@ def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([*tables, schema.empty_table()]).unify_dictionaries().combine_chunks()
 
 
-def _faults(journal: Sequence[dict[str, Any]]) -> pa.Table:
+def faults_of(journal: Sequence[dict[str, Any]]) -> pa.Table:
+    """The faults in the lines of a journal, with the schema `FAULTS`."""
     rows: dict[str, dict[str, Any]] = {}
     for line in journal:
         event = line["event"]

@@ -73,7 +73,7 @@ class SecondCounts:
         returned = ret < INF
         at = np.where(returned, ret, inv)
         code = at // _SECOND * _KINDS + kind
-        slot = np.where(returned, _buckets(ret - inv), BUCKETS)
+        slot = np.where(returned, log_buckets(ret - inv, PER_OCTAVE, BUCKETS), BUCKETS)
         records = np.empty((2, 0), np.int64)
         if "values" in rows.column_names:
             shown = pc.list_value_length(rows["values"]).to_numpy()
@@ -123,9 +123,11 @@ def write_seconds(counts: SecondCounts, tables: Path) -> None:
     pq.write_table(counts.table(), tables / SECONDS_FILE, compression="zstd")
 
 
-def _buckets(took: I64) -> I64:
+def log_buckets(took: I64, per_octave: int, buckets: int) -> I64:
+    """The bucket of each duration in ns: k for at least 2^(k/per_octave) and less than 2^((k+1)/per_octave)
+    microseconds. The first one also has the faster ones, the last one the slower ones."""
     microseconds = np.maximum(took, 1_000) / 1e3
-    return np.minimum((PER_OCTAVE * np.log2(microseconds)).astype(np.int64), BUCKETS - 1)
+    return np.minimum((per_octave * np.log2(microseconds)).astype(np.int64), buckets - 1)
 
 
 def _counted(codes: I64) -> I64:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.campaign.store import RunDirectory
-from orchestrator.serving.live import Live, live_run
+from orchestrator.serving.live import Live, RunLook
 from orchestrator.serving.server import is_loopback
 from tests.orchestrator.served_store import Server, served
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
@@ -236,16 +236,16 @@ def test_a_run_that_ended_without_verdict_is_not_called_running(copy: StoredCamp
 
 
 def test_a_run_without_record_or_with_a_damaged_one_is_starting(tmp_path: Path) -> None:
-    assert live_run(tmp_path).phase == "starting"
+    assert RunLook(tmp_path).look().phase == "starting"
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "journal.jsonl").write_bytes(b"\xff\n{")
-    assert (live_run(tmp_path).total, live_run(tmp_path).phase) == (0, "starting")
+    assert (RunLook(tmp_path).look().total, RunLook(tmp_path).look().phase) == (0, "starting")
 
 
 def test_lines_of_logs_have_no_control_characters(tmp_path: Path) -> None:
     node = tmp_path / "nodes" / "n1"
     node.mkdir(parents=True)
     (node / "service.log").write_bytes(b"old\n\x1b[31mred\x00\n")
-    assert [line for _, line in live_run(tmp_path).lines] == ["old", r"\x1b[31mred\x00"]
+    assert [line for _, line in RunLook(tmp_path).look().lines] == ["old", r"\x1b[31mred\x00"]
     os.mkfifo(tmp_path / "nodes" / "pipe")
-    assert len(live_run(tmp_path).lines) == 2
+    assert len(RunLook(tmp_path).look().lines) == 2
