@@ -26,7 +26,7 @@ JOURNAL = [{"event": "run_started", "t": 0, "wall": 1_000.0}]
 def row(schema: pa.Schema, number: int, client: str) -> tuple[Any, ...]:
     """A row in which only times and outcome matter: one per 100 ms, every fourth failed, every ninth never returned."""
     texts = {"client": client, "topic": "log", "key": "k", "phase": "main", "error": ""}
-    filler = texts | {name: 0 for name in schema.names if name not in texts} | {"offsets": [], "values": []}
+    filler: dict[str, Any] = {**dict.fromkeys(schema.names, 0), **texts, "offsets": [], "values": []}
     inv = number * 100 * MS
     filler |= {"inv": inv, "ret": INF if number % 9 == 0 else inv + MS, "type": FAIL if number % 4 == 0 else OK}
     return tuple(filler[name] for name in schema.names)
@@ -47,7 +47,7 @@ def lines(path: Path, first: Sequence[dict[str, Any]], *, with_ids: bool) -> Non
     for number in range(50):
         inv = number * 100 * MS
         asked = {"f": "append", "topic": "log", "partition": 0, "value": number, "inv": inv}
-        answered = {"type": "fail", "error": "no"} if number % 4 == 0 else {"type": "ok"}
+        answered: dict[str, Any] = {"type": "fail", "error": "no"} if number % 4 == 0 else {"type": "ok"}
         answered |= {"ret": inv + MS}
         if with_ids:
             found += [{"id": number, "type": "invoke", **asked}]
