@@ -19,6 +19,7 @@ ALLOWED: Final = frozenset(
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),
         ("history/regular_files.py", "open(draft, 'x', encoding='utf-8', errors='backslashreplace')"),
         ("history/checksummed_lines.py", "os.open(path, flags, 420)"),  # a writer's own file
+        ("history/growing_operations.py", "pa.ipc.read_schema(message)"),  # a message of a regular file
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
         ("analysis/plots/data.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
         ("analysis/plots/data.py", "json.loads(row['parameters'] or '{}')"),
