@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.engines.class_data import ClassArchive
 from analysis.engines.processor_time import cpu_of_tree_s
+from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, reach, require_workers
+from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local
 from installation.files import PROJECT_ROOT
 from installation.plain_paths import PlainPath
-from installation.sanitize import brief
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -40,17 +41,12 @@ _LOG = "driver.log"
 NO_JAVA = "no Java runtime found: install one of version 17 or later (Debian: openjdk-17-jre-headless)"
 # C1 only and the serial collector: the driver plans small jobs, the rows stay in the Python workers.
 DRIVER_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Dlog4j2.level=ERROR"
-LOCAL_SETTINGS = {
+LOOPBACK: Final = "127.0.0.1"
+SILENT: Final = {
     "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-
-
-class SparkUnavailableError(RuntimeError):
-    """Spark cannot start here; the message says what is missing and how to get it."""
 
 
 def find_java() -> str | None:
@@ -109,7 +105,7 @@ class SparkHandle:
         self._thread.join(timeout_s)
         if self._error is not None:
             raise SparkUnavailableError(
-                f"Spark did not start: {self._error}; --engine in-process works without it"
+                f"Spark did not start: {self._reason()}; --engine in-process works without it"
             ) from self._error
         if self._context is None:
             raise SparkUnavailableError(
@@ -125,6 +121,12 @@ class SparkHandle:
             return 0.0
         before, self._counted_cpu_s = self._counted_cpu_s, cpu_of_tree_s(process.pid)
         return max(0.0, self._counted_cpu_s - before)
+
+    def _reason(self) -> str:
+        error = self._error
+        if isinstance(error, Exception) and not isinstance(error, SparkUnavailableError):
+            return cause_of(error, self._master)
+        return str(error)
 
     def _last_words(self) -> str:
         """The end of the driver's log, which is deleted with the context."""
@@ -154,12 +156,16 @@ class SparkHandle:
                 os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
             require_java()
             self._context = self._build()
-            warm(self._context)
+            if is_local(self._master):
+                warm(self._context)
+            else:
+                require_workers(self._context)
         except BaseException as error:  # raised again by `context`
             self._error = error
         self.ready_after_s = time.monotonic() - began
 
     def _build(self) -> SparkContext:
+        address = LOOPBACK if is_local(self._master) else self._own_address()
         self._scratch.mkdir(parents=True, exist_ok=True)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # The workers import this package too.
@@ -168,8 +174,8 @@ class SparkHandle:
             *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
         ]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-        if self._master.startswith("local"):
-            os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        if is_local(self._master):
+            os.environ["SPARK_LOCAL_IP"] = LOOPBACK
         self._plain_scratch = PlainPath(self._scratch)
         scratch = self._plain_scratch.path
         os.environ["SPARK_LOCAL_DIRS"] = scratch
@@ -178,9 +184,11 @@ class SparkHandle:
         from pyspark.java_gateway import launch_gateway
 
         # Workers of a cluster do not inherit the driver's environment.
-        settings = dict(LOCAL_SETTINGS) | {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
-        if not self._master.startswith("local"):
-            del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
+        settings = SILENT | {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+        if address is not None:
+            settings |= {"spark.driver.bindAddress": address, "spark.driver.host": address}
+        if not is_local(self._master):
+            settings |= SETTINGS
         conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))
         java = find_java()
         assert java is not None, "required above"
@@ -192,6 +200,10 @@ class SparkHandle:
             )
             gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkContext(conf=conf, gateway=gateway)
+
+    def _own_address(self) -> str | None:
+        """The address under which workers find the driver, if this is a standalone cluster; else Spark chooses it."""
+        return None if self._master.startswith(OF_OTHER_MANAGERS) else reach(self._master)
 
 
 def _end(context: SparkContext) -> None:
@@ -221,17 +233,3 @@ def warm(context: SparkContext) -> None:
 
 def _same(number: int) -> int:
     return number
-
-
-def cause_of(error: Exception) -> str:
-    """The cause of a failed task, from Spark's message of many lines."""
-    text = str(error) or type(error).__name__
-    found = next((found for cause in _CAUSES if (found := cause.search(text))), None)
-    return brief(found[0] if found else text.split("\n")[0], 200)
-
-
-_CAUSES: Final = (
-    re.compile("Python worker exited unexpectedly"),
-    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
-    re.compile(r"(?<=Exception: )[^\n]+"),
-)

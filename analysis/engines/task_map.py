@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from analysis.engines.spark import cause_of
+from analysis.engines.spark_errors import cause_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -79,7 +79,7 @@ class SparkTasks:
         try:
             found = dict(parts.flatMap(_work(function)).collect())
         except Exception as error:
-            raise RuntimeError(f"a task on Spark failed: {cause_of(error)}") from error
+            raise RuntimeError(f"a task on Spark failed: {cause_of(error, str(self.context.master))}") from error
         return [found[number] for number in range(len(tasks))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ from installation.commands import command
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from analysis.engines.spark import SparkHandle
     from analysis.verdict import Verdict
 
@@ -20,6 +23,13 @@ if TYPE_CHECKING:
 IN_PROCESS: Final = "in-process"
 LOCAL: Final = "local[2]"
 """The Spark master of this machine."""
+
+
+def engine_asked(engine: str | None, master: str | None) -> str | None:
+    """The engine that the options ask for. Raises `UsageError` for a master of the engine that has none."""
+    if master is not None and engine == IN_PROCESS:
+        raise UsageError(f"--master {master}: --engine {engine} has no master; leave out one of the two")
+    return engine or (None if master is None else "spark")
 
 
 def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, str]:
@@ -64,6 +74,30 @@ class Engine:
         """The session, started now if necessary; None for `in-process`."""
         self.start()
         return self._handle
+
+    def context(self) -> SparkContext:
+        """The session's context, once it has started. Raises `UsageError` if it cannot start."""
+        from analysis.engines.spark_errors import SparkUnavailableError, is_local
+
+        handle = self.handle
+        assert handle is not None, "only the engine spark has a context"
+        try:
+            return handle.context()
+        except SparkUnavailableError as error:
+            raise UsageError(str(error) if is_local(self._master) else f"--master {self._master}: {error}") from error
+
+    def require_visible(self, paths: Sequence[Path]) -> None:
+        """Each worker of a cluster must see these directories. Raises `UsageError`."""
+        from analysis.engines.spark_cluster import require_visible
+        from analysis.engines.spark_errors import SparkUnavailableError, is_local
+
+        context = self.context()
+        if is_local(self._master):
+            return
+        try:
+            require_visible(context, paths)
+        except SparkUnavailableError as error:
+            raise UsageError(f"--master {self._master}: {error}") from error
 
     def abandon(self) -> None:
         """Abandon the session: it ends with this process. Does not wait for a session that is still starting."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from analysis.engines.spark import cause_of
+from analysis.engines.spark_errors import cause_of
 from orchestrator.campaign.engine import IN_PROCESS, Engine, judge
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def judge_each(
                 context.parallelize([str(run)], 1).foreach(work)
                 done.put((run, ""))
             except Exception as error:  # also of a context that was stopped
-                done.put((run, cause_of(error)))
+                done.put((run, cause_of(error, str(context.master))))
 
     for _ in range(min(len(runs), context.defaultParallelism)):
         threading.Thread(target=work_through, daemon=True).start()

@@ -3,26 +3,29 @@
 Each row has the key of its run: `campaign`, `run`, `evidence` (the digest of the analyzed files) and `analysis` (the
 revision of the code). The tables are made from the runs' verdicts and their `tables/seconds.parquet`, never from older
 tables, so a damaged or foreign table has no influence. A table is replaced atomically.
+
+Theory of operation. A task writes the rows of 256 runs into files of its own, one for each table, and sends only
+sentences back. The driver merges these files, one after another, in the order of the runs. So memory is bounded by a
+task's rows, and tables that Spark wrote are byte for byte those of a single process.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.engines.task_map import TaskMap, in_sequence
 from analysis.verdict import VERDICT_FILE, Verdict
-from history.regular_files import remove, require_regular
+from history.regular_files import read_bytes, remove
 from history.seconds import SECONDS, SECONDS_FILE
-from orchestrator.campaign.store import Store
-
-if TYPE_CHECKING:
-    from orchestrator.campaign.store import RunDirectory
+from orchestrator.campaign.store import Store, locked
 
 FOLDER: Final = ".tables"
 _KEY: Final = [(name, pa.string()) for name in ("campaign", "run", "evidence", "analysis")]
@@ -50,69 +53,129 @@ ANOMALIES: Final = _schema(
 SECONDS_OF_RUNS: Final = pa.schema([*_schema(), *SECONDS])
 
 
-def write_tables(store: Store) -> tuple[Path, list[str]]:
+RUNS_PER_TASK: Final = 256
+_DRAFT: Final = ".draft"
+_SCHEMAS: Final = {
+    "runs": RUNS,
+    "checks": CHECKS,
+    "faults": FAULTS,
+    "anomalies": ANOMALIES,
+    "seconds": SECONDS_OF_RUNS,
+}
+
+
+def write_tables(store: Store, spread: TaskMap = in_sequence) -> tuple[Path, list[str]]:
     """Writes all tables; returns their directory, and a sentence for each run that is left out or has no seconds.
-    Raises OSError."""
+
+    `spread`: this process or Spark, whose workers see the store at the same path; the files are equal. Raises OSError;
+    `UsageError` when another process writes them; RuntimeError when a task on Spark fails.
+    """
     folder = store.root / FOLDER
     folder.mkdir(exist_ok=True)
-    known, left_out = _verdicts(store)
-    for name, schema, rows in (
-        ("runs", RUNS, (_run(*each) for each in known)),
-        ("checks", CHECKS, (row for each in known for row in _checks(*each))),
-        ("faults", FAULTS, (row for each in known for row in _faults(*each))),
-        ("anomalies", ANOMALIES, (row for each in known for row in _anomalies(*each))),
-    ):
-        _replace(folder / f"{name}.parquet", schema, [pa.Table.from_pylist(list(rows), schema)])
-    _replace(folder / SECONDS_FILE, SECONDS_OF_RUNS, _seconds(known, left_out))
+    with locked(os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), f"{folder}: writing tables"):
+        draft = folder / _DRAFT
+        remove(draft)  # of a process that was killed
+        draft.mkdir()
+        try:
+            tasks = list(_tasks(store, draft))
+            left_out = [sentence for some in spread(_write_parts, tasks) for sentence in some]
+            for name, schema in _SCHEMAS.items():
+                merged = draft / f"{name}.parquet"
+                _write(merged, schema, (_read(_part(draft, name, task.number)) for task in tasks))
+                target = folder / merged.name
+                if target.is_dir():
+                    remove(target)
+                merged.rename(target)
+        finally:
+            remove(draft)
     return folder, left_out
 
 
-_Known = list[tuple["RunDirectory", Verdict]]
+@dataclass(frozen=True)
+class _Task:
+    """Some runs, whose rows become one file of each table in the directory `draft`."""
+
+    number: int
+    draft: Path
+    runs: tuple[Path, ...]
 
 
-def _verdicts(store: Store) -> tuple[_Known, list[str]]:
-    known: _Known = []
+def _tasks(store: Store, draft: Path) -> Iterator[_Task]:
+    runs = [run.path for campaign in sorted(store.root.iterdir()) if _is_own(campaign) for run in store.runs(campaign)]
+    for number, start in enumerate(range(0, len(runs), RUNS_PER_TASK)):
+        yield _Task(number, draft, tuple(runs[start : start + RUNS_PER_TASK]))
+
+
+def _is_own(campaign: Path) -> bool:
+    return campaign.is_dir() and not campaign.is_symlink()
+
+
+def _write_parts(task: _Task) -> list[str]:
+    """Writes the files of a task; returns a sentence for each run that is left out or has no seconds."""
     left_out: list[str] = []
-    for campaign in sorted(store.root.iterdir()):
-        if not campaign.is_dir() or campaign.is_symlink():
-            continue
-        known += _of_campaign(store.runs(campaign), left_out)
-    return known, left_out
-
-
-def _of_campaign(runs: Sequence[RunDirectory], left_out: list[str]) -> _Known:
-    known: _Known = []
-    for run in runs:
+    tables: dict[str, list[pa.Table]] = {name: [] for name in _SCHEMAS}
+    for run in task.runs:
         try:
-            known.append((run, Verdict.read(run.path / VERDICT_FILE, any_form=True)))
-        except (OSError, ValueError) as error:
-            left_out.append(f"{run.path}: its verdict cannot be read: {error}")
-    return known
+            rows = _rows(run, Verdict.read(run / VERDICT_FILE, any_form=True))
+        except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
+            left_out.append(f"{run}: its verdict cannot be read: {error}")
+            continue
+        try:
+            rows["seconds"] = _seconds(run, rows["runs"])
+        except (OSError, ValueError, pa.ArrowException) as error:
+            left_out.append(f"{run / 'tables' / SECONDS_FILE} cannot be read: {str(error).splitlines()[0]}")
+        for name, table in rows.items():
+            tables[name].append(table)
+    for name, schema in _SCHEMAS.items():
+        _write(_part(task.draft, name, task.number), schema, [pa.concat_tables([schema.empty_table(), *tables[name]])])
+    return left_out
 
 
-def _replace(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for table in tables:
-                writer.write_table(table)
-        if path.is_dir():
-            remove(path)
-        draft.rename(path)
-    finally:
-        draft.unlink(missing_ok=True)
+def _part(draft: Path, name: str, number: int) -> Path:
+    return draft / f"{name}-{number}.parquet"
 
 
-def _key(run: RunDirectory, verdict: Verdict) -> dict[str, Any]:
+def _write(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    with open(path, "wb") as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
+
+
+def _read(path: Path) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(read_bytes(path))).read()  # Arrow opens only names in UTF-8
+
+
+def _rows(run: Path, verdict: Verdict) -> dict[str, pa.Table]:
     return {
-        "campaign": run.path.parent.name,
-        "run": run.id,
+        name: pa.Table.from_pylist([_in_utf8(row) for row in rows], _SCHEMAS[name])
+        for name, rows in (
+            ("runs", [_run(run, verdict)]),
+            ("checks", _checks(run, verdict)),
+            ("faults", _faults(run, verdict)),
+            ("anomalies", _anomalies(run, verdict)),
+        )
+    }
+
+
+def _in_utf8(value: Any) -> Any:
+    """The value with escapes in place of bytes of file names, and of halves of surrogate pairs, that have no UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_in_utf8(each) for each in value]
+    return {name: _in_utf8(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _key(run: Path, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "campaign": run.parent.name,
+        "run": run.name,
         "evidence": verdict.evidence,
         "analysis": verdict.analysis,
     }
 
 
-def _run(run: RunDirectory, verdict: Verdict) -> dict[str, Any]:
+def _run(run: Path, verdict: Verdict) -> dict[str, Any]:
     acknowledged = verdict.stats.get("acknowledged")
     return {
         **_key(run, verdict),
@@ -125,13 +188,13 @@ def _run(run: RunDirectory, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _checks(run: RunDirectory, verdict: Verdict) -> Iterator[dict[str, Any]]:
+def _checks(run: Path, verdict: Verdict) -> Iterator[dict[str, Any]]:
     for each in verdict.checks:
         row = {"check": each.name, "verdict": each.verdict, "detail": each.detail, "s": each.seconds}
         yield {**_key(run, verdict), **row}
 
 
-def _faults(run: RunDirectory, verdict: Verdict) -> Iterator[dict[str, Any]]:
+def _faults(run: Path, verdict: Verdict) -> Iterator[dict[str, Any]]:
     for each in verdict.faults:
         texts = {"fault": each.get("id"), "kind": each.get("kind"), "status": each.get("status")}
         named = {name: None if value is None else str(value) for name, value in texts.items()}
@@ -143,19 +206,14 @@ def _number(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) else None
 
 
-def _anomalies(run: RunDirectory, verdict: Verdict) -> Iterator[dict[str, Any]]:
+def _anomalies(run: Path, verdict: Verdict) -> Iterator[dict[str, Any]]:
     for each in verdict.anomalies:
         names = ("promise", "topic", "partition", "count", "sentence")
         yield {**_key(run, verdict), "anomaly": each.name, **{name: getattr(each, name) for name in names}}
 
 
-def _seconds(known: _Known, left_out: list[str]) -> Iterator[pa.Table]:
-    for run, verdict in known:
-        path = run.path / "tables" / SECONDS_FILE
-        try:
-            table = pq.ParquetFile(require_regular(path)).read().cast(SECONDS)
-        except (OSError, ValueError) as error:
-            left_out.append(f"{path} cannot be read: {str(error).splitlines()[0]}")
-            continue
-        keys = [pa.array([text] * table.num_rows, pa.string()) for text in _key(run, verdict).values()]
-        yield pa.Table.from_arrays([*keys, *table.columns], schema=SECONDS_OF_RUNS)
+def _seconds(run: Path, described: pa.Table) -> pa.Table:
+    """The run's seconds, each row with the run's key."""
+    table = _read(run / "tables" / SECONDS_FILE).cast(SECONDS)
+    keys = [pa.repeat(described[name][0], table.num_rows) for name, _ in _KEY]
+    return pa.Table.from_arrays([*keys, *table.columns], schema=SECONDS_OF_RUNS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.engine import BROKEN, LOCAL, Engine, choose_engine, judge
+from orchestrator.campaign.engine import BROKEN, LOCAL, Engine, choose_engine, engine_asked, judge
 from orchestrator.campaign.runs_on_workers import judge_each
 from orchestrator.campaign.store import RunDirectory, Store, names_of_store
 from orchestrator.command.gate import renew_documents
@@ -35,10 +35,12 @@ def main(options: argparse.Namespace) -> int:
             runs[run.path] = run
             named[run.path.parent] = store.locate(name) / run.path.relative_to(store.find(name))
     # The scratch directory is beside the verdict, since that place must be writable anyway.
-    kind, _ = choose_engine(options.engine or (None if options.master is None else "spark"))
+    kind, _ = choose_engine(engine_asked(options.engine, options.master))
     engine = Engine(kind, next(iter(runs)) / ".spark", options.master or LOCAL)
     documents = _Documents(named)
     try:
+        if options.master is not None:  # before a verdict is replaced
+            engine.require_visible(list(runs))
         analyzed = _on_workers if kind == "spark" and len(runs) > 1 else _one_by_one
         verdicts, refused = analyzed(list(runs.values()), engine, documents)
     finally:
@@ -102,8 +104,7 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
     from analysis.placeholder_verdict import undecided
     from analysis.verdict import VERDICT_FILE, Verdict
 
-    assert engine.handle is not None
-    context = engine.handle.context()
+    context = engine.context()
     held: list[RunDirectory] = []
     refused: list[UsageError] = []
     with contextlib.ExitStack() as locks:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from installation.files import default_store
-from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine
+from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine, engine_asked
 from orchestrator.campaign.lookup import find, shortest, shown
 from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.parser import load
@@ -42,9 +42,6 @@ from orchestrator.search.run_maker import Maker, make_to_stay, require_simulatio
 from orchestrator.search.scratch import scratch
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
 RUNS: Final = 200
 """Runs of each arm, without `--runs`."""
 FIRST: Final = 1
@@ -62,12 +59,7 @@ def main(options: argparse.Namespace) -> int:
     """Explore a campaign; returns the exit code. Raises `UsageError`."""
     if options.first is not None and not 0 <= options.first <= MAX_SEED - (options.runs or RUNS):
         raise UsageError(f"--first {options.first}: seeds are whole numbers from 0, below 2^63 - 1")
-    if options.master is not None and options.engine == IN_PROCESS:
-        raise UsageError(
-            f"--master {options.master}: --engine {options.engine} has no master; leave out one of the two"
-        )
-    asked = options.engine or (None if options.master is None else "spark")
-    options.engine, _ = choose_engine(asked)
+    options.engine, _ = choose_engine(engine_asked(options.engine, options.master))
     store = Store((options.store or default_store()).resolve())
     campaign = load(find(options.campaign))
     require_simulation(campaign, "explore makes runs of this world")
@@ -148,18 +140,7 @@ def _workers(
         engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
         with always(engine.stop, shield=interrupts.shielded):
             # The session starts with the first round: the stored runs may already complete the exploration.
-            yield lambda tasks: spread(_context(engine, options.master), place, tasks)
-
-
-def _context(engine: Engine, master: str | None) -> SparkContext:
-    from analysis.engines.spark import SparkUnavailableError
-
-    handle = engine.handle
-    assert handle is not None
-    try:
-        return handle.context()
-    except SparkUnavailableError as error:
-        raise UsageError(f"--master {master}: {error}" if master else str(error)) from error
+            yield lambda tasks: spread(engine.context(), place, tasks)
 
 
 def _make_all(

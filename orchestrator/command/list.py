@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from installation.files import default_store
+from orchestrator.campaign.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.store_index import IndexedRun, ordered, read_index
@@ -25,6 +26,8 @@ _MOST: Final = 50
 
 def main(options: argparse.Namespace) -> int:
     """Print the rows and write the page; returns 0. Raises `UsageError` for a store that cannot be read."""
+    if options.master is not None and not options.tables:
+        raise UsageError(f"--master {options.master}: its workers write tables; add --tables, or leave out --master")
     store = Store(options.store or default_store())
     try:
         campaigns = read_index(store.root)
@@ -35,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
         ) from error
     rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
     if options.tables:
-        _write_tables(store)
+        _write_tables(store, options.master)
     page = None
     try:
         page = write_index(store.root, campaigns)
@@ -66,13 +69,22 @@ def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
     show(f"{len(points):,} invocation{'' if len(points) == 1 else 's'}", rows, _TREND_COLUMNS)
 
 
-def _write_tables(store: Store) -> None:
+def _write_tables(store: Store, master: str | None) -> None:
+    from analysis.engines.task_map import SparkTasks, in_sequence
     from orchestrator.campaign.store_tables import write_tables
 
+    kind, _ = choose_engine(engine_asked(None if master else IN_PROCESS, master))
+    engine = Engine(kind, store.root / ".spark" / store.new_stamp(), master or LOCAL)
     try:
-        folder, left_out = write_tables(store)
+        if master is not None:
+            engine.require_visible([store.root])
+        folder, left_out = write_tables(store, in_sequence if master is None else SparkTasks(engine.context()))
+    except RuntimeError as error:
+        raise UsageError(f"--master {master}: {error}; the tables were not written") from error
     except OSError as error:
         raise UsageError(f"{error.filename or store.root}: {error.strerror}; the tables were not written") from error
+    finally:
+        engine.stop()
     for sentence in left_out:
         say(sentence, file=sys.stderr)
     say(f"tables: {folder}", file=sys.stderr)
@@ -135,6 +147,11 @@ def _options(command: argparse.ArgumentParser) -> None:
         "--tables",
         action="store_true",
         help="also write .tables/*.parquet, for queries (docs/tables.md)",
+    )
+    command.add_argument(
+        "--master",
+        metavar="URL",
+        help="the Spark master whose workers write the tables, such as spark://host:7077 (default: this process does)",
     )
     store_option(command)
     json_option(command)

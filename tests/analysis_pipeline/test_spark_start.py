@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from analysis.engines import spark
-from analysis.engines.spark import SparkHandle, SparkUnavailableError
+from analysis.engines.spark import SparkHandle
+from analysis.engines.spark_errors import SparkUnavailableError
 
 
 def test_a_user_who_is_nicer_already_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,11 @@ ALLOWED: Final = frozenset(
             "orchestrator/campaign/store_index.py",
             "msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)",
         ),
+        ("orchestrator/campaign/store_tables.py", "open(path, 'wb')"),  # in a directory that was just made
+        (
+            "orchestrator/campaign/store_tables.py",
+            "os.open(folder / '.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
+        ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before
         ("orchestrator/search/exploration_store.py", "(self.path / _RUNS).open('ab')"),  # writers of own files
         ("orchestrator/search/exploration_store.py", "msgspec.json.decode(read_bytes(known[-1]), type=Head)"),

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from analysis.engines.spark import SparkHandle
+from analysis.engines.task_map import SparkTasks
 from orchestrator.campaign.runs_on_workers import judge_each, judge_here
+from orchestrator.campaign.store import Store
+from orchestrator.campaign.store_tables import write_tables
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 
@@ -33,6 +36,19 @@ def test_a_worker_that_dies_concerns_its_run_only(spark: SparkHandle, tmp_path: 
     assert json.loads((runs[0] / "verdict.json").read_text())["verdict"] == "pass"
     assert not (runs[1] / "verdict.json").exists()
     assert dict(judge_each(runs[:1], spark.context())) == {runs[0]: ""}  # the session lives on
+
+
+@pytest.mark.spark
+def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", 1)
+    store = Store(tmp_path / "a store's")
+    runs = StoredCampaign(store.root).made()
+    (runs[0] / "tables" / "seconds.parquet").unlink()
+    folder, left_out = write_tables(store)
+    here = {table.name: table.read_bytes() for table in folder.glob("*.parquet")}
+    assert len(here) == 5
+    assert write_tables(store, SparkTasks(spark.context())) == (folder, left_out)
+    assert {table.name: table.read_bytes() for table in folder.glob("*.parquet")} == here
 
 
 def test_a_campaign_and_a_store_stand_for_their_runs(tmp_path: Path) -> None:

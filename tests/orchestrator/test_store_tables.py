@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 
 def table(store: Path, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.ParquetFile(store / ".tables" / f"{name}.parquet").read().to_pylist()
+    content = BytesIO((store / ".tables" / f"{name}.parquet").read_bytes())
+    rows: list[dict[str, Any]] = pq.ParquetFile(content).read().to_pylist()
     return rows
 
 
@@ -68,3 +72,49 @@ def test_tables_are_no_campaign(tmp_path: Path) -> None:
     before = ask("list", "--store", store, "--json").out
     assert ask("list", "--store", store, "--tables").code == 0
     assert ask("list", "--store", store, "--json").out == before
+
+
+def test_names_that_are_not_utf_8_become_escapes(tmp_path: Path) -> None:
+    store = tmp_path / os.fsdecode(b"st\xffore")
+    (run,) = StoredCampaign(tmp_path / "made", "").made()
+    campaign = store / os.fsdecode(b"camp\xe4ign")
+    store.mkdir()
+    run.parent.rename(campaign)
+    (campaign / run.name).rename(campaign / os.fsdecode(b"run\xfe"))
+    told = ask("list", "--store", store, "--tables")
+    assert (told.code, "cannot be read" in told.err) == (0, False)
+    (row,) = table(store, "runs")
+    assert (row["campaign"], row["run"]) == ("camp\\udce4ign", "run\\udcfe")
+    assert table(store, "checks")[0]["run"] == "run\\udcfe"
+    assert [each["run"] for each in table(store, "seconds")] == ["run\\udcfe"] * len(table(store, "seconds"))
+
+
+@pytest.mark.parametrize("runs_per_task", [1, 256])
+def test_tables_of_several_tasks_have_the_rows_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_per_task: int
+) -> None:
+    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", runs_per_task)
+    store = tmp_path / "store"
+    runs = StoredCampaign(store).made()
+    (store / ".tables" / ".draft").mkdir(parents=True)
+    (store / ".tables" / ".draft" / "left by a process that was killed").touch()
+    assert ask("list", "--store", store, "--tables").code == 0
+    assert [row["run"] for row in table(store, "runs")] == [run.name for run in runs]
+    assert {row["run"] for row in table(store, "checks")} == {run.name for run in runs}
+    assert sorted(each.name for each in (store / ".tables").iterdir()) == sorted(
+        [".lock", "anomalies.parquet", "checks.parquet", "faults.parquet", "runs.parquet", "seconds.parquet"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--master", "spark://127.0.0.1:7077"], "add --tables"),
+        (["--tables", "--master", "spark://nowhere"], "--master spark://nowhere: .*give spark://HOST:PORT"),
+    ],
+)
+def test_a_master_that_cannot_write_tables_is_refused(tmp_path: Path, words: list[str], complaint: str) -> None:
+    (tmp_path / "store").mkdir()
+    told = ask("list", "--store", tmp_path / "store", *words)
+    assert told.code == 64
+    assert re.search(complaint, told.err)

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from analysis.engines.spark import SparkHandle, SparkUnavailableError, java_version
+from analysis.engines.spark import SparkHandle, java_version
+from analysis.engines.spark_errors import SparkUnavailableError
 from nemeses import KINDS
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.parser import load, parse

@@ -1,0 +1,123 @@
+"""A standalone Spark cluster before it gets work: a master that answers, workers, and the project on each of them.
+
+Theory of operation. Spark itself waits: for a master one minute, for workers without a limit. So the driver first
+connects to the master; its own address on that connection is the one under which workers find it. When the first worker
+has offered its processors, a stage of barrier tasks fills all of them at the same time. So each worker proves that it
+can import the project, that its analysis has the same code, and that it sees the files. A worker that lacks something
+is found even if another worker is faster.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from analysis.analysis_revision import revision
+from analysis.engines.spark_errors import NEEDS, SparkUnavailableError, cause_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+T = TypeVar("T")
+
+SCHEME: Final = "spark://"
+OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
+"""How the masters begin that Spark itself has to reach."""
+MASTER_S: Final = 20.0
+"""A master that was started a moment ago listens within seconds."""
+WORKERS_S: Final = 120.0
+_CONNECT_S: Final = 5.0
+_POLL_S: Final = 0.2
+SETTINGS: Final = {
+    "spark.barrier.sync.timeout": "120",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+}
+
+
+def addresses_of(master: str) -> list[tuple[str, int]]:
+    """The addresses in `spark://HOST:PORT[,HOST:PORT...]`. Raises `SparkUnavailableError` for another form."""
+    found = []
+    for each in master.removeprefix(SCHEME).split(","):
+        host, _, port = each.rpartition(":")
+        if not master.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise SparkUnavailableError(f"{master!r} is not the address of a master: give {SCHEME}HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def reach(master: str) -> str:
+    """Connect to the master and hang up; this machine's address on that connection. Raises `SparkUnavailableError` when
+    no address of the master answers in time."""
+    addresses = addresses_of(master)
+    deadline = time.monotonic() + MASTER_S
+    while True:
+        for address in addresses:
+            try:
+                with socket.create_connection(address, _CONNECT_S) as connection:
+                    own: str = connection.getsockname()[0]
+                    return own
+            except (OSError, UnicodeError) as error:  # a name that is none for IDNA
+                refused = f"{address[0]}:{address[1]}: {error}"
+        if time.monotonic() >= deadline:
+            raise SparkUnavailableError(
+                f"no Spark master answers within {MASTER_S:.0f} s ({refused}); start it (docs/architecture.md)"
+            )
+        time.sleep(_POLL_S)
+
+
+def require_workers(context: SparkContext) -> None:
+    """Wait for the first worker; then each worker must have this project. Raises `SparkUnavailableError`."""
+    deadline = time.monotonic() + WORKERS_S
+    while _slots(context) == 0:
+        if time.monotonic() >= deadline:
+            raise SparkUnavailableError(
+                f"no worker of {context.master} offered a processor and 1 GiB of memory within {WORKERS_S:.0f} s; "
+                "start workers, or end the applications that use them"
+            )
+        time.sleep(_POLL_S)
+    for host, there in on_each_worker(context, _revisions):
+        if there != revision():
+            raise SparkUnavailableError(
+                f"the worker at {host} has other code of the analysis ({there}, here {revision()}); {NEEDS}"
+            )
+
+
+def require_visible(context: SparkContext, paths: Sequence[Path]) -> None:
+    """Each worker must see these directories. Raises `SparkUnavailableError`."""
+    for host, path in on_each_worker(context, partial(_unseen, paths)):
+        raise SparkUnavailableError(
+            f"the worker at {host} does not see {path}: keep the store on a file system that all workers have mounted "
+            "at the same path as this machine"
+        )
+
+
+def on_each_worker(context: SparkContext, work: Callable[[Iterable[int]], Iterator[T]]) -> list[T]:
+    """What `work` yields in each of the workers' processes, all at the same time. Raises `SparkUnavailableError`."""
+    slots = max(1, _slots(context))
+    try:
+        found: list[T] = context.parallelize(range(slots), slots).barrier().mapPartitions(work).collect()
+    except Exception as error:
+        raise SparkUnavailableError(
+            f"a worker of {context.master} failed: {cause_of(error, str(context.master))}"
+        ) from error
+    return found
+
+
+def _slots(context: SparkContext) -> int:
+    """The processors that workers have offered."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def _revisions(_: Iterable[int]) -> Iterator[tuple[str, str]]:
+    yield socket.gethostname(), revision()
+
+
+def _unseen(paths: Sequence[Path], _: Iterable[int]) -> Iterator[tuple[str, Path]]:
+    for path in paths:
+        if not path.is_dir():
+            yield socket.gethostname(), path

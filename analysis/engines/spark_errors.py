@@ -1,0 +1,38 @@
+"""Errors of Spark in one sentence each, from messages of many lines."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Final
+
+from installation.files import PROJECT_ROOT
+from installation.sanitize import brief
+
+
+class SparkUnavailableError(RuntimeError):
+    """Spark cannot start here; the message says what is missing and how to get it."""
+
+
+def is_local(master: str) -> bool:
+    """Whether all processes of this master run on this machine, as children of the driver."""
+    return master.startswith("local")
+
+
+def cause_of(error: Exception, master: str = "local") -> str:
+    """The cause of a failed task, from Spark's message of many lines, and the remedy where a worker of a cluster lacks
+    the project."""
+    text = str(error) or type(error).__name__
+    found = next((found for cause in _CAUSES if (found := cause.search(text))), None)
+    cause = brief(found[0] if found else text.split("\n")[0], 200)
+    return f"{cause}; {NEEDS}" if not is_local(master) and _LACKS_PROJECT.search(cause) else cause
+
+
+NEEDS: Final = f"each worker needs the project at {PROJECT_ROOT} and its Python at {sys.executable}"
+_LACKS_PROJECT: Final = re.compile("^(ModuleNotFoundError|ImportError)|Cannot run program")
+_CAUSES: Final = (
+    re.compile("Python worker exited unexpectedly"),
+    re.compile(r"Cannot run program [^\n]+"),
+    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
+    re.compile(r"(?<=Exception: )[^\n]+"),
+)
