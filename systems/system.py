@@ -106,6 +106,12 @@ class System:
         )
         return f"{key}: no template of [roles.{role}] in {where} uses it, so that it would have no effect; {hint}"
 
+    def defaults(self, role: str) -> Mapping[str, str]:
+        """The settings of this version that a campaign may change, with their defaults; empty if only the program knows
+        them."""
+        del role
+        return {}
+
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
         """What is wrong with all settings of a node together, or None; the message starts with `where`."""
         del role, settings, where

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.regular_files import read_text
+from history.regular_files import open_regular, read_text
 
 _LOAD: Final = (
     "kind", "topic", "partitions", "keys", "producers", "consumers", "rate", "duration_s", "operations", "record_bytes",
     "idempotent", "compression", "group", "members",
 )  # fmt: skip
+_LABELS: Final = {"duration_s": "duration", "record_bytes": "record size"}
+_UNITS: Final = {"duration_s": " s", "rate": " / s", "record_bytes": " bytes"}
+_LOG_START: Final = 1 << 20
+_CONFIG_VALUES: Final = re.compile(r"Config values: *\n(?P<lines>(?:[ \t]+[\w.]+ = [^\n]*\n)+)")
 _CLUSTER: Final = ("nodes", "filesystem", "replication_factor")
 
 
@@ -21,7 +26,9 @@ _CLUSTER: Final = ("nodes", "filesystem", "replication_factor")
 class Tested:
     """`system`: its title and version. `description`: the campaign's. `cluster`, `load`: key and value. `settings`: the
     table (a role, a node of it, or the topic), key, value, in the order of the file. `node_files`: the configuration
-    files of each node, by `node/file`, as lines with `*` for parts that differ from run to run."""
+    files of each node, by `node/file`, as lines with `*` for parts that differ from run to run. `defaults`: all
+    settings of the system with the values that apply where the campaign sets nothing, as role, key, value. `logged`:
+    the settings that a node's program wrote to its log, as node, key, value."""
 
     system: str = ""
     description: str = ""
@@ -30,6 +37,8 @@ class Tested:
     load: tuple[tuple[str, str], ...] = ()
     settings: tuple[tuple[str, str, str], ...] = ()
     node_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    defaults: tuple[tuple[str, str, str], ...] = ()
+    logged: tuple[tuple[str, str, str], ...] = ()
 
 
 def tested(run_dir: Path) -> Tested:
@@ -42,7 +51,7 @@ def tested(run_dir: Path) -> Tested:
     if not version and system.get("name") == "brownout":
         version = str(_table(said, "versions").get("brownout", ""))
     return Tested(
-        system=" ".join(filter(None, (name, version))),
+        system=f"{name} {version or '(version not recorded)'}" if name else "",
         description=_description(run_dir / "campaign.toml"),
         started=str(said.get("started", "")),
         cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system)),
@@ -52,7 +61,25 @@ def tested(run_dir: Path) -> Tested:
             *(("topic", key, str(value)) for key, value in _table(workload, "topic_settings").items()),
         ),
         node_files=tuple(_node_files(_table(said, "configuration"))),
+        defaults=tuple(_settings("", _table(said, "defaults"))),
+        logged=tuple(_logged(run_dir)),
     )
+
+
+def _logged(run_dir: Path) -> Iterator[tuple[str, str, str]]:
+    """The first block `...Config values:` of the first node's log that has one: Apache Kafka writes all its settings,
+    defaults included, when it starts."""
+    for log in sorted(run_dir.glob("nodes/*/service.log")):
+        try:
+            with open_regular(log) as file:
+                start = file.read(_LOG_START).decode(errors="replace")
+        except OSError:
+            continue
+        if block := _CONFIG_VALUES.search(start):
+            for line in block["lines"].splitlines():
+                key, _, value = line.strip().partition(" = ")
+                yield log.parent.name, key, value
+            return
 
 
 def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -63,7 +90,15 @@ def _table(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _pairs(table: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for key in keys:
         if key in table and not isinstance(table[key], dict):
-            yield key.replace("_", " "), str(table[key])
+            yield _LABELS.get(key, key.replace("_", " ")), _value(key, table[key])
+
+
+def _value(key: str, value: Any) -> str:
+    """A value with its unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return shown + _UNITS.get(key, "")
 
 
 def _roles(system: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -115,10 +115,8 @@ class PlannedDescriptions:
     def _strange(self, run: StoredRun, content: Content) -> Iterator[str]:
         """Sentences: keys that only the run records and that do not have their required form."""
         for key, (_, is_right) in FREE.items():
-            if key not in content:
-                yield f"{key} is missing"
-            elif not is_right(content[key]):
-                yield f"its {key} is {content[key]!r}"
+            if not is_right(content.get(key)):
+                yield f"its {key} is {content[key]!r}" if key in content else f"{key} is missing"
         world, limits = self._plan.world or _text(content, "world"), _texts(content, "limits")
         required = WORLDS[world].limits if world in WORLDS else ()
         if missing := [limit for limit in required if limit not in limits]:
@@ -201,9 +199,16 @@ def _are_versions(value: Any) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(each, str) and each for each in value.values())
 
 
+def _are_defaults(value: Any) -> bool:
+    """By role. Runs of earlier versions have none."""
+    tables = value.values() if isinstance(value, dict) else [] if value is None else [value]
+    return all(isinstance(each, dict) and all(isinstance(text, str) for text in each.values()) for each in tables)
+
+
 FREE: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "started": ("the time of the run is not known at planning", _is_moment),
     "versions": ("a run may be made later, on another machine, than it was planned", _are_versions),
+    "defaults": ("the system's defaults are those of the version that made the run", _are_defaults),
 }
 """The keys of `run.toml` that the plan does not determine, each with the reason and a check of its form. In addition,
 `world_reason` and the world's own `limits` depend on the machine, `time_scale` on the machines of the world, the start

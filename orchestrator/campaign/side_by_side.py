@@ -315,7 +315,8 @@ def _figure_change(
 
 
 def _settings(pairs: Sequence[_Pair]) -> tuple[list[SettingChange], list[str]]:
-    """The settings that differ, by cell, and a sentence for each run whose settings cannot be read."""
+    """The settings that differ, by cell, and a sentence for each run whose settings cannot be read. A default that only
+    one run recorded is not one: the other may be of a version that recorded none."""
     found, unread = list[SettingChange](), list[str]()
     for pair in pairs:
         read = list[dict[str, Any]]()
@@ -327,7 +328,8 @@ def _settings(pairs: Sequence[_Pair]) -> tuple[list[SettingChange], list[str]]:
                 unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {error}")
         if len(read) == 2:
             old, new = read
-            changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+            keys = old.keys() & new.keys() | {key for key in old.keys() ^ new.keys() if not key.startswith("defaults.")}
+            changed = [key for key in sorted(keys) if old.get(key) != new.get(key)]
             found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
     return found, unread
 

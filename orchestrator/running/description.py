@@ -24,4 +24,6 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
     )
     common = settled(campaign, planned.cell, deployed)
     content = described(common, run=planned.id, seed=planned.seed, replay=planned.replay, around=around)
-    return {**content, "started": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    defaults = {role: dict(deployed.system.defaults(role)) for role in dict.fromkeys(deployed.roles)}
+    return {**content, "started": started, "versions": versions(), "defaults": defaults}

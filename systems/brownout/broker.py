@@ -26,6 +26,11 @@ _TIMES = {key: str(f.default) for key, f in _KEYS.items() if key.endswith(".ms")
 """The settings that are times, with their defaults, in milliseconds."""
 
 
+def _text(default: Any) -> str:
+    """A default as the broker's configuration file writes it."""
+    return str(default).lower() if isinstance(default, bool) else "" if default is None else str(default)
+
+
 class Brownout(System):
     """Every node is a broker, and a voter of the metadata quorum unless the campaign sets fewer voters (K595-1)."""
 
@@ -52,6 +57,10 @@ class Brownout(System):
             if minimum is not None and value < minimum:
                 return f"{key}: {value} is smaller than {minimum}"
         return None
+
+    def defaults(self, role: str) -> Mapping[str, str]:
+        del role  # there is one role
+        return {key: _text(spec.default) for key, spec in sorted(_KEYS.items())}
 
     def check_node(self, role: str, settings: Mapping[str, str], where: str) -> str | None:
         """Let the broker validate the whole configuration, because some keys depend on each other."""

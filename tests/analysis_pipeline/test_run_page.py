@@ -130,6 +130,36 @@ def test_the_page_says_what_was_tested(scenario: str) -> None:
     assert "offsets.topic.num.partitions=4" in settings, "the nodes' configuration files"
 
 
+def test_the_page_has_the_defaults_of_the_system(scenario: str) -> None:
+    defaults = scenario[scenario.index('<details class="defaults">') :]
+    assert re.search(r"<summary>default of each setting \(\d{2,}\)", defaults)
+    for key, value in (("log.flush.interval.messages", "0"), ("auto.create.topics.enable", "false")):
+        assert f"<td>broker</td><td><code>{key}</code></td><td>{value}</td>" in defaults
+
+
+def test_the_page_has_the_settings_that_kafka_logs(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    lines = [
+        "[2026-11-27 07:17:30,961] INFO KafkaConfig values: ",
+        "\tlog.flush.interval.messages = 9223372036854775807",
+    ]
+    lines += [
+        "\tadvertised.listeners = null",
+        "\tssl.cipher.suites = <script>",
+        " (kafka.server.KafkaConfig)",
+        "\tx = y",
+    ]
+    (run / "nodes" / "n2" / "service.log").write_text("\n".join(lines) + "\n")
+    page = page_of(run)
+    assert "defaults included (3)" in page
+    assert "<td>n2</td><td><code>log.flush.interval.messages</code></td><td>9223372036854775807</td>" in page
+    assert "<td>&lt;script&gt;</td>" in page
+
+
+def test_the_page_says_where_defaults_are_not_recorded(tmp_path: Path) -> None:
+    assert "The defaults of this system are not recorded" in page_of(StoredRun(tmp_path / "run").write())
+
+
 def test_an_expected_fail_looks_different_from_an_unexpected_one(scenario: str, tmp_path: Path) -> None:
     assert '<span class="badge fail expected">' in scenario
     assert '<span class="badge fail">' in page_of(StoredRun(tmp_path / "run", lost=7).write())
