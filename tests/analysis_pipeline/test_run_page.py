@@ -117,7 +117,7 @@ def test_journal_lines_of_one_moment_have_their_own_numbers(scenario: str) -> No
 
 
 def test_the_page_has_the_steps_with_their_reasons(scenario: str) -> None:
-    assert "from here on B cannot get W from A again" in scenario
+    assert "from here on, B cannot fetch W from A again" in scenario
     steps = scenario[scenario.index("<h2>Steps</h2>") :]
     assert steps.index("cut A &lt;-&gt; B") < steps.index("kill B") < steps.index("start B")
 
