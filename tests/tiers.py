@@ -8,6 +8,8 @@ Theory of operation. The tier `all` runs every collected test. The tier `quick` 
 - of the tests marked `rotating(N, among="name")` all but every Nth in the same way, whatever functions they are of;
 - of the tests of one function that differ only in the parameter `seed` all but one, which rotates in the same way.
 
+A group that has fewer tests than its share keeps one of them, so that the quick tier has a test of every group.
+
 The tier `rest` is what `quick` leaves out.
 
 A rotating test is in `quick` all the same when its mark names a file that differs from the merge base (`files=[...]`):
@@ -89,13 +91,9 @@ def _parameters(item: pytest.Item) -> Mapping[str, object]:
 
 
 def _share(group: Sequence[pytest.Item]) -> int:
-    """One in how many is kept: the number in the mark, or of seeds all."""
-    mark = group[0].get_closest_marker("rotating")
-    return (
-        len(group)
-        if mark is None
-        else next(int(each.args[0]) for each in group[0].iter_markers("rotating") if each.args)
-    )
+    """One in how many is kept: the number in the mark, but at least one of the group; of seeds one."""
+    shares = (int(each.args[0]) for each in group[0].iter_markers("rotating") if each.args)
+    return min(next(shares, len(group)), len(group))
 
 
 def _files(item: pytest.Item) -> set[str]:

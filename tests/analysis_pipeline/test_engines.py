@@ -40,6 +40,7 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
     return stored(run, table(*histories), rows_per_file)
 
 
+@pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Path, span: int) -> None:
@@ -56,6 +57,7 @@ def sevens(value: int) -> bool:
     return value >= 0 and 1 <= decode_value(value).producer <= 3
 
 
+@pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, tmp_path: Path, span: int) -> None:
@@ -87,6 +89,7 @@ def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
     assert report.ok
 
 
+@pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "change",
@@ -110,6 +113,7 @@ def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: d
     assert [(c.name, c.verdict, c.detail) for c in there.checks] == [(c.name, c.verdict, c.detail) for c in here.checks]
 
 
+@pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "name",
@@ -144,6 +148,7 @@ def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> No
     assert check_registers(files, SparkTasks(spark.context())) == check_registers(files)
 
 
+@pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, tmp_path: Path) -> None:
     campaign = tmp_path / "short.toml"

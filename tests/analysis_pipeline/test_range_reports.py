@@ -20,6 +20,7 @@ from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("seed", range(4))

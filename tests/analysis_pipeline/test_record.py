@@ -270,6 +270,7 @@ def test_a_whole_run_is_whole(tmp_path: Path) -> None:
     assert (outcome.verdict, outcome.doubts) == (PASS, ())
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize(("change", "reason"), RESEALED.values(), ids=RESEALED)
 def test_what_is_missing_or_damaged_is_told_also_of_a_run_that_ended_so(
     tmp_path: Path, change: Change, reason: str

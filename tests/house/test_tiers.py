@@ -27,6 +27,10 @@ def test_thorough(): pass
 ])
 def test_each(name): pass
 
+@pytest.mark.rotating(5)
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_few(name): pass
+
 @pytest.mark.rotating(2, among="pair")
 def test_one(): pass
 
@@ -71,6 +75,11 @@ def test_one_in_four_is_chosen_and_four_rotations_choose_all(items: list[pytest.
 def test_tests_of_several_functions_take_turns(items: list[pytest.Item]) -> None:
     pairs = [[name for name in chosen(items, rotation) if name in ("test_one", "test_other")] for rotation in range(2)]
     assert pairs == [["test_one"], ["test_other"]]
+
+
+def test_a_group_of_fewer_tests_than_its_share_has_one_in_every_quick_tier(items: list[pytest.Item]) -> None:
+    few = [[name for name in chosen(items, rotation) if "few" in name] for rotation in range(3)]
+    assert few == [["test_few[a]"], ["test_few[b]"], ["test_few[a]"]]
 
 
 def test_files_that_use_spark_run_on_one_worker_and_each_other_file_on_its_own() -> None:
@@ -123,5 +132,5 @@ def test_both_tiers_together_are_all_tests(pytester: pytest.Pytester, monkeypatc
         result = pytester.runpytest_subprocess("-p", "tests.conftest", "--tier", tier, "-n", "2")
         passed[tier] = result.parseoutcomes()["passed"]
         if tier != "all":
-            result.stdout.fnmatch_lines([f"tier {tier}: {24 - passed[tier]} tests were left out*"])
-    assert passed["quick"] + passed["rest"] == passed["all"] == 24
+            result.stdout.fnmatch_lines([f"tier {tier}: {26 - passed[tier]} tests were left out*"])
+    assert passed["quick"] + passed["rest"] == passed["all"] == 26

@@ -14,7 +14,7 @@ from tests.installation.test_standard_streams import environment
 from tests.installation.test_wheel import MINE
 
 
-@pytest.mark.rotating(5, among="installed package")
+@pytest.mark.rotating(7, among="installed package")
 @pytest.mark.parametrize(
     ("world", "engine"),
     [

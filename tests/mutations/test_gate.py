@@ -231,6 +231,7 @@ def renamed(campaign: Path, *, clients: bool) -> None:
     assert judge(forged.path).verdict == "pass"
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize(
     ("base", "clients", "words"),
     [
@@ -269,6 +270,7 @@ OTHER_CONFIGURATIONS: dict[str, Callable[[Stored], None]] = {
 }
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", OTHER_CONFIGURATIONS)
 def test_nodes_of_another_configuration_than_was_planned_are_not(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -162,6 +162,7 @@ def wait_until(reached: Callable[[], bool], running: Fleet) -> None:
 LOAD = '[workload]\nkind = "append-log"\npartitions = 2\nproducers = 1\nconsumers = 1\nrate = 200\n'
 
 
+@pytest.mark.rotating(3, among="clients of a run")
 def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD)
@@ -242,6 +243,7 @@ def test_cells_lay_their_options_over_the_clients() -> None:
     assert (plain.options, old.options) == ({"reads": "linearizable"}, {"reads": "serializable"})
 
 
+@pytest.mark.rotating(3, among="clients of a run")
 def test_every_client_is_ready_before_the_load_begins(tmp_path: Path) -> None:
     """A consumer that is only started under load may come when the faults are over."""
     with Journal(tmp_path) as journal:
@@ -291,6 +293,7 @@ def test_only_a_log_with_content_is_pointed_to(tmp_path: Path, printed: str, tol
         client.wait_ready(0.0)
 
 
+@pytest.mark.rotating(3, among="clients of a run")
 def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD.replace("producers = 1", "producers = 0"))

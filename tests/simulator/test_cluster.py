@@ -198,7 +198,7 @@ def chaos(seed: int) -> str:
         return cluster.digest()
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.conforms("K595-54")
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
     program = "from tests.simulator.test_cluster import chaos; print(chaos(5))"
@@ -255,7 +255,7 @@ def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
         cluster.run(story())
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 def test_a_dead_broker_is_fenced_however_small_batches_have_to_be() -> None:
     with SimulatedCluster(3, properties={"message.max.bytes": "2000"}) as cluster:
 

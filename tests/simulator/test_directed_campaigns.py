@@ -125,7 +125,7 @@ def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int = SEED) -> 
 
 @pytest.mark.conforms("H1", "H3", "H5", "H6", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-21", "K595-36")
 @pytest.mark.conforms("K595-40", "K704-1", "K704-4", "K704-5")
-@pytest.mark.rotating(10)
+@pytest.mark.rotating(18, among="directed campaigns")
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))
@@ -135,7 +135,7 @@ def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle
     assert oracle in result.trials[0].killed_by
 
 
-@pytest.mark.rotating(10)
+@pytest.mark.rotating(18, among="directed campaigns")
 @pytest.mark.parametrize("campaign", UNHARMED)
 def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> None:
     loaded = load(find(campaign))

@@ -22,7 +22,7 @@ from orchestrator.search.run_maker import WHERE, Maker
 CAMPAIGNS = Path(__file__).resolve().parents[2] / "campaigns"
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize(
     ("campaign", "seed"),
     [

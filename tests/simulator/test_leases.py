@@ -148,7 +148,7 @@ def run(seed: int, fault: Fault, *mutants: str) -> Readers:
         return cluster.run(story())
 
 
-@pytest.mark.rotating(8)
+@pytest.mark.rotating(8, among="leases under faults")
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("fault", [reject_one, reject_slow, restart_unheard, reassign_unheard])
@@ -158,7 +158,7 @@ def test_no_answer_is_stale(fault: Fault, seed: int) -> None:
     assert readers.answers > 100, "few answers show little"
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(8, among="leases under faults")
 @pytest.mark.parametrize(
     ("fault", "mutant"),
     [

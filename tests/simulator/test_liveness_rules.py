@@ -96,7 +96,7 @@ def kill_two(cluster: SimulatedCluster, leader: str, follower: str) -> None:
 HARMS = [no_harm, kill_leader, kill_controller, kill_follower, pause_follower, cut_off_leader, hang_disk, kill_two]
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_correct_broker_goes_on_wherever_it_can(
@@ -130,7 +130,7 @@ def never_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
     never_shrinks(monkeypatch)
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize(
     ("broken", "harm", "oracles"),
     [

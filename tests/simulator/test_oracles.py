@@ -41,7 +41,7 @@ def test_no_oracle_says_anything_of_the_broker_as_it_is(seed: int) -> None:
     assert cluster.watch.looks > 1000
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 def test_every_oracle_has_compared_something_in_a_storm() -> None:
     checks, of_quorum = dict.fromkeys(ORACLES, 0), dict.fromkeys(ORACLES, 0)
     for seed in (1, 2):
@@ -61,7 +61,7 @@ def test_every_oracle_has_compared_something_in_a_storm() -> None:
     )
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("mutant", BENIGN)
 def test_a_change_that_breaks_no_promise_raises_no_alarm(mutant: str) -> None:
     assert found(storm(3, mutant, seconds=6)) == {}
@@ -145,7 +145,7 @@ KILLED_BY_A_STORM = [
 
 @pytest.mark.conforms("K101-3", "K101-7", "K101-8", "K101-11", "K101-12", "K595-7", "K595-13", "K595-19", "K595-21")
 @pytest.mark.conforms("K595-35", "H3", "H6", "H8", "H10", "H13", "H16", "H18", "H27", "H33")
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(10)
 @pytest.mark.parametrize(("mutant", "oracle", "how"), KILLED_BY_A_STORM)
 def test_a_storm_of_faults_kills(mutant: str, oracle: str, how: Mapping[str, object]) -> None:
     options = {"seconds": 8.0, **how}
@@ -583,7 +583,7 @@ def _isr_of(cluster: SimulatedCluster) -> tuple[int, ...]:
     return () if topic is None else topic.partitions[0].isr
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 def test_a_finding_says_where_when_and_what_contradicts_what() -> None:
     cluster = storm(1, "resume_as_leader", seconds=8)
     finding = next(each for each in cluster.watch.findings.found if each.oracle == "two-leaders-of-one-epoch")

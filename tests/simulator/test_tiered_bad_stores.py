@@ -78,7 +78,7 @@ def test_a_store_that_refuses_from_the_start_is_reported_once_and_nothing_local_
         cluster.run(story())
 
 
-@pytest.mark.rotating(3, among="long simulations of stores")
+@pytest.mark.rotating(2, among="long simulations of stores")
 def test_objects_of_another_cluster_stay_and_are_not_read() -> None:
     """Same bucket, same topic name, same topic id and partition: only the cluster's id differs."""
     with SimulatedCluster(22, properties=TIERED) as cluster:
@@ -140,7 +140,7 @@ def damage_snapshots(cluster: SimulatedCluster, name: str, damage: str) -> int:
     return count
 
 
-@pytest.mark.rotating(3, among="long simulations of stores")
+@pytest.mark.rotating(2, among="long simulations of stores")
 def test_a_lost_store_directory_is_not_an_empty_store() -> None:
     """All objects are gone: the broker reports it, and removes no segment from its metadata."""
     with SimulatedCluster(24, properties=TIERED) as cluster:

@@ -36,7 +36,7 @@ from tests.simulator.test_tiered import (
 from tests.simulator.tiered_bootstrap import FEATURE, RECORDS, Joining
 
 SEED = 3
-SHARES = 12
+SHARES = 24
 """The points of a scenario are divided among so many tests."""
 PATIENCE_S = 60.0
 QUIET_S = 5.0

@@ -162,7 +162,7 @@ def forgets_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BrokerConfig, "from_properties", classmethod(wrong))
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize(
     ("broken", "sequences", "oracle"),
     [
@@ -225,7 +225,7 @@ def asks_the_quorum_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BrokerConfig, "from_properties", classmethod(wrong))
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize(
     ("broken", "oracle"),
     [
@@ -260,7 +260,7 @@ def test_who_misreads_its_settings_is_found(
     assert [it.oracle for it in cluster.watch.findings.found if it.oracle == oracle] == ([oracle] if is_broken else [])
 
 
-@pytest.mark.rotating(6, among="storms")
+@pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("lies", [True, False])
 def test_who_is_wrong_about_the_voters_is_found(lies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minority that wins an election is judged by the voters of the log, whatever the broker says they are."""

@@ -11,7 +11,7 @@ from tests.worlds.support import play
 pytestmark = pytest.mark.root
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(4, among="marks of power cuts")
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, filesystem: str) -> None:
     seen = play("cuts", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")
@@ -26,7 +26,7 @@ def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, file
         assert all("synced_mark" not in detail for detail in cut[2]["detail"].values()), "told once"
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(4, among="marks of power cuts")
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_a_tail_that_was_written_back_before_the_cut_is_told(tmp_path: Path, filesystem: str) -> None:
     early, late = play("at_stake", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")

@@ -368,6 +368,7 @@ command = ["true"]
 HELD_UP = 'name = "x"\n[system]\npath = "."\n[topology]\nnodes = 1\nworld = "process"\n'
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_no_preparing_command_outlives_its_run(tmp_path: Path, ending: signal.Signals) -> None:
     (tmp_path / "system.toml").write_text(PREPARING.format(tmp_path / "inner"))

@@ -128,6 +128,7 @@ def unforeseen(*_: object) -> None:
     raise ValueError("nobody thought of that")
 
 
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("broken", ["", "network", "a mistake"])
 def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wrong(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -239,6 +240,7 @@ min_ok = 1
 """
 
 
+@pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_service_that_ends_by_itself_before_its_disk_is_rolled_back_is_a_finding(
     crashes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

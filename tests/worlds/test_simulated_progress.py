@@ -55,7 +55,7 @@ progress_s = 15
 STOPS_AT = 400
 
 
-@pytest.mark.rotating(4)
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("stands_still", [True, False])
 def test_standing_still_while_a_follower_is_down_is_found(
     stands_still: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

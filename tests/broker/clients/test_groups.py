@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiokafka
+import pytest
 from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -73,6 +74,7 @@ def assigned(one: Consumer) -> set[int]:
     return {partition.partition for partition in one.assignment()}
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_two_members_share_the_partitions_and_one_takes_over_when_the_other_leaves(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 4, 10) as nodes:
         first, second = consumer(nodes), consumer(nodes)
@@ -100,6 +102,7 @@ def test_two_members_share_the_partitions_and_one_takes_over_when_the_other_leav
         first.close()
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_a_group_goes_on_from_its_commits_after_its_coordinator_was_killed(tmp_path: Path) -> None:
     with with_topic(tmp_path, 3, 2, 10) as nodes:
         one = consumer(nodes)
@@ -141,6 +144,7 @@ def test_a_group_goes_on_from_its_commits_after_its_coordinator_was_killed(tmp_p
         other.close()
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_a_static_member_that_bounces_keeps_its_partitions_and_nobody_rebalances(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 1) as nodes:
         rebalances: list[object] = []
@@ -165,6 +169,7 @@ def test_a_static_member_that_bounces_keeps_its_partitions_and_nobody_rebalances
         bounces.close()
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_administrators_see_and_change_groups(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 3) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
@@ -196,6 +201,7 @@ def test_administrators_see_and_change_groups(tmp_path: Path) -> None:
         assert admin.list_consumer_groups().result(PATIENCE).valid == []
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_kafka_python_reads_and_commits_in_a_group(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 5) as nodes:
         one = KafkaConsumer(
@@ -218,6 +224,7 @@ def test_kafka_python_reads_and_commits_in_a_group(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.mark.rotating(3, among="groups of real brokers")
 def test_aiokafka_reads_and_commits_in_a_group(tmp_path: Path) -> None:
     async def story(bootstrap: str) -> None:
         one = aiokafka.AIOKafkaConsumer(

@@ -127,6 +127,7 @@ def test_metadata_and_errors_as_confluent_sees_them(broker: Cluster) -> None:
     assert "described" not in admin.list_topics(timeout=PATIENCE).topics
 
 
+@pytest.mark.rotating(3, among="real brokers")
 def test_what_was_acknowledged_survives_a_kill_and_a_clean_stop(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         broker = nodes.brokers[1]

@@ -64,7 +64,7 @@ def word_count(class_path: str, *arguments: str) -> Iterator[list[str]]:
             listener.join(10)
 
 
-@pytest.mark.rotating(4)
+@pytest.mark.rotating(3, among="real brokers")
 def test_words_are_counted_at_least_once(tmp_path: Path, class_path: str) -> None:
     with cluster(tmp_path, 3) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})

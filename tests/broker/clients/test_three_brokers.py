@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -48,6 +49,7 @@ def produce(producer: Producer, topic: str, values: list[bytes]) -> list[bytes]:
     return acknowledged
 
 
+@pytest.mark.rotating(3, among="real brokers")
 def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
     with cluster(tmp_path, 3, min_insync_replicas=2) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
@@ -74,6 +76,7 @@ def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path: Path) 
         until(lambda: in_sync(nodes, "log") == {1, 2, 3}, "the killed broker is in sync again")
 
 
+@pytest.mark.rotating(3, among="real brokers")
 def test_every_broker_can_be_restarted_in_turn_while_a_producer_writes(tmp_path: Path) -> None:
     with cluster(tmp_path, 3, min_insync_replicas=2) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})

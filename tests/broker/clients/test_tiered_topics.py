@@ -71,6 +71,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
+@pytest.mark.rotating(4, among="brokers with tiered storage")
 def test_clients_read_records_that_are_only_in_the_directory(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
@@ -82,6 +83,7 @@ def test_clients_read_records_that_are_only_in_the_directory(tmp_path: Path) -> 
         assert consumed(nodes, 777) == VALUES[777:]
 
 
+@pytest.mark.rotating(4, among="brokers with tiered storage")
 @pytest.mark.parametrize("damage", ["missing", "a file"])
 def test_with_an_unusable_directory_the_topic_is_available_and_the_reason_is_logged_once(
     tmp_path: Path, damage: str

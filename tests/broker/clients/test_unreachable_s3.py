@@ -19,7 +19,7 @@ pytest.importorskip("obstore", reason="the extra [s3] is not installed")
 TOPIC = "tiered"
 
 
-@pytest.mark.rotating(3, among="brokers with tiered storage")
+@pytest.mark.rotating(4, among="brokers with tiered storage")
 def test_an_unreachable_service_is_reported_without_credentials(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     file = tmp_path / "credentials"
