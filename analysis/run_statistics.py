@@ -1,9 +1,14 @@
-"""The statistics of a verdict: counts and latencies of a run, from parts of its history in several passes."""
+"""The statistics of a verdict: counts and latencies of a run, from parts of its history.
+
+Theory of operation. The first pass over the history counts, and keeps the times of the acknowledged changes if these
+are few. If they are many, each figure that depends on all of them takes passes of its own (`streamed_figures`). A pass
+opens every file of the tables, which for many small files takes longer than the arithmetic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +22,8 @@ from history.reader import History
 from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
 
 _CHANGES: Final = (APPEND, WRITE, CAS)
+MOST_KEPT: Final = 1 << 22
+"""The most acknowledged changes whose times stay in memory: 64 MB."""
 _LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
@@ -35,15 +42,15 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
         "origin_ns": view.origin,
         "longest_outage_s": _longest_outage(history, counted, view.origin),
     }
-    found = quantiles(lambda: _latencies(history, view.origin), list(_LATENCIES.values()))
+    found = quantiles(lambda: _latencies(history, counted, view.origin), list(_LATENCIES.values()))
     rounded = [None] * len(_LATENCIES) if found is None else [round(each, 3) for each in found]
     return stats | {f"latency_{name}_ms": each for name, each in zip(_LATENCIES, rounded, strict=True)}
 
 
 @dataclass
 class _Counted:
-    """Operations that change something by outcome, the records that reads of logs returned, and the first and the last
-    invocation of a change."""
+    """Operations that change something by outcome, the records that reads of logs returned, the first and the last
+    invocation of a change, and the times of the acknowledged changes, None if they are more than MOST_KEPT."""
 
     changes: int = 0
     failed: int = 0
@@ -51,6 +58,7 @@ class _Counted:
     records: int = 0
     first: int = INF
     last: int = -1
+    kept: list[tuple[I64, I64]] | None = field(default_factory=list)
 
     def add(self, part: pa.Table) -> None:
         f, kind, inv = (part[name].to_numpy() for name in ("f", "type", "inv"))
@@ -60,11 +68,14 @@ class _Counted:
         self.indeterminate += int((changes & (kind == INFO)).sum())
         self.first = min(self.first, int(inv[changes].min(initial=INF)))
         self.last = max(self.last, int(inv[changes].max(initial=-1)))
+        if self.kept is not None:
+            self.kept.append(_acknowledged_of(part))
+            self.kept = self.kept if sum(len(ret) for _, ret in self.kept) <= MOST_KEPT else None
 
 
 def _counted(history: History) -> _Counted:
     found = _Counted()
-    for part in history.parts("f", "type", "inv", "values"):
+    for part in history.parts("f", "type", "inv", "ret", "values"):
         found.add(part)
         read = part["f"].to_numpy() == READ
         found.records += int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
@@ -72,21 +83,24 @@ def _counted(history: History) -> _Counted:
     return found
 
 
-def _acknowledged(history: History) -> Iterator[tuple[I64, I64]]:
+def _acknowledged(history: History, counted: _Counted) -> Iterator[tuple[I64, I64]]:
     """Invocations and returns of the acknowledged changes, part by part."""
-    yield _changes_of(history.registers)
-    yield from map(_changes_of, history.parts("f", "type", "inv", "ret"))
+    if counted.kept is not None:
+        yield from counted.kept
+        return
+    yield _acknowledged_of(history.registers)
+    yield from map(_acknowledged_of, history.parts("f", "type", "inv", "ret"))
 
 
-def _changes_of(part: pa.Table) -> tuple[I64, I64]:
+def _acknowledged_of(part: pa.Table) -> tuple[I64, I64]:
     f, kind, inv, ret = (part[name].to_numpy() for name in ("f", "type", "inv", "ret"))
     some = np.isin(f, _CHANGES) & (kind == OK)
     return inv[some], ret[some]
 
 
-def _latencies(history: History, origin: int) -> Iterator[Floats]:
+def _latencies(history: History, counted: _Counted, origin: int) -> Iterator[Floats]:
     """The latencies of acknowledged changes in milliseconds."""
-    for inv, ret in _acknowledged(history):
+    for inv, ret in _acknowledged(history, counted):
         yield ((ret - origin) / NS - (inv - origin) / NS) * 1e3
 
 
@@ -95,7 +109,7 @@ def _longest_outage(history: History, counted: _Counted, origin: int) -> float |
     time, because an outage would not be visible."""
     if counted.first >= counted.last:
         return None
-    returns = lambda: (ret for _, ret in _acknowledged(history))  # noqa: E731
+    returns = lambda: (ret for _, ret in _acknowledged(history, counted))  # noqa: E731
     starts, ends = gaps_with_the_longest(returns, counted.first, counted.last)
     return round(float(((ends - origin) / NS - (starts - origin) / NS).max()), 3)
 

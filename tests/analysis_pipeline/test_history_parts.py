@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis import run_statistics
 from analysis.evidence import group_history, load
 from analysis.evidence.journal_order import out_of_life
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
@@ -23,7 +24,7 @@ from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
 from history import reader
 from history.groups import Delivered, GroupRecords
-from history.operation_tables import TablesError
+from history.operation_tables import IndexedGroup, TablesError, read_parts
 from history.reader import History
 from history.schemas import (
     ACKS_ALL,
@@ -219,6 +220,21 @@ def test_the_load_is_not_counted_from_the_whole_table(tmp_path: Path, monkeypatc
     statistics(history, view_of(history, {}))
 
 
+def test_the_statistics_read_the_tables_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass opens every file, which takes most of the time when there are many small ones."""
+    history = history_of(stored(tmp_path, random_operations(random.Random(2)), 5), 10, 10)
+    view = view_of(history, {})
+    passes: list[Sequence[str]] = []
+
+    def counted(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
+        passes.append(columns)
+        return read_parts(tables, groups, columns)
+
+    monkeypatch.setattr(reader, "read_parts", counted)
+    statistics(history, view)
+    assert len(passes) == 1
+
+
 def in_seconds(history: History, rows: list[Row]) -> list[tuple[float, float, Row]]:
     """Invocation, return (INF: none) and row of the changes, in seconds since the start of the run."""
     origin = view_of(history, {}).origin
@@ -237,7 +253,11 @@ def test_a_thinned_run_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate(view).startswith(b"\x89PNG")
 
 
-def test_the_statistics_are_what_the_rows_say(histories: Histories) -> None:
+@pytest.mark.parametrize("most_kept", [1 << 22, 3], ids=["times in memory", "a pass for each figure"])
+def test_the_statistics_are_what_the_rows_say(
+    histories: Histories, monkeypatch: pytest.MonkeyPatch, most_kept: int
+) -> None:
+    monkeypatch.setattr(run_statistics, "MOST_KEPT", most_kept)
     rows, found, _ = histories
     appends = [row for row in rows if row["f"] == APPEND]
     expected = {
