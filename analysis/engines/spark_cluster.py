@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SCHEME: Final = "spark://"
 OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
-"""How the masters begin that Spark itself has to reach."""
+"""The start of the address of a master that Spark itself must reach."""
 MASTER_S: Final = 20.0
 """A master that was started a moment ago listens within seconds."""
 WORKERS_S: Final = 120.0
@@ -60,7 +60,7 @@ def reach(master: str) -> str:
                 with socket.create_connection(address, _CONNECT_S) as connection:
                     own: str = connection.getsockname()[0]
                     return own
-            except (OSError, UnicodeError) as error:  # a name that is none for IDNA
+            except (OSError, UnicodeError) as error:  # the name is not valid in IDNA
                 refused = f"{address[0]}:{address[1]}: {error}"
         if time.monotonic() >= deadline:
             raise SparkUnavailableError(
