@@ -42,6 +42,7 @@ from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_req
 from broker.protocol.codec import decode
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
@@ -80,7 +81,8 @@ BROKERS = {
     "remote_log_manager_task_interval_ms": 500,
     "log_retention_check_interval_ms": 500,
     "rlmm_config_remote_log_metadata_topic_num_partitions": 1,
-    # A broker that gets no processor time for some seconds keeps its leadership.
+    # A broker or controller that gets no processor time for some seconds keeps its leadership.
+    "quorum_fetch_timeout_ms": 30_000,
     "broker_session_timeout_ms": 60_000,
     "broker_lease_ms": 40_000,
 }
@@ -106,21 +108,33 @@ async def metadata(port: int, topic: str) -> MetadataResponse:
 async def controller(port: int) -> int:
     """The port of the controller."""
     found = await metadata(port, "__remote_log_metadata")
-    return next(each.port for each in found.brokers if each.node_id == found.controller_id)
+    return next((each.port for each in found.brokers if each.node_id == found.controller_id), port)
 
 
 async def alter(port: int, kind: int, name: str, settings: Mapping[str, str]) -> None:
     entries = [AlterableConfig(key, SET, value) for key, value in settings.items()]
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, entries)])
-    answer = await ask(await controller(port), request, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
-    assert isinstance(answer, IncrementalAlterConfigsResponse)
-    assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        answer = await ask(await controller(port), request, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        if answer.responses[0].error_code == ErrorCode.NONE:
+            return
+        assert time.monotonic() < end, answer.responses[0].error_message
+        await asyncio.sleep(LOOK_S)
 
 
 async def assign(port: int, topic: str, replicas: list[int]) -> None:
     wanted = ReassignableTopic(topic, [ReassignablePartition(0, replicas)])
     request = AlterPartitionReassignmentsRequest(topics=[wanted])
-    await ask(await controller(port), request, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0)
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        answer = await ask(await controller(port), request, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0)
+        assert isinstance(answer, AlterPartitionReassignmentsResponse)
+        if answer.error_code == ErrorCode.NONE and answer.responses[0].partitions[0].error_code == ErrorCode.NONE:
+            return
+        assert time.monotonic() < end, answer.error_message
+        await asyncio.sleep(LOOK_S)
 
 
 async def wait_for_isr(port: int, topic: str, nodes: list[int]) -> None:
