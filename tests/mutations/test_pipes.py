@@ -103,7 +103,7 @@ def judged(bench: Bench, base: str, name: str, make: Make, *, sealed: bool) -> J
             return judge(mutant)
 
 
-@pytest.mark.rotating(11, among="pipes")
+@pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("base", ["log", "group", "register", "simulated"])
 def test_analyze_answers_unknown_whatever_file_of_the_evidence_is_a_pipe(bench: Bench, base: str) -> None:
     for number, name in enumerate(evidence(bench.bases[base])):
@@ -112,7 +112,7 @@ def test_analyze_answers_unknown_whatever_file_of_the_evidence_is_a_pipe(bench: 
         assert found.stored in (None, found.verdict), (name, found)
 
 
-@pytest.mark.rotating(11, among="pipes")
+@pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("make", KINDS)
 def test_analyze_passes_whatever_of_what_it_makes_itself_was_a_pipe(bench: Bench, make: Make) -> None:
     run = bench.bases["log"]
@@ -139,7 +139,7 @@ def campaign(bench: Bench, tmp_path: Path) -> Path:
     return target
 
 
-@pytest.mark.rotating(11, among="pipes")
+@pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("make", KINDS)
 def test_gate_and_report_answer_whatever_is_a_pipe(campaign: Path, make: Make, part: int) -> None:

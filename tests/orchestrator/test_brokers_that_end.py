@@ -29,7 +29,7 @@ world = "process"
 """
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
     campaign = tmp_path / "alien.toml"
     campaign.write_text(ALIEN)
@@ -60,7 +60,7 @@ duration_s = 0.1
 """
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_one_that_ends_after_everything_was_healed_is_found_and_the_run_is_finished_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def exits(verdict: dict[str, Any]) -> list[str]:
     return [each["sentence"] for each in verdict["anomalies"] if each["name"] == "unexpected-exit"]
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_one_that_is_killed_from_outside_is_found(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
@@ -110,7 +110,7 @@ def test_one_that_is_killed_from_outside_is_found(tmp_path: Path, world: str) ->
     assert "the process on n2 ended by signal 9 (SIGKILL), though nothing was done to it" in sentence
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
@@ -121,7 +121,7 @@ def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_p
     assert run.journal()[-1]["name"] == "done", "it was woken with everything else that was healed"
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_one_that_somebody_else_starts_again_is_found(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")
@@ -153,7 +153,7 @@ runpy.run_module("broker", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
 def test_one_that_is_made_to_end_itself_is_found(tmp_path: Path, world: str) -> None:
     own = tmp_path / "mortal"

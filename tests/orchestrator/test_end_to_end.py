@@ -58,7 +58,7 @@ def only_run(store: Path) -> Path:
     return run
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     arguments = ["run", str(campaign_file), "--store", str(store), "--engine", "in-process", "--quiet"]

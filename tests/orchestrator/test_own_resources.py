@@ -46,7 +46,7 @@ def can_mount() -> bool:
     return subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.skipif(not can_mount(), reason="mounts a small filesystem, which needs root")
 @pytest.mark.parametrize(("world", "size"), [("process", "900k"), ("process", "1500k"), ("simulation", "900k")])
 def test_a_full_store_is_unknown_whatever_the_system_did(tmp_path: Path, world: str, size: str) -> None:
@@ -63,7 +63,7 @@ def test_a_full_store_is_unknown_whatever_the_system_did(tmp_path: Path, world: 
         assert any("the tester ran out of disk" in doubt for doubt in verdict["doubts"]) or world == "simulation"
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_service_that_ends_beside_a_healthy_tester_is_a_failure(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")
@@ -72,7 +72,7 @@ def test_a_service_that_ends_beside_a_healthy_tester_is_a_failure(tmp_path: Path
     assert not [line for line in run.journal() if line["event"] == "tester_short"]
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_services_that_end_with_the_process_that_started_them_have_done_nothing(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")

@@ -52,7 +52,7 @@ def results(store: Path) -> dict[int, tuple[str, str]]:
     return found
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_runs_side_by_side_are_the_same_runs(tmp_path: Path) -> None:
     path = campaign(tmp_path, 2)
     one_by_one, side_by_side = tmp_path / "a", tmp_path / "b"

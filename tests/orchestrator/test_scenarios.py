@@ -16,7 +16,7 @@ WRITTEN_BACK = "but all of it had been written back before"
 """In the reason of a run that is unknown because a disk kept what its power cut was to take."""
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.root
 @pytest.mark.conforms("K101-14", "K595-19")
 @pytest.mark.parametrize("campaign", ["kip101-scenario1", "kip101-scenario2", "bounce-unseen", "vote-not-persisted"])

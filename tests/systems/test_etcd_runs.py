@@ -71,7 +71,7 @@ def run(tmp_path: Path, text: str) -> dict[str, tuple[dict[str, Any], Path]]:
     return found
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_client_that_reads_what_was_is_caught_with_a_witness_and_an_honest_one_passes(tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "system.toml").write_text(FAKE)
@@ -86,7 +86,7 @@ def test_a_client_that_reads_what_was_is_caught_with_a_witness_and_an_honest_one
     assert any((directory / "certificate").iterdir())
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed: install-packages etcd-server")
 def test_one_member_of_etcd_that_is_killed_passes(tmp_path: Path) -> None:
     nemesis = '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [0.3, 0.5]\nduration_s = [0.3, 0.5]\n'

@@ -41,7 +41,7 @@ def rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -47,7 +47,7 @@ def play(scenario: str, *arguments: str) -> Any:
     return support.play(scenario, *arguments, module="tests.worlds.inventory_scenarios", deadline_s=DEADLINE_S)
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; there is no network in a sandbox
     path = tmp_path / "small.toml"

@@ -25,7 +25,7 @@ world = "namespaces"
 """
 
 
-@pytest.mark.rotating(9, among="real-time campaigns")
+@pytest.mark.rotating(13, among="real-time campaigns")
 def test_nodes_are_entered_by_the_words_that_are_said(tmp_path: Path) -> None:
     campaign = tmp_path / "kept.toml"
     campaign.write_text(CAMPAIGN)
