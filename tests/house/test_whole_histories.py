@@ -1,4 +1,5 @@
-"""No part of the pipeline reads the operations of a run whole: it reads the tables, part by part."""
+"""No part of the pipeline reads the operations of a run whole: it reads the tables, part by part. The comparison of
+replicas reads those of one partition in one task (`analysis.engines.row_groups.read`)."""
 
 from __future__ import annotations
 
