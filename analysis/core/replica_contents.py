@@ -75,12 +75,14 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
     """D6: once the cluster is quiet, all logs start and end at the same offsets, and the HW is there.
 
     With final reads, up to their end: a late request, which its client has already given up, may arrive after them. Its
-    record or its HW may not have reached the other replicas when the nodes stop."""
+    record or its HW may not have reached the other replicas when the nodes stop. A record that its leader has
+    acknowledged is not late: the other replicas must have it too."""
     last = maxsize if appends is None or appends.end < 0 else appends.end
     replicas = [log for log in replicas if log.is_whole]
     if not replicas:
         return
-    starts, ends = {log.start for log in replicas}, {min(log.end, last) for log in replicas}
+    due = last if appends is None else max(last, *(_end_of(log, appends.answered) for log in replicas))
+    starts, ends = {log.start for log in replicas}, {min(log.end, due) for log in replicas}
     behind = [log for log in replicas if 0 <= log.high_watermark < min(log.end, last)]
     ends_text = ", ".join(f"{log.node} at {log.end} (high watermark {log.high_watermark})" for log in replicas)
     if len(ends) > 1:
@@ -97,6 +99,11 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
     else:
         return
     yield anomaly_of("not-converged", replicas[0], sentence, [log_end(log) for log in replicas])
+
+
+def _end_of(log: ReplicaLog, values: I64) -> int:
+    """The offset after the last record of a log that has one of these values; 0 without one."""
+    return int(log.offset[np.isin(log.value, values)].max(initial=-1)) + 1
 
 
 def final_end(

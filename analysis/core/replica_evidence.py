@@ -34,12 +34,13 @@ class ClientOrder:
 class Appends:
     """What clients sent to one partition: the values `sent`, the `refused` ones among them, and the `loose` ones, which
     no acknowledgement by all replicas binds to an offset. `end`: the answer of the final reads' last end query, -1
-    without one."""
+    without one. `answered`: the loose values that a leader acknowledged with an offset."""
 
     sent: I64
     refused: I64
     loose: I64
     end: int = -1
+    answered: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
     found: dict[Key, Appends] = {}
     for part, key in enumerate(rows.keys):
         bound = rows.bound.value[rows.bound.part == part]
-        loose, type_ = (column[rows.loose.part == part] for column in (rows.loose.value, rows.loose.type))
+        columns = rows.loose.value, rows.loose.type, rows.loose.offset
+        loose, type_, named = (column[rows.loose.part == part] for column in columns)
         queries = rows.queries
         ends = np.flatnonzero((queries.part == part) & queries.final & ~queries.is_read & (queries.lo >= 0))
         last = ends[np.argmax(queries.inv[ends])] if len(ends) else -1
@@ -134,6 +136,7 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
             refused=loose[type_ == FAIL],
             loose=loose[type_ != FAIL],
             end=int(queries.lo[last]) if last >= 0 else -1,
+            answered=loose[named >= 0],
         )
     return found
 

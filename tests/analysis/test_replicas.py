@@ -134,6 +134,16 @@ def test_d6_what_arrives_after_the_final_reads_need_not_have_come_to_all() -> No
         assert anomaly.name == "not-converged", "these had their time"
 
 
+def test_d6_a_record_that_its_leader_acknowledged_is_not_late() -> None:
+    """KAFKA-1120: a follower that fetches nothing keeps the final reads' end below a record with acks=1."""
+    third = np.array([3])
+    answered = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=third, end=2, answered=third)
+    a = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
+    (anomaly,) = check_partition([a, replica("n2", [1, 1], [1, 2], hw=2)], appends=answered, around=AT_REST).anomalies
+    assert anomaly.name == "not-converged"
+    assert check_partition([a, replica("n2", [1, 1, 1], [1, 2, 3], hw=2)], appends=answered, around=AT_REST).ok
+
+
 def test_d6_nothing_acknowledged_is_missing() -> None:
     a, b = (replica(node, [1, 1], [1, 2], hw=2) for node in ("n1", "n2"))
     assert check_partition([a, b], order(1, 2, 3, acknowledged=False), around=QUIET).ok
