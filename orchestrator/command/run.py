@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +70,7 @@ def main(options: argparse.Namespace) -> int:
     if options.dry_run:
         dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
         return 0
+    _require_meanwhile(options, _wanted_world(options, campaign))
     check_size(campaign, cells=options.cell, seeds=seeds)
     simulated = _wanted_world(options, campaign) == SIMULATION
     engine_kind, options.engine_reason = choose_engine(options.engine, simulated=simulated)
@@ -85,8 +87,20 @@ def main(options: argparse.Namespace) -> int:
         invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
-    run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix())
+    run_options = RunOptions(
+        selection, engine, inventory, options.keep, _shell_prefix(), meanwhile=options.analyze_meanwhile
+    )
     return _make_runs(invocation, store, run_options, options)
+
+
+def _require_meanwhile(options: argparse.Namespace, world: str | None) -> None:
+    """Raise `UsageError` where runs cannot be analyzed while others are made."""
+    if not options.analyze_meanwhile:
+        return
+    if world == SIMULATION:
+        raise UsageError(f"--analyze-meanwhile: the {SIMULATION} world uses one processor; make runs with --jobs N")
+    if options.keep:
+        raise UsageError("--analyze-meanwhile: --keep needs the verdict before the next run; leave out one of the two")
 
 
 def _make_runs(
@@ -118,7 +132,7 @@ def _make_runs(
             is_stopped = True
     if is_stopped:  # after the progress line was removed, so that the commands below can be copied
         with contextlib.suppress(OSError):  # the terminal may be closed
-            _print_how_to_continue(invocation, store, _where(options))
+            _print_how_to_continue(invocation, store, _where(options), runner.unjudged)
             sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # does not wait for a Spark session that is still starting
     renew_documents(campaign_dir, store.names)
@@ -201,12 +215,15 @@ def _shell_prefix() -> str:
     return f"nsenter --all --target $(pgrep --newest --parent {outside})" if outside else ""
 
 
-def _print_how_to_continue(invocation: CampaignInvocation, store: Store, where: list[str]) -> None:
+def _print_how_to_continue(
+    invocation: CampaignInvocation, store: Store, where: list[str], unjudged: Sequence[Path]
+) -> None:
     campaign_dir = store.campaign_dir(invocation.campaign.name)
     say(
         f"brownout: stopped; all processes have ended, and the recorded files are in {campaign_dir}\n"
         f"  analyze the last run:  {command('analyze', str(shortest(store.root / 'latest')))}\n"
-        f"  continue:              {_resume_command(invocation, store, where)}",
+        + "".join(f"  not analyzed yet:      {command('analyze', str(shortest(run)))}\n" for run in unjudged)
+        + f"  continue:              {_resume_command(invocation, store, where)}",
         file=sys.stderr,
     )
 
@@ -266,6 +283,11 @@ def _options(command: argparse.ArgumentParser) -> None:
         help="skip the plots; `brownout analyze RUN` makes them later (simulated runs have none by default)",
     )
     command.add_argument("--no-pictures", dest="no_plots", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument(
+        "--analyze-meanwhile",
+        action="store_true",
+        help="analyze each run while the next one is made, in a process of the lowest priority (not in the simulation)",
+    )
     command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
     store_option(command)
     engine_option(command)

@@ -1,4 +1,6 @@
-"""Makes the runs of a campaign one after the other: lab, world, run, verdict."""
+"""Makes the runs of a campaign one after the other: lab, world, run, verdict.
+
+With `meanwhile` the analysis of a run does not delay the load of the next one (`background_analysis`)."""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.verdict import first_reasons
 from history.journal import Journal
@@ -37,6 +39,7 @@ from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
+from orchestrator.running.background_analysis import BackgroundAnalysis
 from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
@@ -45,6 +48,9 @@ from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection, lab_named
+
+if TYPE_CHECKING:
+    from analysis.verdict import Verdict
 
 STARTED_VARIABLE = "BROWNOUT_STARTED_NS"
 _HOLD_S = 1.0
@@ -63,7 +69,8 @@ class CampaignInvocation:
 @dataclass(frozen=True)
 class RunOptions:
     """How the runs are made. `shell_prefix`: what users put before a lab's shell command when they are outside of its
-    sandbox. `keep`: see `Runner`. `messages`: see `WorldSpec`."""
+    sandbox. `keep`: see `Runner`. `messages`: see `WorldSpec`. `meanwhile`: analyze each run while the next one
+    is made."""
 
     selection: Selection
     engine: Engine
@@ -71,6 +78,7 @@ class RunOptions:
     keep: bool = False
     shell_prefix: str = ""
     messages: bool = False
+    meanwhile: bool = False
 
 
 class Runner:
@@ -86,6 +94,7 @@ class Runner:
         self._progress = progress
         self._interrupts = interrupts
         self._kept: World | None = None
+        self._later: BackgroundAnalysis | None = None
         self._result: list[str] = []
         # Only the first run of an invocation measures its start from the start of the command.
         self._started_ns = int(os.environ.get(STARTED_VARIABLE) or time.monotonic_ns())
@@ -131,7 +140,8 @@ class Runner:
             lock.take()
             self._open(lab)
             require_faults(invocation.campaign, lab, selection.reason)  # the lab now knows what its machines support
-            self._make_each(invocation, lab)
+            with self._judging(invocation):
+                self._make_each(invocation, lab)
 
     def _open(self, lab: Lab) -> None:
         try:
@@ -157,24 +167,68 @@ class Runner:
                 self._take_down()
             self._started_ns = time.monotonic_ns()
 
+    @contextlib.contextmanager
+    def _judging(self, invocation: CampaignInvocation) -> Iterator[None]:
+        """If it was asked for, runs are analyzed in the background. At the end all have their verdicts, except after an
+        interrupt."""
+        if len(invocation.todo) == 1 or not self._options.meanwhile:
+            yield
+            return
+        self._later = BackgroundAnalysis(self._options.engine)
+        try:
+            try:
+                yield
+            except Exception:
+                self._judge_the_rest(self._later)
+                raise
+            self._judge_the_rest(self._later)
+        except Interrupted:
+            self._later.abandon()
+            raise
+
+    def _judge_the_rest(self, later: BackgroundAnalysis) -> None:
+        for verdict in later.ended():
+            self._report(verdict)
+        if later.unjudged:
+            later.hurry()
+            self._progress.phase("analysis", self._options.engine.kind)
+        for verdict in later.rest():
+            self._report(verdict)
+        later.close()
+
+    @property
+    def unjudged(self) -> list[Path]:
+        """The runs that were made and whose analysis has not ended, after an interrupt."""
+        return [] if self._later is None else self._later.unjudged
+
     def _one(self, planned: PlannedRun, lab: Lab) -> bool:
-        """Make a run and analyze it; returns whether it met its expectation."""
+        """Make a run and analyze it, now or in the background; returns False if it is known to have
+        missed its expectation."""
         directory = self._store.create(planned)
-        with directory.held():
+        with contextlib.ExitStack() as lock:
+            lock.enter_context(directory.held())
             try:
                 self._make(planned, directory, lab)
             except RunError as error:
                 self._progress.say(f"the run was not finished: {described(error)}")
             self._stop_if_asked()
+            if self._later is not None:
+                self._later.add(directory, lock.pop_all())
+                for each in self._later.ended():
+                    self._report(each)
+                return True
             self._progress.phase("analysis", self._options.engine.kind)
             verdict = judge(directory.path, self._options.engine)
+        self._report(verdict)
+        return verdict.met
+
+    def _report(self, verdict: Verdict) -> None:
         self._result = [
-            f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {planned.id}",
+            f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {verdict.run}",
             *(f"  {reason}" for reason in (*verdict.unmet, *first_reasons(verdict.reasons, 5))),
         ]
         for line in self._result:
             self._progress.say(line)
-        return verdict.met
 
     def _stop_if_asked(self) -> None:
         """Raise `Interrupted` if the user has asked to stop and the exception was lost."""
@@ -219,7 +273,7 @@ class Runner:
                     progress=self._progress,
                     interrupts=self._interrupts,
                     started_ns=world.scheduler.moment_of(self._started_ns),
-                    on_first_ack=self._options.engine.start,
+                    on_first_ack=self._options.engine.start if self._later is None else self._later.start,
                     keep=self._options.keep,
                 )
             ).execute()

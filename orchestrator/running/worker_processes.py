@@ -23,7 +23,7 @@ from orchestrator.running.interrupts import Interrupts
 def worker_processes(jobs: int, interrupts: Interrupts) -> Iterator[ProcessPoolExecutor]:
     """A pool of `jobs` processes. At the end, tasks that have not started are dropped and the others end first. Raises
     `RunError` when one of the processes ends unexpectedly."""
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=begin_process)
     with always(lambda: pool.shutdown(cancel_futures=True), shield=interrupts.shielded):
         try:
             yield pool
@@ -34,7 +34,7 @@ def worker_processes(jobs: int, interrupts: Interrupts) -> Iterator[ProcessPoolE
             ) from error
 
 
-def _begin_process() -> None:
+def begin_process() -> None:
     """Ignore signals, which the parent handles, and end when the parent ends."""
     syscalls.die_with_parent(signal.SIGKILL)
     for number in STOPPING:
