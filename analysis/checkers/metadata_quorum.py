@@ -163,7 +163,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
             )
         log = replace(found.log, high_watermark=mark)
         undecided += contradictory_epochs(log)
-        anomalies += prefix_changes(log, later, deletes=True, compacts=False)
+        anomalies += filter(None, (prefix_changes(log, later, deletes=True, compacts=False).found,))
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 

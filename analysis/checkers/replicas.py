@@ -70,8 +70,8 @@ UNDECIDED: Final = Reason("replicas-undecided", "Files of replicas are missing, 
 
 def check(run: CheckedRun) -> Outcome:
     """Read and compare the files of all nodes."""
-    from analysis.engines.replica import DATA, EARLIER, check_replicas, tasks_of
-    from analysis.engines.row_groups import files_of
+    from analysis.engines.replica import DATA, EARLIER, check_replicas, rows_of, tasks_of
+    from analysis.engines.row_groups import row_groups_of
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.earlier_marks import lowered
     from analysis.replicafiles.formats import FORMATS, NONE
@@ -95,7 +95,7 @@ def check(run: CheckedRun) -> Outcome:
     dumps = demanded(run.history.journal, plan.nodes, description.world, interval_s)
     tasks = tasks_of(
         run.directory,
-        files_of(run.tables),
+        row_groups_of(run.tables),
         plan.replicas,
         around,
         dumps,
@@ -103,7 +103,7 @@ def check(run: CheckedRun) -> Outcome:
         preallocates=any(map(format.preallocates, settings)),
         has_objects=not any(map(format.stores_elsewhere, settings)),
     )
-    report = check_replicas(tasks, run.spread())
+    report = check_replicas(tasks, run.spread(rows_of(tasks)))
     collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}
     doubts = (
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),

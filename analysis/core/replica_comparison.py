@@ -2,107 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.replica_evidence import anomaly_of, epoch_name, record_name
-from analysis.core.rows import Bools
-from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
+from analysis.core.rows import I64, Bools
+from analysis.replicafiles.log import NO_EPOCH, LogColumns, ReplicaLog, no_records
 
 NO_RECORD_VALUE: Final = -1
 """The size of an absent value: a tombstone."""
 
 
-def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Iterator[Anomaly]:
+class Divergence(NamedTuple):
+    """D1 and D2 of some consecutive offsets. `proven`: records differ below both high watermarks, or before a record
+    that both logs hold in the same epoch; `pending`: the records after these that differ, which a later record that the
+    logs share would prove. `shares`: the logs share a record here."""
+
+    proven: Anomaly | None = None
+    pending: Anomaly | None = None
+    shares: bool = False
+
+    def followed_by(self, later: Divergence) -> Divergence:
+        """What these offsets and those after them show together."""
+        if not later.shares:
+            return Divergence(both(self.proven, later.proven), both(self.pending, later.pending), self.shares)
+        return Divergence(both(both(self.proven, self.pending), later.proven), later.pending, True)
+
+
+def both(first: Anomaly | None, second: Anomaly | None) -> Anomaly | None:
+    """One anomaly for two of a kind, the first of which represents both."""
+    if first is None or second is None:
+        return first or second
+    return replace(first, count=first.count + second.count)
+
+
+def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Divergence:
     """D1 and D2."""
     i, j = _common(a, b)
     same_epoch, same_record = a.epoch[i] == b.epoch[j], a.digest[i] == b.digest[j]
     if a.opaque or b.opaque:
         same_record |= _incomparable(a, b, i, j)
-    same = same_epoch & same_record
-    if not (a.has_epochs and b.has_epochs):
-        both = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
-        same_epoch &= both
-        same = same_record & (same_epoch | ~both)
+    both_have = (a.epoch[i] != NO_EPOCH) & (b.epoch[j] != NO_EPOCH)
+    same_epoch &= both_have
+    differs = ~(same_record & (same_epoch | ~both_have))
     offset = a.offset[i]
     committed = offset < (np.iinfo(np.int64).max if quiet else min(a.high_watermark, b.high_watermark))
     # The last offset at which both hold a record of the same epoch: up to it they had one leader's log.
     agreed = np.flatnonzero(same_epoch)
     shared = np.arange(len(offset)) <= (agreed[-1] if len(agreed) else -1)
-    wrong = np.flatnonzero(~same & (committed | shared))
+    proven = differs & (committed | shared)
+    return Divergence(
+        _diverging(a, b, offset[proven], offset[proven & committed], quiet),
+        _diverging(a, b, offset[differs & ~proven], offset[:0], quiet),
+        bool(len(agreed)),
+    )
+
+
+def _diverging(a: ReplicaLog, b: ReplicaLog, wrong: I64, committed: I64, quiet: bool) -> Anomaly | None:
+    """The records at these offsets differ; `committed`: those of them below both high watermarks."""
     if not len(wrong):
-        return
-    at = int(offset[wrong[0]])
+        return None
+    at = int(wrong[0])
     one, other = a.at(at), b.at(at)
     assert one is not None
     assert other is not None
     kind = "records of the same epoch" if NO_EPOCH != one["epoch"] == other["epoch"] else "records"
-    why = "below both high watermarks" if committed[wrong[0]] else "before a record that they share"
+    is_committed = bool(len(committed)) and at == committed[0]
+    why = "below both high watermarks" if is_committed else "before a record that they share"
     if quiet:
         why = "after the cluster was at rest"
     sentence = (
         f"{a.node} and {b.node} hold different {kind} at offset {at}, {why}: "
         f"{record_name(one)}{epoch_name(one)} and {record_name(other)}{epoch_name(other)}"
     )
-    yield anomaly_of("replica-divergence", a, sentence, [one, other], len(wrong))
+    return anomaly_of("replica-divergence", a, sentence, [one, other], len(wrong))
 
 
-def unreplaced(a: ReplicaLog, b: ReplicaLog) -> Iterator[Anomaly]:
-    """D1 in a compacted log: a record below both HWs that only one replica has is replaced by a later record."""
+def lacking(a: ReplicaLog, b: ReplicaLog) -> LogColumns:
+    """The records below both HWs that only log `a` has, unless compaction may have removed them from `b` by what is
+    known here of later records."""
     inside = (a.offset >= max(a.start, b.start)) & (a.offset < min(a.high_watermark, b.high_watermark, b.end))
-    lacking = inside & ~np.isin(a.offset, b.offset) & ~b.is_unknown(a.offset)
-    wrong = np.flatnonzero(lacking & ~_replaced(a, b))
-    if not len(wrong):
-        return
-    record = a.at(int(a.offset[wrong[0]]))
+    absent = inside & ~np.isin(a.offset, b.offset) & ~b.is_unknown(a.offset)
+    return a.columns.take(absent & ~replaced(a.columns, latest_of((a, b))))
+
+
+def unreplaced(a: ReplicaLog, b: ReplicaLog, found: LogColumns) -> Anomaly | None:
+    """D1 in a compacted log: a record below both HWs that only one replica has is replaced by a later record. `found`:
+    those that are not."""
+    if not len(found.offset):
+        return None
+    record = a.holding(found).at(int(found.offset[0]))
     assert record is not None
     sentence = (
         f"{b.node} lacks what {a.node} holds at offset {record['offset']}, {record_name(record)}, and neither "
         "replica holds a later record of its key"
     )
-    yield anomaly_of("replica-divergence", a, sentence, [record], len(wrong))
+    return anomaly_of("replica-divergence", a, sentence, [record], len(found.offset))
 
 
-def _replaced(a: ReplicaLog, b: ReplicaLog) -> Bools:
-    """Which records of log `a` compaction may have removed from `b`: those that a later one of their key on either
-    replica replaces, tombstones, and those without a key."""
+def latest_of(logs: Sequence[ReplicaLog]) -> dict[int, int]:
+    """The offset of the last record of each key in any of the logs."""
     latest: dict[int, int] = {}
-    for log in (a, b):
+    for log in logs:
         for key, offset in zip(log.key.tolist(), log.offset.tolist(), strict=True):
             latest[key] = max(latest.get(key, -1), offset)
-    last = np.array([latest[key] for key in a.key.tolist()], np.int64)
-    return np.asarray((last > a.offset) | (a.size == NO_RECORD_VALUE) | (a.key == 0))
+    return latest
 
 
-def prefix_changes(
-    earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool = False, compacts: bool = False
-) -> Iterator[Anomaly]:
+def replaced(records: LogColumns, latest: Mapping[int, int]) -> Bools:
+    """Which records compaction may have removed from another copy of their log: those that a later one of their key
+    replaces, tombstones, and those without a key. `latest`: as of `latest_of`."""
+    last = np.array([latest.get(key, -1) for key in records.key.tolist()], np.int64)
+    return np.asarray((last > records.offset) | (records.size == NO_RECORD_VALUE) | (records.key == 0))
+
+
+class PrefixChanges(NamedTuple):
+    """D7 of some consecutive offsets: the records below the earlier HW that the later dump lacks, or holds others in
+    place of. In a compacted log a later record may replace `gone` ones, which are not in `found`."""
+
+    found: Anomaly | None
+    gone: LogColumns
+
+
+def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool, compacts: bool) -> PrefixChanges:
     """D7: two dumps of one replica's files; records below the earlier HW are still there, as far as the later dump
     could be read. `deletes`: the start of the log may have been deleted."""
     i, j = _common(earlier, later)
     committed = earlier.offset[i] < earlier.high_watermark
     i, j = i[committed], j[committed]
     same = (earlier.epoch[i] == later.epoch[j]) & (earlier.digest[i] == later.digest[j])
-    changed = i[~same & ~_incomparable(earlier, later, i, j)]
+    changed = earlier.offset[i[~same & ~_incomparable(earlier, later, i, j)]]
     expected = (earlier.offset < earlier.high_watermark) & (earlier.offset >= (later.start if deletes else 0))
-    if compacts:
-        expected &= ~_replaced(earlier, later)
     if not later.is_whole:
         expected &= earlier.offset < later.end
-    gone = np.setdiff1d(earlier.offset[expected], later.offset[j])
-    wrong = np.union1d(earlier.offset[changed], gone)
+    expected &= ~np.isin(earlier.offset, later.offset[j])
+    if not compacts:
+        wrong = np.union1d(changed, earlier.offset[expected])
+        return PrefixChanges(prefix_changed(earlier, later, wrong), no_records())
+    expected &= ~replaced(earlier.columns, latest_of((earlier, later)))
+    return PrefixChanges(prefix_changed(earlier, later, changed), earlier.columns.take(expected))
+
+
+def prefix_changed(earlier: ReplicaLog, later: ReplicaLog, wrong: I64) -> Anomaly | None:
+    """D7 is broken at these offsets."""
     if not len(wrong):
-        return
+        return None
     offset = int(wrong[0])
+    before, after = earlier.at(offset), later.at(offset)
     sentence = (
         f"offset {offset} of {earlier.node} was below its high watermark {earlier.high_watermark}, "
-        f"but a later dump of its log {'lacks it' if offset in gone else 'holds another record there'}"
+        f"but a later dump of its log {'holds another record there' if after else 'lacks it'}"
     )
-    yield anomaly_of("prefix-changed", earlier, sentence, [earlier.at(offset), later.at(offset)], len(wrong))
+    return anomaly_of("prefix-changed", earlier, sentence, [before, after], len(wrong))
 
 
 def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

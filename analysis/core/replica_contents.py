@@ -54,6 +54,18 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
 def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
     """D6: once the cluster is quiet, each acknowledged value is in a replica's log. A value that may be in the unread
     part of a log is not lost."""
+    gone = unheld(replicas, order, around)
+    if not len(gone.offset):
+        return
+    offset, value = int(gone.offset[0]), int(gone.value[0])
+    ends = ", ".join(f"{log.node} ends at {log.end}" for log in replicas)
+    sentence = f"{name_of(value)} was acknowledged at offset {offset}, but no replica holds it ({ends})"
+    witness = [client_order(replicas[0], offset, value), *(log.at(offset) for log in replicas)]
+    yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone.offset))
+
+
+def unheld(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> ClientOrder:
+    """What was acknowledged, must be in the logs, and is not at any offset of them that is known here."""
     mine = order.acknowledged.copy()
     for log in replicas:
         mine &= ~log.is_unknown(order.offset)
@@ -61,14 +73,7 @@ def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstanc
         mine &= order.offset >= min(log.start for log in replicas)
     if around.compacts:
         mine &= order.offset >= max(log.end for log in replicas)  # else a later record may have replaced it
-    gone = np.flatnonzero(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
-    if not len(gone):
-        return
-    offset, value = int(order.offset[gone[0]]), int(order.value[gone[0]])
-    ends = ", ".join(f"{log.node} ends at {log.end}" for log in replicas)
-    sentence = f"{name_of(value)} was acknowledged at offset {offset}, but no replica holds it ({ends})"
-    witness = [client_order(replicas[0], offset, value), *(log.at(offset) for log in replicas)]
-    yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone))
+    return order.take(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
 
 
 def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, around: Circumstances) -> Iterator[Anomaly]:
@@ -132,13 +137,19 @@ def final_end(
             doubt(f"{sentence}, and the record of what clients sent is incomplete")
 
 
-def foreign_records(log: ReplicaLog, appends: Appends, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:
-    """D8: each committed record was sent to this partition, was not refused, and is there once."""
-    committed, plain = _committed(log, around), ~log.is_opaque(log.offset)
-    control = np.flatnonzero(committed & (log.value == CONTROL_RECORD) & plain)
-    if len(control):
-        doubt(f"{log_name(log)} has {len(control)} control records, though no client used transactions")
-    candidates = committed & plain & (log.value != CONTROL_RECORD)
+def control_records(log: ReplicaLog, around: Circumstances) -> int:
+    """The number of committed control records."""
+    return int((_committed(log, around) & (log.value == CONTROL_RECORD) & ~log.is_opaque(log.offset)).sum())
+
+
+def foreign_records(
+    log: ReplicaLog, appends: Appends, around: Circumstances, controls: int, doubt: Doubt
+) -> Iterator[Anomaly]:
+    """D8: each committed record was sent to this partition, was not refused, and is there once. `controls`: the number
+    of committed control records."""
+    if controls:
+        doubt(f"{log_name(log)} has {controls} control records, though no client used transactions")
+    candidates = _committed(log, around) & ~log.is_opaque(log.offset) & (log.value != CONTROL_RECORD)
     for wrong, why in (
         (candidates & ~np.isin(log.value, appends.sent), "which no client sent to this partition"),
         (candidates & np.isin(log.value, appends.refused), "whose append was refused"),

@@ -29,6 +29,18 @@ class ClientOrder:
     value: I64
     acknowledged: Bools
 
+    def take(self, which: Bools) -> ClientOrder:
+        """Some of the offsets."""
+        return ClientOrder(self.offset[which], self.value[which], self.acknowledged[which])
+
+    def joined(self, other: ClientOrder) -> ClientOrder:
+        """What is known of the offsets of both."""
+        return ClientOrder(
+            np.concatenate((self.offset, other.offset)),
+            np.concatenate((self.value, other.value)),
+            np.concatenate((self.acknowledged, other.acknowledged)),
+        )
+
 
 @dataclass(frozen=True)
 class Appends:
@@ -108,16 +120,8 @@ def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
         known = np.flatnonzero(evidence.value != NONE)
         more = ClientOrder(known + evidence.start, evidence.value[known], (evidence.flags[known] & ACK) != 0)
         key, before = rows.keys[part], orders.get(rows.keys[part])
-        orders[key] = more if before is None else _concat(before, more)
+        orders[key] = more if before is None else before.joined(more)
     return orders
-
-
-def _concat(a: ClientOrder, b: ClientOrder) -> ClientOrder:
-    return ClientOrder(
-        np.concatenate((a.offset, b.offset)),
-        np.concatenate((a.value, b.value)),
-        np.concatenate((a.acknowledged, b.acknowledged)),
-    )
 
 
 def appends_of(operations: pa.Table) -> dict[Key, Appends]:

@@ -17,53 +17,58 @@ The rule claims only what a log proves:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
 
 import numpy as np
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.replica_evidence import Circumstances, anomaly_of
-from analysis.replicafiles.log import I64, ReplicaLog
-
-NUMBERS: Final = 1 << 31
-"""A producer's numbers are below this, and start at 0 again after the largest."""
-OFFSET, PRODUCER, EPOCH, FIRST, LAST = range(5)
+from analysis.replicafiles.log import ReplicaLog, SequenceBreaks
+from analysis.replicafiles.sequences import (
+    EPOCH,
+    FIRST,
+    LAST,
+    LAST_OFFSET,
+    NUMBERS,
+    OFFSET,
+    PRODUCER,
+    breaks_at,
+    in_order,
+)
 
 
 def gaps(log: ReplicaLog, around: Circumstances) -> Iterator[Anomaly]:
     """The batches of a log that do not continue what their producers wrote before."""
+    found = breaks(log, around)
+    if found.total:
+        witness = [log.at(offset) for offset in offsets_of(found)]
+        yield anomaly_of("sequence-gap-on-replica", log, _sentence(log, found), witness, found.total)
+
+
+def breaks(log: ReplicaLog, around: Circumstances) -> SequenceBreaks:
+    """The batches of a log that do not continue; those without a batch `before` do not start at 0."""
     if around.deletes or around.compacts or around.forgets_producers or not len(log.sequences):
-        return
-    stretch = _stretches(log)
-    order = np.lexsort((log.sequences[:, OFFSET], log.sequences[:, EPOCH], log.sequences[:, PRODUCER], stretch))
-    batches, stretch = log.sequences[order], stretch[order]
-    same = (np.diff(batches[:, [PRODUCER, EPOCH]], axis=0) == 0).all(axis=1) & (np.diff(stretch) == 0)
-    continues = np.concatenate(([False], same))
-    due = np.where(continues, np.roll((batches[:, LAST] + 1) % NUMBERS, 1), 0)
+        return SequenceBreaks()
+    batches, stretch, continues, due = in_order(log.sequences, (*log.gaps, *log.absent))
     from_zero = around.from_zero and max(log.start, log.own_start) == 0
-    wrong = np.flatnonzero((batches[:, FIRST] != due) & (continues | (from_zero & (stretch == 0))))
-    if not len(wrong):
-        return
-    at = int(wrong[np.argmin(batches[wrong, OFFSET])])
-    before = batches[at - 1] if continues[at] else None
-    sentence, witness = _sentence(log, batches[at], before, int(due[at])), _witness(log, before, batches[at])
-    yield anomaly_of("sequence-gap-on-replica", log, sentence, witness, len(wrong))
+    wrong = batches[:, FIRST] != due
+    found = log.breaks.joined(breaks_at(batches, np.flatnonzero(wrong & continues)))
+    if from_zero:
+        for row in batches[wrong & ~continues & (stretch == 0)].tolist():
+            found = found.joined(SequenceBreaks(1, (), tuple(row)))
+    return found
 
 
-def _stretches(log: ReplicaLog) -> I64:
-    """For each batch the number of places before it where the files leave out offsets."""
-    edges = np.array(sorted(behind for _, behind in (*log.gaps, *log.absent)), np.int64)
-    return np.searchsorted(edges, log.sequences[:, OFFSET], side="right")
+def offsets_of(found: SequenceBreaks) -> list[int]:
+    """The first offsets of the batches that show a break, none without one."""
+    before = [found.before[LAST_OFFSET]] if found.before else []
+    return [*before, found.batch[OFFSET]] if found.total else []
 
 
-def _sentence(log: ReplicaLog, batch: I64, before: I64 | None, due: int) -> str:
-    at = f"the log of {log.node} has at offset {int(batch[OFFSET])} a batch of producer {int(batch[PRODUCER])}"
-    number = f"{at}, epoch {int(batch[EPOCH])}, whose first sequence number is {int(batch[FIRST])}"
-    if before is None:
+def _sentence(log: ReplicaLog, found: SequenceBreaks) -> str:
+    batch, before = found.batch, found.before
+    at = f"the log of {log.node} has at offset {batch[OFFSET]} a batch of producer {batch[PRODUCER]}"
+    number = f"{at}, epoch {batch[EPOCH]}, whose first sequence number is {batch[FIRST]}"
+    if not before:
         return f"{number}; it is the first one of that producer and epoch, and must have 0"
-    return f"{number}; after its batch at offset {int(before[OFFSET])}, {due} must follow"
-
-
-def _witness(log: ReplicaLog, *batches: I64 | None) -> list[dict[str, Any] | None]:
-    """The first records of the batches."""
-    return [None if batch is None else log.at(int(batch[OFFSET])) for batch in batches]
+    due = (before[LAST] + 1) % NUMBERS
+    return f"{number}; after its batch at offset {before[LAST_OFFSET]}, {due} must follow"

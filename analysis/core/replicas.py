@@ -39,9 +39,18 @@ from analysis.core import replica_epochs as epochs
 from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import Key
-from analysis.core.replica_comparison import divergence, prefix_changes, unreplaced
+from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
-from analysis.replicafiles.log import NO_MARK, ReplicaLog
+from analysis.core.replica_ranges import (
+    RangeFindings,
+    RangeView,
+    ReducedLogs,
+    examine,
+    held,
+    questions_of,
+    reduced,
+)
+from analysis.replicafiles.log import NO_MARK, ReplicaLog, no_records
 
 RUNNING: Final = Circumstances()
 """The circumstances while the system runs."""
@@ -77,48 +86,88 @@ def check_partition(
     `appends`: what clients sent to it; without it D8 and the final reads' end are not checked. `earlier`: older dumps
     of some of the replicas; without it D7 is not checked.
     """
+    found = examine(RangeView(replicas, earlier, order), around)
+    questions = questions_of(found)
+    more = held((*replicas, *earlier), questions)
+    return conclude(replicas, reduced(replicas, earlier, found, questions.keys, more), found, appends, around)
+
+
+def conclude(
+    replicas: Sequence[ReplicaLog],
+    known: ReducedLogs,
+    found: RangeFindings,
+    appends: Appends | None,
+    around: Circumstances,
+) -> ReplicaReport:
+    """The report on one partition, of which all ranges were examined. `replicas`: the logs, whose records do not
+    matter; `known`: the same, and the earlier dumps, with the records that the ranges sent on; `appends`: which of
+    these clients sent."""
     undecided = [sentence for log in replicas for sentence in _undecided(log, around)]
-    anomalies = list(_anomalies(replicas, order, appends, around, undecided.append))
-    later = {log.node: log for log in replicas}
-    dumps = [log for log in earlier if log.node in later]
-    for dump in dumps:
-        anomalies += prefix_changes(dump, later[dump.node], deletes=around.deletes, compacts=around.compacts)
+    anomalies = list(_anomalies(known, found, appends, around, undecided.append))
+    anomalies += _changed_prefixes(known, found)
     key = (replicas[0].topic, replicas[0].partition)
-    ends = {log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1) for log in replicas}
-    records = sum(len(log.offset) for log in replicas)
+    ends = {log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1) for log in known.logs}
+    records = sum(each.records for each in found.logs)
     return ReplicaReport(
-        tuple(_one_each(anomalies)), tuple(undecided), records, {key: ends}, _without_epochs(replicas), len(dumps)
+        tuple(_one_each(anomalies)), tuple(undecided), records, {key: ends}, _without_epochs(replicas), len(found.dumps)
     )
 
 
 def _anomalies(
-    replicas: Sequence[ReplicaLog],
-    order: ClientOrder | None,
+    known: ReducedLogs,
+    found: RangeFindings,
     appends: Appends | None,
     around: Circumstances,
     doubt: contents.Doubt,
 ) -> Iterator[Anomaly]:
+    replicas = known.logs
     for log in replicas:
         yield from epochs.regressions(log)
         yield from sequences.gaps(log, around)
     yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], around.quiet)
-    for a, b in combinations(replicas, 2):
-        yield from divergence(a, b, around.quiet)
-        if around.compacts:
-            yield from unreplaced(a, b)
-            yield from unreplaced(b, a)
-    for log in replicas:
-        yield from contents.corrupt_records(log, around, doubt)
+    yield from _differences(known, found)
+    for log, mine in zip(replicas, found.logs, strict=True):
+        yield from filter(None, (mine.corrupt,))
+        for sentence in mine.suspicious:
+            doubt(sentence)
         if appends is not None:
-            yield from contents.foreign_records(log, appends, around, doubt)
-        if order is not None:
-            yield from contents.order_mismatch(log, order, around)
+            yield from contents.foreign_records(log, appends, around, mine.controls, doubt)
+        yield from filter(None, (mine.misplaced,))
     if around.quiet:
-        if order is not None:
-            yield from contents.lost(replicas, order, around)
+        if found.unheld is not None:
+            yield from contents.lost(replicas, found.unheld, around)
         yield from contents.not_converged(replicas, appends, around)
         if appends is not None:
             yield from contents.final_end(replicas, appends, around, doubt)
+
+
+def _differences(known: ReducedLogs, found: RangeFindings) -> Iterator[Anomaly]:
+    """D1 and D2."""
+    numbers = combinations(range(len(known.logs)), 2)
+    for (one, other), pair in zip(numbers, found.pairs, strict=True):
+        a, b = known.logs[one], known.logs[other]
+        latest = _latest(known.latest[one], known.latest[other])
+        removed = (
+            unreplaced(x, y, rows.take(~replaced(rows, latest)))
+            for x, y, rows in ((a, b, pair.first_only), (b, a, pair.second_only))
+        )
+        yield from filter(None, (pair.divergence.proven, *removed))
+
+
+def _changed_prefixes(known: ReducedLogs, found: RangeFindings) -> Iterator[Anomaly]:
+    """D7."""
+    later = {log.node: number for number, log in enumerate(known.logs)}
+    dumps = [(number, log) for number, log in enumerate(known.earlier, len(known.logs)) if log.node in later]
+    for (number, dump), changes in zip(dumps, found.dumps, strict=True):
+        of = later[dump.node]
+        gone = changes.gone.take(~replaced(changes.gone, _latest(known.latest[number], known.latest[of])))
+        lacks = prefix_changed(dump.holding(gone), known.logs[of].holding(no_records()), gone.offset)
+        first = sorted(filter(None, (changes.found, lacks)), key=lambda each: int(each.witness[0]["offset"]))
+        yield from filter(None, (both(*first) if len(first) == 2 else next(iter(first), None),))
+
+
+def _latest(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+    return {key: max(one[key], other[key]) for key in one}
 
 
 def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:

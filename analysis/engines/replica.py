@@ -1,38 +1,80 @@
-"""The replica check over a run's collected files: one task per partition, in process or on Spark's workers.
+"""The replica check over a run's collected files: a plan of parts, whose tasks an engine maps.
 
-Each task reads the files of every node, writes them as tables (`tables/replicas/`, one row per record in each
-replica's files, and `tables/epochs/`), and checks them. Only the report is transferred.
+Theory of operation. The work has stages. Each stage is a map over tasks (`analysis.engines.task_map`).
+
+1. Segments: a task decodes consecutive whole segment files of one replica, of an earlier dump or of the store
+   (PART_BYTES at most, or one file). It writes the records to a table and returns what the rules need of their
+   structure: where they start and end, missing offsets, damage, and the first and last batch of each producer.
+2. Logs: the parts of a log follow each other, and so do what they returned. Remote segments are put before the files of
+   a replica whose lineage they have.
+3. Ranges: a task reads the records of all replicas and dumps in a range of offsets, and what clients were shown there,
+   and compares them (`analysis.core.replica_ranges`).
+4. Questions: if ranges could not decide about some values or keys, all ranges and operations are asked for these.
+
+So neither this process nor a task holds a whole log. All engines have the same plan, functions and results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
+from analysis.core.offset_ranges import RowGroup
+from analysis.core.range_evidence import batches_of
 from analysis.core.replica_epochs import contradictory_epochs
-from analysis.core.replica_evidence import (
-    Circumstances,
-    ReplicaReport,
-    acknowledged_before,
-    appends_of,
-    client_orders,
-    log_name,
-    sent_after,
+from analysis.core.replica_evidence import Circumstances, ReplicaReport, log_name
+from analysis.core.replica_ranges import (
+    Held,
+    Questions,
+    RangeFindings,
+    RangeView,
+    Wanted,
+    examine,
+    held,
+    questions_of,
+    reduced,
 )
-from analysis.core.replicas import check_partition, missing_below
-from analysis.engines.row_groups import read
+from analysis.core.replica_sequences import breaks, offsets_of
+from analysis.core.replicas import conclude, missing_below
+from analysis.engines.log import ROWS_FOR_LOOPS
+from analysis.engines.replica_clients import (
+    NOT_SENT,
+    NOT_STATED,
+    AskedTask,
+    GroupsTask,
+    SentValues,
+    Stated,
+    sent,
+    shown,
+    stated,
+)
+from analysis.engines.replica_parts import (
+    BYTES_PER_ROW,
+    PART_BYTES,
+    LaidOut,
+    LogPart,
+    LogTask,
+    ObjectTask,
+    SegmentsTask,
+    StoredPart,
+    decode,
+    object_tasks,
+    segment_tasks,
+)
+from analysis.engines.replica_tables import EPOCHS, REPLICAS, SCRATCH, cuts, read_range, write_epochs
 from analysis.engines.task_map import TaskMap, in_sequence
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
-from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.log import ReplicaLog, no_records
 from analysis.replicafiles.remote_segments import StoredLog
+from history.regular_files import remove
+from history.schemas import INF
 from history.topic_folders import folder_of
 
 DATA: Final = "data"
@@ -41,16 +83,8 @@ STORE: Final = "shared"
 """The subdirectories of a node's files: as collected at the end, and as dumped earlier; and of a run's remote
 objects."""
 
-REPLICAS: Final = pa.schema(
-    [
-        pa.field("node", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("offset", pa.int64()),
-        pa.field("epoch", pa.int64()),
-        pa.field("value", pa.int64()),
-        pa.field("digest", pa.uint64()),
-    ]
-)
-EPOCHS: Final = pa.schema([("node", pa.string()), ("epoch", pa.int64()), ("start_offset", pa.int64())])
+SPAN: Final = 1 << 18
+"""Offsets per range: 13 MB of records for each replica."""
 
 NO_DUMPS: Final = Demanded()
 
@@ -62,8 +96,8 @@ class ReplicaTask:
     `replicas`, `earlier`: by node, its data directory as collected at the end, and as dumped earlier. `missing`: the
     nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
     whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps. `nodes`: all nodes with their data
-    directories; `store`: the directory of the objects of remote segments, which may be missing; empty if the objects
-    are no part of the run.
+    directories; `operations`: the row groups of its clients' operations; `store`: the directory of the objects of
+    remote segments, which may be missing; empty if the objects are no part of the run.
     """
 
     key: Key
@@ -74,17 +108,21 @@ class ReplicaTask:
     strays: tuple[str, ...]
     undumped: tuple[str, ...]
     dumps: Demanded
-    operations: tuple[str, ...]
+    operations: tuple[RowGroup, ...]
     tables: str
     around: Circumstances
     preallocates: bool
     nodes: tuple[tuple[str, str], ...]
     store: str
 
+    @property
+    def name(self) -> str:
+        return f"{self.key[0]}-{self.key[1]}"
+
 
 def tasks_of(
     run_dir: Path,
-    operations: Mapping[Key, Sequence[Path]],
+    operations: Mapping[Key, Sequence[RowGroup]],
     assigned: Mapping[Key, Sequence[str]],
     around: Circumstances,
     dumps: Demanded = NO_DUMPS,
@@ -111,7 +149,7 @@ def tasks_of(
             strays=tuple(node for node in here if node not in nodes),
             undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*before, *dumps.lost}),
             dumps=dumps,
-            operations=tuple(str(path.resolve()) for path in operations.get(key, ())),
+            operations=tuple(operations.get(key, ())),
             tables=tables,
             around=around,
             preallocates=preallocates,
@@ -131,97 +169,286 @@ def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]
     return found
 
 
-def judge(task: ReplicaTask) -> ReplicaReport:
-    """Read, tabulate and check one partition. An error makes it undecided; nothing is raised."""
-    name = f"{task.key[0]}-{task.key[1]}"
-    undecided = [f"{node} holds no replica of {name}, which was assigned to it" for node in task.missing]
-    undecided += [f"{node} holds a replica of {name}, which was not assigned to it" for node in task.strays]
-    undecided += [
-        f"the earlier dump of {node} has no replica of {name}, which was assigned to it" for node in task.undumped
-    ]
-    report = ReplicaReport(undecided=tuple(undecided))
-    if not task.replicas:
-        return report
+@dataclass(frozen=True)
+class Crash:
+    """The error with which a task ended."""
+
+    why: str
+
+
+def attempt(task: Any, *, work: Callable[[Any], Any]) -> Any:
+    """The result of a task, or its error: it must not hide the results of the other partitions."""
     try:
-        return report.merge(_compare(task))
-    except Exception as error:  # must not hide the results of the other partitions
-        crashed = f"the replicas of {name} could not be judged: {type(error).__name__}: {error}"
-        return report.merge(ReplicaReport(undecided=(crashed,)))
+        return work(task)
+    except Exception as error:
+        return Crash(f"{type(error).__name__}: {error}")
 
 
-def _compare(task: ReplicaTask) -> ReplicaReport:
-    nodes = {node: Path(data) for node, data in task.nodes}
-    remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key) if task.store else None
-    logs, earlier = (_read(task, replicas, remote) for replicas in (task.replicas, task.earlier))
-    _write_tables(Path(task.tables), task.key, logs)
-    operations = read(task.operations)
-    order, appends = client_orders(operations).get(task.key), appends_of(operations).get(task.key)
-    report = check_partition(logs, order, appends, task.around, earlier)
-    return report.merge(ReplicaReport(undecided=tuple(_undumped(task, earlier, operations))))
+@dataclass(frozen=True)
+class RangeOfLogs:
+    """The offsets start .. stop - 1 of a partition's logs: the pieces that hold their records, the row groups with what
+    clients were shown there, and the arguments of `RangeView`."""
+
+    key: Key
+    start: int
+    stop: int
+    logs: tuple[LaidOut, ...]
+    earlier: tuple[LaidOut, ...]
+    operations: tuple[RowGroup, ...] | None
+    wanted: tuple[Wanted, ...]
+    sent_by: int
+    around: Circumstances
+    compiled: bool
+
+    @property
+    def weight(self) -> int:
+        return sum(each.rows for log in (*self.logs, *self.earlier) for each in log.pieces) + 1
+
+    def examine(self) -> RangeFindings:
+        view = RangeView(self._read(self.logs), self._read(self.earlier), wanted=self.wanted, sent_by=self.sent_by)
+        if self.operations is not None:
+            order, named = shown(self.key, self.start, self.stop, self.operations, compiled=self.compiled)
+            view = replace(view, order=order, named=named)
+        return examine(view, self.around)
+
+    def _read(self, logs: Sequence[LaidOut]) -> list[ReplicaLog]:
+        return [each.log.holding(read_range(each.pieces, self.start, self.stop)) for each in logs]
+
+    def hold(self, questions: Questions) -> Held:
+        """The records of the range that have the values and keys in question."""
+        return held([self._asked(each, questions) for each in (*self.logs, *self.earlier)], questions)
+
+    def _asked(self, laid_out: LaidOut, questions: Questions) -> ReplicaLog:
+        """A log with its records in the range, if some are asked for; else with none, which is faster."""
+        log, pieces = laid_out.log, laid_out.pieces
+        names = ("value", "key") if len(questions.keys) else ("value",)
+        some = read_range(pieces, self.start, self.stop, names)
+        is_asked = np.isin(some.value, questions.values).any() or np.isin(some.key, questions.keys).any()
+        return log.holding(read_range(pieces, self.start, self.stop) if is_asked else no_records())
 
 
-def _undumped(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
-    """Why earlier dumps of this partition are incomplete."""
-    around = replace(task.around, quiet=False)
-    for log in earlier:
-        if log.node not in task.dumps.lost:
-            yield from missing_below(
-                log, around, may_be_short=log.node in task.dumps.shortened, marked=task.dumps.marked
+@dataclass(frozen=True)
+class QuestionedRange:
+    """A range of logs, and what is in question."""
+
+    range: RangeOfLogs
+    questions: Questions
+
+    @property
+    def weight(self) -> int:
+        return self.range.weight
+
+    def answer(self) -> Held:
+        return self.range.hold(self.questions)
+
+
+@dataclass
+class Judgement:
+    """The check of one partition, from stage to stage. Each stage has a method that plans its tasks, and one that takes
+    their results. `crash`: the error that ended it."""
+
+    task: ReplicaTask
+    span: int
+    part_bytes: int
+    crash: str = ""
+    remote: StoredLog | None = None
+    parts: Sequence[LogPart | StoredPart] = ()
+    logs: list[LaidOut] = field(default_factory=list)
+    earlier: list[LaidOut] = field(default_factory=list)
+    stated: Stated = NOT_STATED
+    ranges: list[RangeOfLogs] = field(default_factory=list)
+    found: RangeFindings | None = None
+    questions: Questions = field(default_factory=Questions)
+    held: Held | None = None
+    sent: SentValues = NOT_SENT
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def plan_segments(self) -> Iterator[SegmentsTask | ObjectTask]:
+        task = self.task
+        nodes = {node: Path(data) for node, data in task.nodes}
+        self.remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key) if task.store else None
+        current, earlier, stored = (folder_of(Path(task.tables) / name, *task.key) for name in (REPLICAS, *SCRATCH))
+        for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
+            folder = current if place < len(task.replicas) else earlier
+            compacted = task.around.compacts
+            yield from segment_tasks(
+                task.format, place, node, task.key, Path(data), folder, compacted=compacted, most=self.part_bytes
             )
-            yield from contradictory_epochs(log)
-    yield from _made_later(task, earlier, operations)
-    may_be_gone = task.dumps.lost | task.dumps.shortened
-    whole = set(task.dumps.nodes) - may_be_gone
-    if task.replicas and {node for node, _ in task.replicas} <= whole and not around.deletes:
-        known = acknowledged_before(operations, task.dumps.at)
-        longest = max((log.end for log in earlier), default=0)
-        if known >= longest:
-            name = f"{task.key[0]}-{task.key[1]}"
-            yield f"no earlier dump of {name} has offset {known}, which had been acknowledged by then"
+        yield from object_tasks(self.remote, stored)
 
+    def take_segments(self, parts: Sequence[LogPart | StoredPart]) -> None:
+        self.parts = parts
 
-def _made_later(task: ReplicaTask, earlier: Sequence[ReplicaLog], operations: pa.Table) -> Iterator[str]:
-    """Dumps with records that were sent after all dumps had been made: a copy of later files in place of a dump would
-    agree with these."""
-    later = sent_after(operations, task.dumps.ended)
-    for log in earlier if task.dumps.nodes else ():
-        if len(found := log.offset[np.isin(log.value, later)]):
-            yield (
-                f"the earlier dump of {log_name(log)} has offset {found[0]}, whose record was sent after that dump had "
-                "been made"
+    def plan_logs(self) -> Iterator[LogTask]:
+        task = self.task
+        stored = {each.path: each for each in self.parts if isinstance(each, StoredPart)}
+        mine = [each for each in self.parts if isinstance(each, LogPart)]
+        for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
+            parts = tuple(each for each in mine if each.place == place)
+            yield LogTask(task.format, node, task.key, data, parts, self.remote, stored)
+
+    def take_logs(self, logs: Sequence[LaidOut]) -> None:
+        whole = [replace(each, log=self._without_zeros(each.log)) for each in logs]
+        self.parts, self.logs, self.earlier = (), whole[: len(self.task.replicas)], whole[len(self.task.replicas) :]
+        write_epochs(Path(self.task.tables), self.task.key, self.replicas)
+
+    def _without_zeros(self, log: ReplicaLog) -> ReplicaLog:
+        return replace(log, damage="") if log.zeros and self.task.preallocates else log
+
+    @property
+    def replicas(self) -> list[ReplicaLog]:
+        return [each.log for each in self.logs]
+
+    def plan_operations(self) -> Iterator[GroupsTask]:
+        for groups in batches_of(self.task.operations):
+            yield GroupsTask(tuple(groups), self.task.dumps.at)
+
+    def take_operations(self, found: Sequence[Stated]) -> None:
+        self.stated = functools.reduce(Stated.merge, found, NOT_STATED)
+
+    def plan_ranges(self) -> Iterator[RangeOfLogs]:
+        task, whole = self.task, (*self.logs, *self.earlier)
+        starts = sorted({0, *(cut for each in whole for cut in cuts(each.pieces, self.span))})
+        compiled = sum(group.rows for group in task.operations) >= ROWS_FOR_LOOPS
+        wanted = tuple(self._wanted(log) for log in self.replicas)
+        sent_by = task.dumps.ended if task.dumps.nodes else INF
+        for start, stop in zip(starts, (*starts[1:], INF), strict=True):
+            logs, earlier = (tuple(each.between(start, stop) for each in some) for some in (self.logs, self.earlier))
+            groups = tuple(each for each in task.operations if each.overlaps(start, stop))
+            self.ranges.append(
+                RangeOfLogs(
+                    *(task.key, start, stop, logs, earlier, groups if task.operations else None),
+                    *(wanted, sent_by, task.around, compiled),
+                )
             )
+        yield from self.ranges
+
+    def _wanted(self, log: ReplicaLog) -> Wanted:
+        """The records of a log that findings about all of it show."""
+        whole = [each for each in self.replicas if each.is_whole]
+        asked = self.task.around.quiet and self.stated.end[1] >= 0 and whole
+        is_longest = asked and max(whole, key=lambda each: each.end) is log
+        return Wanted(tuple(offsets_of(breaks(log, self.task.around))), self.stated.end[1] if is_longest else -1)
+
+    def take_ranges(self, found: Sequence[RangeFindings]) -> None:
+        self.found = functools.reduce(RangeFindings.followed_by, found)
+        self.questions = questions_of(self.found)
+
+    def plan_answers(self) -> Iterator[QuestionedRange]:
+        if not self.questions.is_empty:
+            yield from (QuestionedRange(each, self.questions) for each in self.ranges)
+
+    def take_answers(self, found: Sequence[Held]) -> None:
+        self.held = functools.reduce(Held.followed_by, found) if found else None
+
+    def plan_sent(self) -> Iterator[AskedTask]:
+        for groups in batches_of(self.task.operations) if len(self.questions.values) else ():
+            yield AskedTask(tuple(groups), self.questions.values, self.task.dumps.ended)
+
+    def take_sent(self, found: Sequence[SentValues]) -> None:
+        self.sent = functools.reduce(SentValues.merge, found, NOT_SENT)
+
+    def conclude(self) -> ReplicaReport:
+        """The report after all stages."""
+        assert self.found is not None
+        found, task = self.found, self.task
+        earlier = [each.log for each in self.earlier]
+        known = reduced(self.replicas, earlier, found, self.questions.keys, self.held)
+        certain = [each.sent for each in found.logs]
+        appends = self.sent.appends(certain, self.stated.end[1]) if task.operations else None
+        report = conclude(self.replicas, known, found, appends, task.around)
+        return report.merge(ReplicaReport(undecided=tuple(self._undumped(known.earlier))))
+
+    def _undumped(self, earlier: Sequence[ReplicaLog]) -> Iterator[str]:
+        """Why earlier dumps of this partition are incomplete."""
+        dumps, around = self.task.dumps, replace(self.task.around, quiet=False)
+        for log in earlier:
+            if log.node not in dumps.lost:
+                yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=dumps.marked)
+                yield from contradictory_epochs(log)
+        yield from self._made_later(earlier)
+        may_be_gone = dumps.lost | dumps.shortened
+        whole = set(dumps.nodes) - may_be_gone
+        if self.task.replicas and {node for node, _ in self.task.replicas} <= whole and not around.deletes:
+            known = self.stated.acknowledged
+            longest = max((log.end for log in earlier), default=0)
+            if known >= longest:
+                yield f"no earlier dump of {self.name} has offset {known}, which had been acknowledged by then"
+
+    def _made_later(self, earlier: Sequence[ReplicaLog]) -> Iterator[str]:
+        """Dumps with records that were sent after all dumps had been made: a copy of later files in place of a dump
+        would agree with these."""
+        for log in earlier if self.task.dumps.nodes else ():
+            if len(found := log.offset[np.isin(log.value, self.sent.late)]):
+                yield (
+                    f"the earlier dump of {log_name(log)} has offset {found[0]}, whose record was sent after that dump "
+                    "had been made"
+                )
+
+    def report(self) -> ReplicaReport:
+        """The report; an error made the partition undecided."""
+        task = self.task
+        undecided = [f"{node} holds no replica of {self.name}, which was assigned to it" for node in task.missing]
+        undecided += [f"{node} holds a replica of {self.name}, which was not assigned to it" for node in task.strays]
+        undecided += [
+            f"the earlier dump of {node} has no replica of {self.name}, which was assigned to it"
+            for node in task.undumped
+        ]
+        report = ReplicaReport(undecided=tuple(undecided))
+        if not task.replicas:
+            return report
+        concluded = Crash(self.crash) if self.crash else attempt(self, work=Judgement.conclude)
+        if isinstance(concluded, Crash):
+            crashed = f"the replicas of {self.name} could not be judged: {concluded.why}"
+            return report.merge(ReplicaReport(undecided=(crashed,)))
+        return report.merge(concluded)
 
 
-def _read(task: ReplicaTask, replicas: Sequence[tuple[str, str]], remote: StoredLog | None) -> list[ReplicaLog]:
-    read, compacted = FORMATS[task.format].read, task.around.compacts
-    logs = [read(node, task.key, Path(data), compacted=compacted, remote=remote) for node, data in replicas]
-    return [replace(log, damage="") if log.zeros and task.preallocates else log for log in logs]
+Plan = Callable[[Judgement], Iterator[Any]]
+Take = Callable[[Judgement, Sequence[Any]], None]
+
+STAGES: Final[Sequence[tuple[Plan, Callable[[Any], Any], Take]]] = (
+    (Judgement.plan_segments, decode, Judgement.take_segments),
+    (Judgement.plan_logs, LogTask.lay_out, Judgement.take_logs),
+    (Judgement.plan_operations, stated, Judgement.take_operations),
+    (Judgement.plan_ranges, RangeOfLogs.examine, Judgement.take_ranges),
+    (Judgement.plan_answers, QuestionedRange.answer, Judgement.take_answers),
+    (Judgement.plan_sent, sent, Judgement.take_sent),
+)
 
 
-def check_replicas(tasks: Sequence[ReplicaTask], spread: TaskMap = in_sequence) -> ReplicaReport:
-    """Check all partitions."""
-    reports = spread(judge, tasks)
-    merged = ReplicaReport()
-    for report in reports:
-        merged = merged.merge(report)
-    return merged
+def rows_of(tasks: Sequence[ReplicaTask]) -> int:
+    """About how many records the tasks' replicas and dumps have."""
+    logs = [(task, data) for task in tasks for _, data in (*task.replicas, *task.earlier)]
+    files = [file for task, data in logs for file in FORMATS[task.format].segments(task.key, Path(data))]
+    return sum(file.stat().st_size for file in files) // BYTES_PER_ROW
 
 
-def _write_tables(tables: Path, key: Key, logs: Sequence[ReplicaLog]) -> None:
-    topic, partition = key
-    for name, schema, make in (("replicas", REPLICAS, _records), ("epochs", EPOCHS, _epochs)):
-        folder = folder_of(tables / name, topic, partition)
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = pa.concat_tables([schema.empty_table(), *(make(log) for log in logs)]).unify_dictionaries()
-        pq.write_table(rows, folder / f"{name}.parquet", compression="zstd")
+def check_replicas(
+    tasks: Sequence[ReplicaTask], spread: TaskMap = in_sequence, *, span: int = SPAN, part_bytes: int = PART_BYTES
+) -> ReplicaReport:
+    """Check all partitions; `span`: offsets per range, `part_bytes`: of the segment files of one task."""
+    for table in {str(Path(task.tables) / name) for task in tasks for name in (REPLICAS, EPOCHS, *SCRATCH)}:
+        remove(Path(table))
+    judgements = [Judgement(task, span, part_bytes) for task in tasks]
+    for plan, work, take in STAGES:
+        _run_stage([each for each in judgements if each.task.replicas and not each.crash], spread, plan, work, take)
+    for table in {str(Path(task.tables) / name) for task in tasks for name in SCRATCH}:
+        remove(Path(table))
+    return functools.reduce(ReplicaReport.merge, (each.report() for each in judgements), ReplicaReport())
 
 
-def _records(log: ReplicaLog) -> pa.Table:
-    node = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(log.offset), np.int32)), pa.array([log.node]))
-    columns = [node, *(pa.array(column) for column in (log.offset, log.epoch, log.value, log.digest))]
-    return pa.Table.from_arrays(columns, schema=REPLICAS)
-
-
-def _epochs(log: ReplicaLog) -> pa.Table:
-    entries = log.epochs or ()
-    return pa.Table.from_pylist([{"node": log.node, "epoch": e, "start_offset": s} for e, s in entries], EPOCHS)
+def _run_stage(
+    judgements: Sequence[Judgement], spread: TaskMap, plan: Plan, work: Callable[[Any], Any], take: Take
+) -> None:
+    planned = [attempt(each, work=lambda judgement: list(plan(judgement))) for each in judgements]
+    tasks = [task for some in planned if not isinstance(some, Crash) for task in some]
+    results = iter(spread(functools.partial(attempt, work=work), tasks, [task.weight for task in tasks]))
+    for judgement, some in zip(judgements, planned, strict=True):
+        found = [some] if isinstance(some, Crash) else [next(results) for _ in some]
+        crash = next((each for each in found if isinstance(each, Crash)), None)
+        crash = crash or attempt(found, work=functools.partial(take, judgement))
+        judgement.crash = crash.why if isinstance(crash, Crash) else ""

@@ -131,7 +131,7 @@ def sequences(batches: I64) -> I64:
     flags = batches[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
     some = batches[(batches[:, PRODUCER] >= 0) & (batches[:, SEQUENCE] >= 0) & (flags == 0)]
     last = (some[:, SEQUENCE] + some[:, NEXT] - some[:, BASE] - 1) % (1 << 31)
-    return np.column_stack((some[:, [BASE, PRODUCER, PRODUCER_EPOCH, SEQUENCE]], last))
+    return np.column_stack((some[:, [BASE, PRODUCER, PRODUCER_EPOCH, SEQUENCE]], last, some[:, BASE]))
 
 
 def missing(offset: I64, first: int, behind: int) -> list[tuple[int, int]]:

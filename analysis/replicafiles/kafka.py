@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,16 +21,20 @@ from analysis.replicafiles import batches, messages
 from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import (
     I64,
+    NO_BREAKS,
     NO_MARK,
     EndOfLog,
     LogColumns,
     ReplicaFileError,
     ReplicaLog,
+    SequenceBreaks,
     joined,
+    no_records,
     no_sequences,
 )
 from analysis.replicafiles.remote_metadata import read_metadata
 from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, cover, objects_in
+from analysis.replicafiles.sequences import fold
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
@@ -120,7 +124,7 @@ def read_remote(nodes: Mapping[str, Path], store: Path, key: Key) -> StoredLog |
 
 def read_object(path: Path, start: int) -> SegmentContent:
     """The records of a remote segment's object."""
-    content = _Content(start=start, expected=start)
+    content = SegmentContents(start=start, expected=start)
     content.read_file(path, start)
     stop = content.stop
     return SegmentContent(
@@ -145,7 +149,63 @@ def read_replica(
     remote: StoredLog | None = None,
 ) -> ReplicaLog:
     """One replica from its directory; `marks`: the file of its node's high watermarks."""
-    content = _segments(directory, compacted)
+    content = SegmentContents(compacted=compacted)
+    segments = segments_in(directory)
+    if segments:
+        content = read_segments(segments, 0, len(segments), compacted=compacted)
+    log, _ = _assembled(node, topic, partition, directory, [content], marks=marks, remote=remote)
+    before = [] if remote is None else [remote.records(*each) for each in log.prefix]
+    return log.holding(joined([*before, *content.pieces]))
+
+
+def segments_in(directory: Path) -> list[Path]:
+    """The segment files of a replica's directory, in the order of their offsets."""
+    files = directory.glob("*.log")
+    return sorted(path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET)
+
+
+def read_segments(segments: Sequence[Path], first: int, behind: int, *, compacted: bool = False) -> SegmentContents:
+    """The content of consecutive segments of a log, up to where they cannot be read further. `segments`: those of the
+    whole log; `first`, `behind`: the numbers of the first one that is read, and of the one after the last."""
+    content = SegmentContents(compacted=compacted, segment=segments[first].name)
+    content.base = content.expected = int(segments[first].stem)
+    for number in range(first, behind):
+        content.read(segments[number], later=segments[number + 1 :])
+        if content.stop is not None:
+            break
+    return content
+
+
+def assemble(
+    node: str, key: Key, data: Path, parts: Sequence[SegmentContents], *, remote: StoredLog | None = None
+) -> tuple[ReplicaLog, int]:
+    """One replica of a node's data directory without its records, from the contents of its consecutive segments, and
+    how many of these parts it consists of. `ReplicaLog.prefix` says which remote segments hold the records before its
+    own files."""
+    topic, partition = key
+    directory, marks = data / f"{topic}-{partition}", data / HIGH_WATERMARKS
+    return _assembled(node, topic, partition, directory, parts, marks=marks, remote=remote)
+
+
+def segments_of(key: Key, data: Path) -> list[Path]:
+    """The segment files of a partition in a node's data directory, in the order of their offsets."""
+    return segments_in(data / f"{key[0]}-{key[1]}")
+
+
+def _assembled(
+    node: str,
+    topic: str,
+    partition: int,
+    directory: Path,
+    parts: Sequence[SegmentContents],
+    *,
+    marks: Path | None,
+    remote: StoredLog | None,
+) -> tuple[ReplicaLog, int]:
+    content = SegmentContents()
+    taken = sum([content.add(part, segments_in(directory)) for part in parts])
+    if content.stop is None:
+        content.stop = _unreadable(directory)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
     own_start = -1 if remote is None else content.start
     if remote is not None:
@@ -159,13 +219,13 @@ def read_replica(
         content.doubts.append(f"{NO_MARK} in {HIGH_WATERMARKS}")
     metadata = content.noting("has a damaged", lambda: read_properties(directory / "partition.metadata", ":"))
     stop = content.stop
-    return ReplicaLog(
+    log = ReplicaLog(
         node,
         topic,
         partition,
         content.start,
         content.expected,
-        *joined(content.pieces),
+        *no_records(),
         epochs=epochs,
         high_watermark=high_watermark,
         damage=stop.why if stop and stop.kind == "damage" else "",
@@ -177,32 +237,30 @@ def read_replica(
         formats=tuple(sorted(content.formats)),
         topic_id=(metadata or {}).get("topic_id", ""),
         sequences=np.concatenate(content.sequences),
+        breaks=content.breaks,
         doubts=tuple(content.doubts),
         own_start=own_start,
         latest=content.latest,
+        prefix=tuple(content.prefix),
     )
+    return log, taken
 
 
-def _segments(directory: Path, compacted: bool) -> _Content:
-    """The content of a replica's segments, up to where they cannot be read further."""
-    files = sorted(directory.glob("*.log"))
-    segments = [path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET]
-    content = _Content(compacted=compacted)
-    for number, segment in enumerate(segments):
-        content.read(segment, later=segments[number + 1 :])
-        if content.stop is not None:
-            return content
-    if not segments:
-        content.stop = EndOfLog("unread", "the log has no segments")
-    for path in files:
+def _unreadable(directory: Path) -> EndOfLog | None:
+    """Why a directory whose segments were read to their ends is not a whole log."""
+    segments = segments_in(directory)
+    stop = None if segments else EndOfLog("unread", "the log has no segments")
+    for path in sorted(directory.glob("*.log")):
         if path not in segments:
-            content.stop = EndOfLog("unread", f"{path.name} is not named as a segment")
-    return content
+            stop = EndOfLog("unread", f"{path.name} is not named as a segment")
+    return stop
 
 
 @dataclass
-class _Content:
-    """The content of a log's segments, read in sequence. `expected`: the next offset."""
+class SegmentContents:
+    """The content of consecutive segments of a log, read in sequence. `base`: the offset in the name of the first one,
+    `segment`; `expected`: the next offset. `confirmed`: the content of the first one starts at that offset. `prefix`,
+    `breaks`: as of `ReplicaLog`."""
 
     start: int = 0
     expected: int = 0
@@ -216,8 +274,42 @@ class _Content:
     stop: EndOfLog | None = None
     zeros: bool = False
     latest: int = -1
-    is_first: bool = True
     compacted: bool = False
+    segment: str = ""
+    base: int = 0
+    confirmed: bool = False
+    prefix: list[tuple[str, int, int]] = field(default_factory=list)
+    breaks: SequenceBreaks = NO_BREAKS
+
+    def add(self, part: SegmentContents, segments: Sequence[Path]) -> bool:
+        """Add the content of the segments that follow, unless reading has stopped; returns whether it was added.
+        `segments`: those of the log."""
+        if self.stop is not None:
+            return False
+        due = self.expected
+        if self.confirmed and part.base < due:
+            behind = sum(each.stat().st_size for each in segments if int(each.stem) > part.base)
+            self.stop = EndOfLog("damage", f"{part.segment}: {_starts_early(part.base, due)}{_unread(behind)}")
+            return False
+        if part.confirmed:
+            if not self.confirmed:
+                self.start = part.start
+            elif part.base > due:
+                self.absent.append((due, part.base))
+            self.expected, self.confirmed = part.expected, True
+        for name in ("pieces", "sequences", "opaque", "gaps", "absent", "doubts"):
+            getattr(self, name).extend(getattr(part, name))
+        self.formats |= part.formats
+        self.latest = max(self.latest, part.latest)
+        self.stop, self.zeros = part.stop, part.zeros
+        self.breaks = self.breaks.joined(part.breaks)
+        return True
+
+    def folded(self) -> SegmentContents:
+        """The same without records, and with the batches of each producer joined where they continue."""
+        batches_of_producers = np.concatenate(self.sequences)
+        runs, breaks = fold(batches_of_producers, (*self.gaps, *self.absent))
+        return replace(self, pieces=[], sequences=[runs], breaks=breaks)
 
     def noting(self, doubt: str, read: Callable[[], T]) -> T | None:
         """The result of `read`; None, and a doubt, if the file is not what its name says."""
@@ -232,7 +324,7 @@ class _Content:
         if start >= self.start:
             return
         covered = cover(remote, epochs, start, self.start)
-        self.pieces, self.start = [*covered.pieces, *self.pieces], start
+        self.prefix, self.start = covered.spans, start
         self.opaque, self.gaps = [*covered.opaque, *self.opaque], [*covered.gaps, *self.gaps]
         self.absent = [*covered.absent, *self.absent]
         self.formats |= covered.formats
@@ -245,13 +337,12 @@ class _Content:
         except OSError as error:
             self.stop = EndOfLog("unread", f"it cannot be read: {error.strerror}")
 
-    def read(self, segment: Path, later: list[Path]) -> None:
+    def read(self, segment: Path, later: Sequence[Path]) -> None:
         """Read one segment to its end. `later`: the segments after it, which stay unread after a stop."""
         base, due = int(segment.stem), self.expected
         try:
             if base < due:
-                before = f"the log before it ends at {due}"
-                self.stop = EndOfLog("damage", f"it starts at its name's offset {base}, but {before}")
+                self.stop = EndOfLog("damage", _starts_early(base, due))
             else:
                 self.expected = base
                 self._read(read_bytes(segment), is_last=not later)
@@ -259,15 +350,13 @@ class _Content:
             self.stop = EndOfLog("unread", f"it cannot be read: {error.strerror}")
         if self.stop is not None:
             behind = sum(each.stat().st_size for each in later)
-            more = f"; {behind} bytes of later segments" if behind else ""
-            self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{more}")
+            self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{_unread(behind)}")
         if self.stop is not None and self.expected == base:
             self.expected = due  # the segment's name is not confirmed by any content
-        elif self.is_first:
-            self.start = base
+        elif not self.confirmed:
+            self.start, self.confirmed = base, True
         elif base > due:
             self.absent.append((due, base))
-        self.is_first = False
 
     def _read(self, data: bytes, *, is_last: bool) -> None:
         position = 0
@@ -317,3 +406,11 @@ class _Content:
         self.opaque += found.opaque
         self.stop = EndOfLog("damage", found.damage) if found.damage else None
         return found.position
+
+
+def _starts_early(base: int, due: int) -> str:
+    return f"it starts at its name's offset {base}, but the log before it ends at {due}"
+
+
+def _unread(behind: int) -> str:
+    return f"; {behind} bytes of later segments" if behind else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -58,7 +58,26 @@ def no_records() -> LogColumns:
 
 
 def no_sequences() -> I64:
-    return np.empty((0, 5), np.int64)
+    return np.empty((0, 6), np.int64)
+
+
+class SequenceBreaks(NamedTuple):
+    """Batches that do not continue their producer's previous one: how many (`total`), and the first one by
+    offset, after the batch `before` it. Both are rows of `ReplicaLog.sequences`."""
+
+    total: int = 0
+    before: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
+
+    def joined(self, other: SequenceBreaks) -> SequenceBreaks:
+        """The breaks of both."""
+        if not self.total or not other.total:
+            return self if self.total else other
+        first = min(self, other, key=lambda each: each.batch[0])
+        return first._replace(total=self.total + other.total)
+
+
+NO_BREAKS: Final = SequenceBreaks()
 
 
 def joined(pieces: list[LogColumns]) -> LogColumns:
@@ -81,9 +100,13 @@ class ReplicaLog:
     not decompressed; `gaps`, that one batch and the next leave out; `absent`, without a file. `formats`: the message
     formats that it holds. `topic_id`: from the replica's directory, if it has one. `sequences`: a row for each batch of
     an idempotent producer outside of transactions in the replica's own files: its first offset, the producer's id and
-    epoch, and the sequence numbers of its first and last record. `own_start`: the start of the replica's own files;
+    epoch, the sequence numbers of its first and last record, and its first offset again. Batches that continue may be
+    one row: the first offset of the first one is then in front, that of the last one is last. `breaks`: those between
+    the batches of such rows. `own_start`: the start of the replica's own files;
     below it, the records are those of remote segments. -1: the log has no remote segments. `latest`: the largest
     timestamp of a batch of format 2 in the replica's own files, in ms; -1 without one.
+    `prefix`: the records before the replica's own files are those of remote segments: their id, and the offsets (first,
+    after the last) that are taken from each.
 
     If a log could not be read to its end, one of these says why, and its end proves nothing: `damage`, the bytes there
     are not records; `unread`, they may be. `zeros`: the damage is nothing but zeros up to the end of the last file.
@@ -116,6 +139,17 @@ class ReplicaLog:
     doubts: tuple[str, ...] = ()
     own_start: int = -1
     latest: int = -1
+    breaks: SequenceBreaks = NO_BREAKS
+    prefix: tuple[tuple[str, int, int], ...] = ()
+
+    def holding(self, records: LogColumns) -> ReplicaLog:
+        """The same log with these of its records."""
+        return replace(self, **records._asdict())
+
+    @property
+    def columns(self) -> LogColumns:
+        """Its records."""
+        return LogColumns(*(getattr(self, name) for name in LogColumns._fields))
 
     @property
     def is_whole(self) -> bool:

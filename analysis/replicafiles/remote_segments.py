@@ -43,19 +43,32 @@ ReadObject = Callable[[Path, int], SegmentContent]
 
 @dataclass
 class StoredLog:
-    """The remote segments of one partition, and the files of their records by segment id. Each object is read once."""
+    """The remote segments of one partition, and the files of their records by segment id. `keeps`: each object is read
+    once, and its records stay in memory."""
 
     segments: Sequence[DeclaredSegment]
     files: Mapping[str, Path]
     read: ReadObject
+    keeps: bool = True
     _contents: dict[str, SegmentContent | None] = field(default_factory=dict)
 
     def content(self, segment: DeclaredSegment) -> SegmentContent | None:
         """The records of a segment; None if the store has no such object."""
-        if segment.id not in self._contents:
-            path = self.files.get(segment.id)
-            self._contents[segment.id] = None if path is None else self.read(path, segment.start)
-        return self._contents[segment.id]
+        if segment.id in self._contents:
+            return self._contents[segment.id]
+        path = self.files.get(segment.id)
+        content = None if path is None else self.read(path, segment.start)
+        if self.keeps:
+            self._contents[segment.id] = content
+        return content
+
+    def records(self, identity: str, first: int, behind: int) -> LogColumns:
+        """The records of a segment in a range of offsets."""
+        (segment,) = (each for each in self.segments if each.id == identity)
+        content = self.content(segment)
+        assert content is not None
+        offset = content.records.offset
+        return content.records.take((offset >= first) & (offset < behind))
 
     @property
     def finished(self) -> list[DeclaredSegment]:
@@ -65,9 +78,10 @@ class StoredLog:
 
 @dataclass
 class Covered:
-    """What remote segments hold of a range of a replica's log, in the form of `ReplicaLog`."""
+    """What remote segments hold of a range of a replica's log, in the form of `ReplicaLog`. `spans`: the records, as
+    of `ReplicaLog.prefix`."""
 
-    pieces: list[LogColumns] = field(default_factory=list)
+    spans: list[tuple[str, int, int]] = field(default_factory=list)
     opaque: list[tuple[int, int]] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     absent: list[tuple[int, int]] = field(default_factory=list)
@@ -92,15 +106,15 @@ def cover(remote: StoredLog, epochs: Sequence[tuple[int, int]], start: int, end:
     """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe."""
     covered, at = Covered(), start
     while at < end:
-        reached = max((_reach(remote, each, epochs, at, end) for each in remote.finished), key=_how_far, default=None)
+        found = [(_reach(remote, each, epochs, at, end), each.id) for each in remote.finished]
+        reached, identity = max(found, key=lambda each: _how_far(each[0]), default=(None, ""))
         if reached is None or reached[0] <= at:
             behind = min([each.start for each in remote.finished if each.start > at] + [end])
             covered.absent.append((at, min(behind, end)))
             at = min(behind, end)
             continue
         upto, content = reached
-        offset = content.records.offset
-        covered.pieces.append(content.records.take((offset >= at) & (offset < upto)))
+        covered.spans.append((identity, at, upto))
         covered.opaque += _within(content.opaque, at, upto)
         covered.gaps += _within(content.gaps, at, upto)
         covered.formats |= content.formats

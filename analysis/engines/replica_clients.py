@@ -1,0 +1,149 @@
+"""What clients' operations say of a partition's replicas, by row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.core.evidence import ACK, NONE
+from analysis.core.explain import Key
+from analysis.core.offset_ranges import RangeTask, RowGroup
+from analysis.core.range_evidence import evidence_of
+from analysis.core.replica_evidence import Appends, ClientOrder
+from analysis.core.replica_ranges import AcknowledgedAppends
+from analysis.core.rows import I64
+from analysis.engines.row_groups import read_row_groups
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, OK, OPERATIONS, PHASE_FINAL
+
+_NOTHING: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class GroupsTask:
+    """Row groups of one partition. `before`: only operations that had returned by then count as known, -1 none."""
+
+    groups: tuple[RowGroup, ...]
+    before: int
+
+    @property
+    def weight(self) -> int:
+        return sum(each.rows for each in self.groups)
+
+
+class Stated(NamedTuple):
+    """What some operations state of the whole log: the invocation and the answer of the last end query of the final
+    reads, (-1, -1) without one, and the highest offset that all replicas had acknowledged before a time, -1 without
+    one."""
+
+    end: tuple[int, int] = (-1, -1)
+    acknowledged: int = -1
+
+    def merge(self, other: Stated) -> Stated:
+        later = max(self.end, other.end, key=lambda each: (each[0], -each[1]))
+        return Stated(later, max(self.acknowledged, other.acknowledged))
+
+
+NOT_STATED: Final = Stated()
+
+
+def stated(task: GroupsTask) -> Stated:
+    """What the operations of some row groups state of the whole log."""
+    found = Stated()
+    for group in task.groups:
+        if pc.any(pc.equal(_columns(group, "phase")["phase"], PHASE_FINAL)).as_py():
+            found = found.merge(Stated(_final_end(_columns(group, "phase", "f", "type", "inv", "lo"))))
+        if task.before >= 0:
+            rows = _columns(group, "f", "type", "acks", "ret", "offset")
+            f, type_, acks, ret, offset = (each.to_numpy() for each in rows.columns)
+            mine = (f == APPEND) & (type_ == OK) & (acks == ACKS_ALL) & (ret < task.before)
+            found = found.merge(Stated(acknowledged=int(offset[mine].max(initial=-1))))
+    return found
+
+
+def _final_end(rows: pa.Table) -> tuple[int, int]:
+    final = rows.filter(pc.equal(rows["phase"], PHASE_FINAL))
+    f, type_, inv, lo = (final[name].to_numpy() for name in ("f", "type", "inv", "lo"))
+    ends = np.flatnonzero((f == END) & (type_ == OK) & (lo >= 0))
+    if not len(ends):
+        return -1, -1
+    return max(zip(inv[ends].tolist(), lo[ends].tolist(), strict=True), key=lambda each: (each[0], -each[1]))
+
+
+def _columns(group: RowGroup, *names: str) -> pa.Table:
+    return read_row_groups([group], pa.schema([OPERATIONS.field(name) for name in names]))
+
+
+def shown(
+    key: Key, start: int, stop: int, groups: Sequence[RowGroup], *, compiled: bool
+) -> tuple[ClientOrder, AcknowledgedAppends]:
+    """What clients were shown at a range of offsets, and the appends that name offsets there. `groups`: the row groups
+    that reach into the range. Raises DamagedError."""
+    end = max((start, *(min(each.high + 1, stop) for each in groups)))
+    task = RangeTask(key, start, stop, end, tuple(groups), (False,) * len(groups))
+    pieces = evidence_of(task, read_row_groups, upper_bound="lower-bound-only", compiled=compiled).pieces
+    order = ClientOrder(_NOTHING, _NOTHING, np.empty(0, np.bool_))
+    for each in pieces:
+        known = np.flatnonzero(each.value != NONE)
+        order = order.joined(ClientOrder(known + each.start, each.value[known], (each.flags[known] & ACK) != 0))
+    return order, _named(groups, start, stop)
+
+
+def _named(groups: Iterable[RowGroup], start: int, stop: int) -> AcknowledgedAppends:
+    found = [np.empty((3, 0), np.int64)]
+    for group in groups:
+        f, type_, value, offset, inv = (
+            each.to_numpy() for each in _columns(group, "f", "type", "value", "offset", "inv").columns
+        )
+        mine = (f == APPEND) & (type_ == OK) & (offset >= start) & (offset < stop)
+        found.append(np.stack((value[mine], offset[mine], inv[mine])))
+    return AcknowledgedAppends.of(*np.concatenate(found, axis=1))
+
+
+class SentValues(NamedTuple):
+    """What clients sent of some values; `late`: the values that they sent after a time."""
+
+    sent: I64 = _NOTHING
+    refused: I64 = _NOTHING
+    loose: I64 = _NOTHING
+    late: I64 = _NOTHING
+
+    def merge(self, other: SentValues) -> SentValues:
+        return SentValues(*map(np.concatenate, zip(self, other, strict=True)))
+
+    def appends(self, certain: Sequence[I64], end: int) -> Appends:
+        """The same in the form of the rules. `certain`: values that were certainly sent."""
+        return Appends(np.concatenate((self.sent, *certain)), self.refused, self.loose, end)
+
+
+NOT_SENT: Final = SentValues()
+
+
+@dataclass(frozen=True)
+class AskedTask:
+    """Row groups of one partition, and the values in question; `ended`: what was invoked later is late."""
+
+    groups: tuple[RowGroup, ...]
+    values: I64
+    ended: int
+
+    @property
+    def weight(self) -> int:
+        return sum(each.rows for each in self.groups)
+
+
+def sent(task: AskedTask) -> SentValues:
+    """What some operations say of the values in question."""
+    found = SentValues()
+    for group in task.groups:
+        rows = _columns(group, "f", "type", "acks", "offset", "value", "inv")
+        f, type_, acks, offset, value, inv = (each.to_numpy() for each in rows.columns)
+        mine = np.flatnonzero((f == APPEND) & np.isin(value, task.values))
+        type_, acks, offset, value, inv = (each[mine] for each in (type_, acks, offset, value, inv))
+        loose = (type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0))
+        found = found.merge(SentValues(value, value[type_ == FAIL], value[loose], value[inv > task.ended]))
+    return found
