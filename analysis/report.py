@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from analysis.core.anomaly import Anomaly
+from analysis.core.counted import counted
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
 from analysis.page.run_page import RunPage, gather
@@ -146,7 +147,7 @@ def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run shows, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
     confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
-    seen = f"{acknowledged:,} acknowledged writes under {confirmed} confirmed faults"
+    seen = f"{counted(acknowledged, 'acknowledged write')} under {counted(confirmed, 'confirmed fault')}"
     if verdict.verdict == "pass":
         return f"{seen}: no violation in this schedule. One seed is one sample: run more seeds to say more."
     if verdict.verdict == "fail":

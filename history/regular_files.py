@@ -15,6 +15,7 @@ import io
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,12 +93,17 @@ def replace_text(path: Path, text: str) -> None:
     are not text appear as escapes.
 
     The draft is a new file: anything with its name, such as a pipe or a link, is removed first. Raises OSError, also if
-    a directory has its name."""
+    a directory has its name; no draft is left then, which would take space on a full disk."""
     draft = draft_of(path)
     draft.unlink(missing_ok=True)
-    with open(draft, "x", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(draft, path)
+    try:
+        with open(draft, "x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def _require_regular(path: Path | str, mode: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
-from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -89,7 +89,7 @@ def check(run: CheckedRun) -> Outcome:
         f"{groups.assignments} assignments to {len(groups.members)} clients"
     )
     if found and incomplete:
-        return Outcome(UNKNOWN, f"{len(found)} anomalies that missing records may explain; {size}", (), doubts)
+        return Outcome(UNKNOWN, f"{anomaly_count(found)} that missing records may explain; {size}", (), doubts)
     if found:
         return Outcome(FAIL, f"{len(found)} promises to the group were broken; {size}", found, doubts)
     if forgotten:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
@@ -70,10 +71,13 @@ def check(run: CheckedRun) -> Outcome:
         doubts += NOT_HEALED.say(_unhealed(run.history.journal, run.plan.nodes))
         doubts += NOT_DONE.say(_undone(run))
     if doubts:
-        return Outcome(UNKNOWN, f"not all of {len(faults)} faults are proven and healed", doubts=tuple(doubts))
+        return Outcome(UNKNOWN, f"{counted(len(faults), 'fault')}, not all proven and healed", doubts=tuple(doubts))
     if not faults:
         return Outcome(PASS, "no fault was planned or injected")
-    return Outcome(PASS, f"{len(faults)} faults were injected, proven and healed; {_ending(run.history.journal)}")
+    return Outcome(
+        PASS,
+        f"{counted(len(faults), 'fault')} injected, proven and healed; {_ending(run.history.journal)}",
+    )
 
 
 def never_confirmed(run: CheckedRun) -> list[str]:

@@ -12,7 +12,7 @@ from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
-from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
@@ -100,7 +100,7 @@ def check(run: CheckedRun) -> Outcome:
     missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.history))
     doubts = tuple(dict.fromkeys((*missing, *_foreign(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} anomalies in {who}", anomalies, doubts)
+        return Outcome(FAIL, f"{anomaly_count(anomalies)} in {who}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons", doubts=doubts)
     compared = _compared(members, logs.records)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten
-from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
 
@@ -74,12 +75,12 @@ def check(run: CheckedRun) -> Outcome:
         *NOT_READ.say(f"{topic}-{partition} was not read to its end after healing" for topic, partition in unread),
     ]
     records = sum(each.length for each in report.partitions.values())
-    size = f"{records:,} records in {len(report.partitions)} partitions"
+    size = f"{counted(records, 'record')} in {counted(len(report.partitions), 'partition')}"
     if report.ok:
         return Outcome(PASS, f"linearizable: {size}; upper bounds {bound}", doubts=tuple(doubts))
     if not anomalies:
         return Outcome(UNKNOWN, f"linearizable but for records that may be removed; {size}", (), tuple(doubts))
-    return Outcome(FAIL, f"not linearizable: {len(anomalies)} anomalies; {size}", anomalies, tuple(doubts))
+    return Outcome(FAIL, f"not linearizable: {anomaly_count(anomalies)}; {size}", anomalies, tuple(doubts))
 
 
 def owners_of(run: CheckedRun) -> Owners:

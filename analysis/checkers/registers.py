@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
-from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.register_names import key_name
@@ -42,14 +43,14 @@ def check(run: CheckedRun) -> Outcome:
     if (again := _written_twice(run)) is not None:
         return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
     report = check_registers(register_files(run.tables), run.spread())
-    size = f"{report.stats['operations']:,} operations on {len(report.keys)} registers"
+    size = f"{counted(report.stats['operations'], 'operation')} on {counted(len(report.keys), 'register')}"
     explained = [each for each in report.anomalies if _may_be_explained(run, each)]
     proven = tuple(each for each in report.anomalies if each not in explained)
     doubts = (*report.undecided, *(f"{each.sentence}: {LOST_WRITES}" for each in explained), *_doubts(run, report))
     if proven:
-        return Outcome(FAIL, f"not linearizable: {len(proven)} anomalies; {size}", proven, doubts)
+        return Outcome(FAIL, f"not linearizable: {anomaly_count(proven)}; {size}", proven, doubts)
     if explained:
-        return Outcome(UNKNOWN, f"{len(explained)} anomalies that missing records may explain; {size}", (), doubts)
+        return Outcome(UNKNOWN, f"{anomaly_count(explained)} that missing records may explain; {size}", (), doubts)
     if report.undecided:
         return Outcome(UNKNOWN, "; ".join(report.undecided), (), doubts)
     return Outcome(PASS, f"linearizable: {size}", doubts=doubts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
-from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
@@ -99,7 +99,7 @@ def check(run: CheckedRun) -> Outcome:
         )
     detail = f"{segments} complete segments, {len(objects)} objects in the store"
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} anomalies: {detail}", tuple(anomalies), NOT_READ.say(doubts))
+        return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), NOT_READ.say(doubts))
     if doubts:
         return Outcome(UNKNOWN, detail, doubts=NOT_READ.say(doubts))
     return Outcome(PASS, f"{detail}: all are whole and equal the replicas" if segments else f"{detail}: none is needed")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
-from analysis.core.anomaly import AnomalyKind, Promise
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.values import FROM_ZERO
@@ -186,7 +186,7 @@ def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doub
         limit += "; the log is compacted: D5 and D6 do not apply to records that all replicas lack"
     who = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:
-        return Outcome(FAIL, f"{len(report.anomalies)} anomalies in {who}{limit}", report.anomalies, doubts)
+        return Outcome(FAIL, f"{anomaly_count(report.anomalies)} in {who}{limit}", report.anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons{limit}", doubts=doubts)
     return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}")

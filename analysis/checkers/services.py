@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from analysis.checker import JOURNAL, CheckedRun, Checker, Outcome
-from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
 from analysis.doubt import TESTER_SHORT, Reason
 from analysis.evidence.tester_shortages import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
@@ -49,7 +49,7 @@ def check(run: CheckedRun) -> Outcome:
     doubts = (*TESTER_SHORT.say(_of_the_tester(exits, lines, found)), *_doubts(run, {each.node for each in exits}))
     if anomalies:
         nodes = sorted({str(anomaly.witness[0]["node"]) for anomaly in anomalies})
-        return Outcome(FAIL, f"{len(anomalies)} anomalies of the processes on {', '.join(nodes)}", anomalies, doubts)
+        return Outcome(FAIL, f"{anomaly_count(anomalies)} of the processes on {', '.join(nodes)}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, "not every process was seen to run to the end, and to end in order", doubts=doubts)
     return Outcome(PASS, "no process was seen to exit unexpectedly or to log a fatal line")

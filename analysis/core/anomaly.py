@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from analysis.core.counted import counted
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,8 @@ class Anomaly:
         if self.partition >= 0:
             return f"{self.topic}-{self.partition}"
         return f"register {self.topic}" if self.topic else ""
+
+
+def anomaly_count(anomalies: Sequence[object]) -> str:
+    """The number of anomalies with its noun."""
+    return counted(len(anomalies), "anomaly", "anomalies")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from analysis.core import register_certificate
-from analysis.core.anomaly import Anomaly
+from analysis.core.anomaly import Anomaly, anomaly_count
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import check_keys
 from analysis.core.rows import DamagedError
@@ -93,7 +93,7 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
 
 def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:
     if anomalies:
-        return ForeignJudgement(FAIL, f"not linearizable: {len(anomalies)} anomalies; {size}", anomalies, doubts)
+        return ForeignJudgement(FAIL, f"not linearizable: {anomaly_count(anomalies)}; {size}", anomalies, doubts)
     return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), doubts or ("the history has no answered operation",))
 
 

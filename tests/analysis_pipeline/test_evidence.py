@@ -142,9 +142,7 @@ def test_a_fault_with_its_evidence_and_its_heal_passes(tmp_path: Path) -> None:
     verdict = judged(tmp_path / "run", same)
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
     (found,) = [check for check in verdict.checks if check.name == "faults"]
-    assert found.detail == (
-        "1 faults were injected, proven and healed; in the end everything was found healed (services)"
-    )
+    assert found.detail == ("1 fault injected, proven and healed; in the end everything was found healed (services)")
 
 
 def test_every_kind_of_a_random_schedule_must_have_come(tmp_path: Path) -> None:

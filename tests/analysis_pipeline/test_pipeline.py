@@ -97,7 +97,7 @@ def test_a_failure_does_not_mask_what_is_missing(tmp_path: Path) -> None:
         "fault f1 (kill) is mismatch: no proof that it took effect",
         f"only {RECORDS} acknowledged appends, {RECORDS + 1} are needed",
         "the log of log-0 on n2 has no leader-epoch-checkpoint",
-        "faults: not all of 1 faults are proven and healed",
+        "faults: 1 fault, not all proven and healed",
     ):
         assert any(doubt in told for told in verdict.doubts), doubt
     proofs = len(verdict.reasons) - len(verdict.doubts)

@@ -16,6 +16,7 @@ from analysis.verdict import Verdict
 from orchestrator.command.line import main
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
+from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 
 def page_of(run: Path) -> str:
@@ -238,3 +239,26 @@ def test_a_page_of_an_unfinished_analysis_says_so(tmp_path: Path) -> None:
     replace(analyze(run, engine="in-process", plots=False), finished=False).write(run / "verdict.json")
     assert not Verdict.read(run / "verdict.json").finished
     assert "the analysis did not finish" in render_run(run).read_text()
+
+
+_COUNTED = "run|fault|member|partition|operation|record|write|row|node|step|file|task|link|packet|anomalie"
+_ONE_OF_SEVERAL = re.compile(rf"(?<![\d.,:>-])1 (?:\w+ )?(?:{_COUNTED})s\b")
+"""A wrong plural, such as `1 confirmed faults`."""
+
+
+@pytest.mark.parametrize("name", ["run", "lost", "registers", "campaign"])
+def test_one_thing_is_not_in_the_plural(tmp_path: Path, name: str) -> None:
+    if name == "registers":
+        page = page_of(StoredRegisters(tmp_path / "run", stale=True, keys=("k",)).write())
+    elif name == "campaign":
+        made = StoredCampaign(tmp_path / "store")
+        made.made()
+        assert ask("gate", made.path).code == 0
+        page = (made.path / "report.html").read_text()
+    else:
+        page = page_of(StoredRun(tmp_path / "run", has_group=name == "run", lost=7 if name == "lost" else None).write())
+    text = html.unescape(
+        " ".join(re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).split())
+    )
+    assert _ONE_OF_SEVERAL.findall("it has 1 confirmed faults, and 1 runs") == ["1 confirmed faults", "1 runs"]
+    assert _ONE_OF_SEVERAL.findall(text) == []

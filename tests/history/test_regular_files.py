@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -85,3 +86,16 @@ def test_a_draft_replaces_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file.tmp").mkdir()
     with pytest.raises(OSError, match="directory"):
         replace_text(tmp_path / "file", "said")
+
+
+def test_a_file_that_cannot_be_written_keeps_its_content_and_leaves_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    replace_text(path, "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            replace_text(path, "new" * 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "old")]

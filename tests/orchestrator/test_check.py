@@ -43,7 +43,7 @@ def test_a_linearizable_register_has_a_certificate_that_the_verifier_confirms(
 
     assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 0
     told = capsys.readouterr().out
-    assert "linearizable: 2 operations on 1 registers" in told
+    assert "linearizable: 2 operations on 1 register" in told
     assert "these operations only; completeness, faults and replicas were not judged" in told
     operations = pq.read_table("checks/h/operations.parquet")
     assert "2 operations" in verify_registers(Path("checks/h/certificate"), operations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -98,3 +99,48 @@ def test_an_interrupt_keeps_the_runs_that_had_started_and_the_rest_can_be_resume
     assert len(made) == len(list((store / "short").glob("*/run.toml"))), "each run that started has its verdict"
     resumed = ask("run", path, "--store", store, "--resume", "--dry-run")
     assert resumed.code == 0
+
+
+def started(path: Path, store: Path, *, before: str = "") -> subprocess.Popen[str]:
+    """The campaign, two runs at a time. `before`: a shell command that comes first."""
+    words = [sys.executable, "-m", "orchestrator", "run", str(path), "--store", str(store), "--jobs", "2", "--no-plots"]
+    shell = ["/bin/sh", "-c", f'{before}exec "$@"', "sh", *words]
+    return subprocess.Popen(shell, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def workers_of(process: int) -> list[int]:
+    """The processes that make the runs of this one."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+@pytest.mark.rotating(2, among="interrupted runs")
+def test_a_worker_that_is_killed_ends_the_command_with_the_reason_and_the_rest_can_be_resumed(tmp_path: Path) -> None:
+    path, store = campaign(tmp_path, 30), tmp_path / "store"
+    process = started(path, store)
+    give_up = time.monotonic() + 240
+    while not results(store):
+        assert process.poll() is None
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=240)
+    assert process.returncode not in (0, 1, 64), said
+    assert "a process that made runs ended unexpectedly" in said
+    assert "Traceback" not in said
+    assert list(store.rglob("*.tmp")) == []
+    assert ask("run", path, "--store", store, "--resume", "--dry-run").code == 0
+
+
+@pytest.mark.rotating(2, among="interrupted runs")
+def test_runs_on_a_full_disk_are_unknown_and_leave_no_half_written_page(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = started(campaign(tmp_path, 2), store, before="ulimit -f 24; ")  # a file of 12 KB is the largest
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 2, said
+    assert "File too large" in said
+    assert "Traceback" not in said
+    verdicts = [json.loads(each.read_text()) for each in store.glob("short/*/verdict.json")]
+    assert [each["verdict"] for each in verdicts] == ["unknown", "unknown"]
+    assert all(any("ran out of disk" in reason for reason in each["reasons"]) for each in verdicts)
+    assert list(store.rglob("*.tmp")) == []

@@ -57,7 +57,7 @@ def test_faults_appear_while_they_are_in_force_and_the_verdict_at_the_end(tmp_pa
             assert {urllib.parse.urlsplit(each).path for each in seen.requests} == {"/live.json"}
             assert seen.drawn >= 3, "the rate is drawn"
             state = tab.until("/^ended/.test(document.getElementById('state').textContent) && state.textContent", 240)
-            assert state == "ended: 1 of 1 runs met their expectation"
+            assert state == "ended: 1 of 1 run met its expectation"
             assert run.process.wait(60) == 0
             report = tab.evaluate("document.querySelector('#matrix a').href")
             tab.go(report, width=400, dark=True)
