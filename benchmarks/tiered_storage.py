@@ -81,8 +81,7 @@ BROKERS = {
     "remote_log_manager_task_interval_ms": 500,
     "log_retention_check_interval_ms": 500,
     "rlmm_config_remote_log_metadata_topic_num_partitions": 1,
-    # A broker or controller that gets no processor time for some seconds keeps its leadership.
-    "quorum_fetch_timeout_ms": 30_000,
+    # A broker that gets no processor time for some seconds keeps its leadership.
     "broker_session_timeout_ms": 60_000,
     "broker_lease_ms": 40_000,
 }
