@@ -31,7 +31,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_of_a_pass_says_what_the_evidence_is_worth(campaign: Path) -> None:
     page = render_run(campaign / "1-pass").read_text()
     assert '<span class="badge pass">pass</span>' in page
-    assert "40 acknowledged writes under 1 confirmed faults: no violation in this schedule" in page
+    assert "40 acknowledged writes under 1 confirmed fault: no violation in this schedule" in page
     assert "./brownout run story.toml --seed 1" in page
     assert "nothing here is real" in page
     assert page.count("data:image/png;base64,") >= 4

@@ -324,7 +324,7 @@ def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, w
     found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict, found.reasons
     assert (found.stats["acknowledged"], found.stats["acknowledged_weak"]) == (RECORDS - weak, weak)
-    assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed faults")
+    assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed fault")
 
 
 def test_weak_appends_are_no_load_that_faults_met(tmp_path: Path) -> None:
