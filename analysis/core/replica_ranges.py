@@ -78,7 +78,8 @@ class RangeView:
     """What is known of a range of offsets: each log with its records there, the same for earlier dumps, what clients
     were shown (`order`, None without operations), and their appends that name offsets there.
 
-    `wanted`: by log. `sent_by`: appends to an earlier dump count only if they were invoked by then."""
+    `wanted`: by log. `sent_by`: appends to an earlier dump count only if they were invoked by then. `has_appends`: it
+    is known what clients sent."""
 
     logs: Sequence[ReplicaLog]
     earlier: Sequence[ReplicaLog] = ()
@@ -86,6 +87,7 @@ class RangeView:
     named: AcknowledgedAppends = NO_NAMES
     wanted: Sequence[Wanted] = ()
     sent_by: int = np.iinfo(np.int64).max
+    has_appends: bool = True
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def examine(view: RangeView, around: Circumstances) -> RangeFindings:
     nothing = no_records()
     return RangeFindings(
         tuple(_of_log(log, view, around, each, shown) for log, each in zip(view.logs, wanted, strict=True)),
-        tuple(_sent_on(log, view.named, view.sent_by, Wanted(), _NOTHING) for log in view.earlier),
+        tuple(_sent_on(log, view, view.sent_by, Wanted(), _NOTHING) for log in view.earlier),
         tuple(
             PairFindings(
                 divergence(a, b, around.quiet),
@@ -196,7 +198,7 @@ def _of_log(log: ReplicaLog, view: RangeView, around: Circumstances, wanted: Wan
     corrupt = list(contents.corrupt_records(log, around, doubts.append))
     misplaced = [] if view.order is None else list(contents.order_mismatch(log, view.order, around))
     return replace(
-        _sent_on(log, view.named, np.iinfo(np.int64).max, wanted, shown),
+        _sent_on(log, view, np.iinfo(np.int64).max, wanted, shown),
         controls=contents.control_records(log, around),
         corrupt=corrupt[0] if corrupt else None,
         suspicious=tuple(doubts),
@@ -204,11 +206,13 @@ def _of_log(log: ReplicaLog, view: RangeView, around: Circumstances, wanted: Wan
     )
 
 
-def _sent_on(log: ReplicaLog, named: AcknowledgedAppends, until: int, wanted: Wanted, shown: I64) -> LogFindings:
+def _sent_on(log: ReplicaLog, view: RangeView, until: int, wanted: Wanted, shown: I64) -> LogFindings:
     """The records of a range that the conclusion needs."""
-    is_named = named.names(log, until)
+    is_named = view.named.names(log, until)
     is_last = (log.offset >= wanted.tail) if wanted.tail >= 0 else np.zeros(len(log.offset), np.bool_)
-    mine = is_last | (~is_named & (log.value != CONTROL_RECORD) & ~log.is_opaque(log.offset))
+    mine = is_last
+    if view.has_appends:
+        mine = mine | (~is_named & (log.value != CONTROL_RECORD) & ~log.is_opaque(log.offset))
     mine |= np.isin(log.offset, np.concatenate((shown, np.array(wanted.offsets, np.int64))))
     changes = np.flatnonzero(np.diff(log.epoch)) if len(log.epoch) else _NOTHING
     mine[changes] = mine[changes + 1] = True

@@ -205,7 +205,13 @@ class RangeOfLogs:
         return sum(each.rows for log in (*self.logs, *self.earlier) for each in log.pieces) + 1
 
     def examine(self) -> RangeFindings:
-        view = RangeView(self._read(self.logs), self._read(self.earlier), wanted=self.wanted, sent_by=self.sent_by)
+        view = RangeView(
+            self._read(self.logs),
+            self._read(self.earlier),
+            wanted=self.wanted,
+            sent_by=self.sent_by,
+            has_appends=self.operations is not None,
+        )
         if self.operations is not None:
             order, named = shown(self.key, self.start, self.stop, self.operations, compiled=self.compiled)
             view = replace(view, order=order, named=named)
