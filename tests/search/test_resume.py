@@ -81,7 +81,7 @@ def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
 
     monkeypatch.setattr("orchestrator.command.explore.attempt", make)
     assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
-    monkeypatch.setattr("orchestrator.command.explore._context", at_once)
+    monkeypatch.setattr("orchestrator.command.explore.Engine.context", at_once)
     capsys.readouterr()
     assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
