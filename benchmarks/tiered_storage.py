@@ -179,7 +179,7 @@ async def wait_for_deletions(port: int, topic: str) -> None:
 
 
 async def load(port: int, topic: str, acks: int, *, seconds: float = 0.5, total_bytes: float = 0) -> float:
-    """Append for some seconds, or again until so many bytes are appended; returns the bytes per second."""
+    """Append for `seconds`, repeated until `total_bytes` are appended. Returns the rate in bytes per second."""
     frame = produce_frame(topic, acks, RECORD_BYTES, RECORDS)
     await wait_for_topic(port, topic, produce_frame(topic, acks, 100, 1))
     client = LoadClient(topic, frame, IN_FLIGHT)
@@ -316,7 +316,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tiered_storage", description=__doc__.split("\n")[0])
     parser.add_argument("--only", choices=("join", "produce", "read"), help="one case (default: all)")
     parser.add_argument("--megabytes", type=int, default=2_048, help="size of the partition (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="medians of so many (default: %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds per case; the result is their median (default: %(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="load of `produce` (default: %(default)s)")
     parser.add_argument("--directory", type=Path, help="where the data is kept (default: a temporary one)")
     options = parser.parse_args(arguments)

@@ -55,7 +55,7 @@ FLUSH: Final = "log.flush.interval.messages"
 NOT_READ: Final = Reason(
     "remote-storage-unread", "The metadata or the objects of remote storage are missing or cannot be read."
 )
-ELSEWHERE: Final = "the campaign names an object store of its own, and its objects are no part of the run"
+ELSEWHERE: Final = "the campaign names an object store of its own, so the run does not contain its objects"
 
 
 def check(run: CheckedRun) -> Outcome:

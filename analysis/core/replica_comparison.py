@@ -35,7 +35,7 @@ class Divergence(NamedTuple):
 
 
 def both(first: Anomaly | None, second: Anomaly | None) -> Anomaly | None:
-    """One anomaly for two of a kind, the first of which represents both."""
+    """One anomaly for two with the same name: the witness of the first, and both counts."""
     if first is None or second is None:
         return first or second
     return replace(first, count=first.count + second.count)

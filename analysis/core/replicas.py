@@ -99,9 +99,9 @@ def conclude(
     appends: Appends | None,
     around: Circumstances,
 ) -> ReplicaReport:
-    """The report on one partition, of which all ranges were examined. `replicas`: the logs, whose records do not
-    matter; `known`: the same, and the earlier dumps, with the records that the ranges sent on; `appends`: which of
-    these clients sent."""
+    """The report on one partition after all its ranges were compared. `replicas`: the logs, without records; `known`:
+    the logs and the earlier dumps, with the records that the ranges could not decide; `appends`: those of these
+    records that clients sent."""
     undecided = [sentence for log in replicas for sentence in _undecided(log, around)]
     anomalies = list(_anomalies(known, found, appends, around, undecided.append))
     anomalies += _changed_prefixes(known, found)

@@ -97,7 +97,7 @@ class ReplicaTask:
     nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
     whose earlier dump lacks a replica. `dumps`: the requirements on earlier dumps. `nodes`: all nodes with their data
     directories; `operations`: the row groups of its clients' operations; `store`: the directory of the objects of
-    remote segments, which may be missing; empty if the objects are no part of the run.
+    remote segments, which may be missing; empty if the run does not contain the objects.
     """
 
     key: Key

@@ -66,8 +66,8 @@ class ReplicaFormat:
     `compacts`, `preallocates`, `forgets_producers`: whether a service with these settings may delete the start of a log
     during a run, may remove records that later ones with the same key replace, may leave zeros after a log's end, and
     may forget an idempotent producer. `committed_offsets`: the replicas of the offsets topic, by the data directories
-    of all nodes. `stores_elsewhere`: whether its remote segments are no part of the run. None of these functions raises
-    for the content of files.
+    of all nodes. `stores_elsewhere`: whether its remote segments are stored outside the run. No content
+    of files makes a function here raise.
     """
 
     partitions: Callable[[Path], list[Key]]

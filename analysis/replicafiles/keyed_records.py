@@ -14,7 +14,7 @@ from analysis.replicafiles.log import ReplicaFileError
 
 
 class KeyedRecord(NamedTuple):
-    """A record; `key` and `value` are None where they are null."""
+    """A record. A null key or value is `None`."""
 
     offset: int
     key: bytes | None

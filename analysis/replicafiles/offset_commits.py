@@ -116,7 +116,7 @@ def _others(table: I64) -> I64:
 
 
 def _commits(found: list[KeyedRecord]) -> Iterator[LoggedCommit]:
-    """The commits among records. Raises ReplicaFileError for a record with the key of one that is none."""
+    """The commits among records. Raises ReplicaFileError for a malformed record with a commit's key."""
     for record in found:
         try:
             key = _key(record.key or b"")

@@ -101,8 +101,8 @@ class AnomalyChange:
 @dataclass(frozen=True)
 class FigureChange:
     """`before`, `after`: medians over all compared runs. `ratio`: after / before, of geometric means; `low`, `high`:
-    its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest that so few
-    runs can show. The five are None if a run measured zero or a side has one run only."""
+    its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest p that
+    this number of runs can show. The five are None if a run measured zero or a side has one run only."""
 
     figure: str
     unit: str

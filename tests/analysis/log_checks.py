@@ -22,6 +22,8 @@ from analysis.core.rows import partitions_of, rows_of
 from analysis.core.summary import Summary
 from analysis.engines.log import LogPlan, check_ranges, report_of
 from analysis.engines.task_map import TaskMap, in_sequence
+from tests.analysis.exhaustive import allowed
+from tests.analysis.log_histories import Op, table
 
 
 @dataclass
@@ -92,3 +94,23 @@ def check_log(
 ) -> LogReport:
     """The report on a run's `tables/`, by the engine."""
     return report_of(check_ranges(plan, spread, upper_bound), plan, spread, upper_bound=upper_bound, owners=owners)
+
+
+def undecided_partitions(report: LogReport) -> set[int]:
+    """The numbers of the partitions for which a report has an undecided reason."""
+    return {int(text.split(" were answered")[0].rsplit("-", 1)[1]) for text in report.undecided}
+
+
+def agrees_with_search(histories: list[list[Op]], upper_bound: str) -> tuple[int, set[int]]:
+    """Assert that the check has an anomaly exactly in the histories that exhaustive search does not allow, or leaves
+    the history undecided. Returns the number of allowed histories and the undecided ones."""
+    report = check(table(*histories), upper_bound=upper_bound)
+    wrong = {anomaly.partition for anomaly in report.anomalies}
+    undecided = undecided_partitions(report)
+    legal = 0
+    for partition, history in enumerate(histories):
+        expected = allowed(history, upper_bound)
+        legal += expected
+        if partition not in undecided - wrong:
+            assert (partition not in wrong) == expected, (partition, history, report.anomalies)
+    return legal, undecided

@@ -11,8 +11,7 @@ import pytest
 from analysis.core.logcheck import conclude_all
 from history.schemas import ACKS_ALL
 from history.upper_bounds import UPPER_BOUNDS
-from tests.analysis.exhaustive import allowed
-from tests.analysis.log_checks import GroupsInMemory, check
+from tests.analysis.log_checks import GroupsInMemory, agrees_with_search, check, undecided_partitions
 from tests.analysis.log_histories import Op, end, info, ok, read, table, v, weak_history
 from tests.analysis.test_certificate import certified, verified
 
@@ -80,15 +79,7 @@ def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: st
 def test_matched_appends_agree_with_exhaustive_search(upper_bound: str) -> None:
     rng = random.Random(f"named agreement {upper_bound}")
     histories = [weak_history(rng) for _ in range(1_500)]
-    report = check(table(*histories), upper_bound=upper_bound)
-    wrong = {anomaly.partition for anomaly in report.anomalies}
-    undecided = {int(text.split(" were answered")[0].rsplit("-", 1)[1]) for text in report.undecided}
-    legal = 0
-    for partition, history in enumerate(histories):
-        expected = allowed(history, upper_bound)
-        legal += expected
-        if partition not in undecided - wrong:
-            assert (partition not in wrong) == expected, (partition, history, report.anomalies)
+    legal, _ = agrees_with_search(histories, upper_bound)
     assert 0.25 < legal / len(histories) < 0.9
 
 
@@ -98,7 +89,7 @@ def test_every_range_size_gives_the_same_certificate_and_it_verifies(tmp_path: P
     histories = [weak_history(rng) for _ in range(12)]
     report = check(table(*histories), upper_bound=upper_bound)
     bad = {anomaly.partition for anomaly in report.anomalies}
-    bad |= {int(text.split(" were answered")[0].rsplit("-", 1)[1]) for text in report.undecided}
+    bad |= undecided_partitions(report)
     operations = table(*(history for number, history in enumerate(histories) if number not in bad))
     assert any(op.acks != ACKS_ALL for number, history in enumerate(histories) if number not in bad for op in history)
     expected = certified(operations, tmp_path, upper_bound, span=1 << 20)

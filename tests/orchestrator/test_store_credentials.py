@@ -95,7 +95,7 @@ def test_no_file_of_a_run_has_them(tmp_path: Path, refused: bool) -> None:
     leaks = {name for name, content in contents(tmp_path / "store") if traces_of_credentials(content)}
     assert not leaks
     verdict = json.loads(found["verdict.json"].partition(b"\n")[2])
-    assert not verdict["anomalies"], "the objects are no part of the run: nothing shows that one is missing"
+    assert not verdict["anomalies"], "the run does not contain the objects: no evidence shows that one is missing"
     assert verdict["verdict"] == "unknown"
     assert any(ELSEWHERE in reason for reason in verdict["reasons"])
 
