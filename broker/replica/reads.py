@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from broker.errors import ErrorCode
 from broker.log.reading import Slice
 from broker.mutants import Mutants
+from broker.ports import Buffer
 from broker.replica.leader import PartitionLeader
 from broker.replica.log_view import UNDEFINED, EpochEnd, divergence
 from broker.replica.partition import Partition
@@ -64,8 +65,8 @@ class PartitionRead:
     slices: Sequence[Slice] = ()
     size: int = 0
     diverging: EpochEnd | None = None
-    remote: bytes = b""
-    """Whole batches from remote storage, instead of slices."""
+    remote: Sequence[Buffer] = ()
+    """Whole batches from remote storage, instead of slices: parts to be concatenated."""
     is_loading: bool = False
     """Whether records are being loaded from remote storage."""
 
@@ -303,13 +304,15 @@ def _read_remotely(
 ) -> PartitionRead:
     """Complete a read of records that are only in remote storage."""
     remote = partition.remote
-    found = ErrorCode.KAFKA_STORAGE_ERROR if remote is None else b""
-    if remote is not None and (max_bytes > 0 or at_least_one):
-        arrived = remote.read(position.fetch_offset, max_bytes, min_one=at_least_one)
-        found, read.is_loading = b"" if arrived is None else arrived, arrived is None
-    if isinstance(found, ErrorCode):
-        return PartitionRead(position.topic, position.partition, found)
-    read.remote, read.size = found, len(found)
+    if remote is None:
+        return PartitionRead(position.topic, position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    if max_bytes > 0 or at_least_one:
+        found = remote.read(position.fetch_offset, max_bytes, min_one=at_least_one)
+        if isinstance(found, ErrorCode):
+            return PartitionRead(position.topic, position.partition, found)
+        read.is_loading = found is None
+        read.remote = found or ()
+        read.size = sum(map(len, read.remote))
     return read
 
 

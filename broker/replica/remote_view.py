@@ -8,6 +8,7 @@ from typing import Protocol
 from broker.errors import ErrorCode
 from broker.log.retention import RetainedSegment
 from broker.log.timestamps import TimedOffset
+from broker.ports import Buffer
 from broker.tiered.manifest import TieredOffset
 
 
@@ -32,9 +33,9 @@ class RemoteView(Protocol):
         """Remote storage has all committed records from `offset` to before the result."""
         ...
 
-    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | ErrorCode | None:
-        """Whole batches from the one that contains `offset`, which is only remote; None: they are being loaded, and
-        `consumer_fetches` will be woken."""
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Sequence[Buffer] | ErrorCode | None:
+        """Whole batches from the one that contains `offset`, which is only remote, as parts to be concatenated; None:
+        they are being loaded, and `consumer_fetches` will be woken."""
         ...
 
     def first_not_before(self, timestamp: int) -> TimedOffset | ErrorCode | None:

@@ -3,7 +3,8 @@
 Theory of operation. Requests of consumers are answered in turns of the event loop that cannot wait. So a read returns
 what the cache has, or nothing; then it starts to load what is missing, and the arrival wakes the fetches that are
 parked at the partition. A search by timestamp is refused with OFFSET_NOT_AVAILABLE meanwhile, and clients repeat it.
-When a read reaches the last chunk that is loaded, the next chunk is loaded ahead, also that of the next segment.
+A read also starts to load the chunks that follow it, also those of the next segment. Answers are views of the cached
+chunks: large answers are not copied, and keep their chunks in memory until they are sent.
 
 Bytes from the store are not trusted: of every batch that is served the CRC, the continuity of the offsets and the
 leader epoch (by the log's own epoch cache, H28) are checked. A failed load is not repeated for `RETRY_S`; until then
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from broker.errors import ErrorCode
 from broker.log.timestamps import TimedOffset, times_of
+from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest
@@ -27,7 +29,11 @@ from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
 from broker.tiered.segments import INDEX, LOG, TieredSegment
 
 RETRY_S = 1.0
+LEAST_SHARE = 8
+"""Answers below this fraction of a chunk are copied: small answers to slow clients do not keep whole chunks."""
 LOADS_AT_ONCE = 8
+CHUNKS_AHEAD = 3
+"""One is sent, one is loaded, and one hides that a load sometimes takes longer than the answer before it."""
 INDEX_BYTES = 64 << 20
 """More than the index of any segment."""
 _INDEX_CHUNK = -1
@@ -52,8 +58,19 @@ class _Source(NamedTuple):
     manifest: Manifest
 
 
+class _Piece(NamedTuple):
+    """Bytes from `start` to before `end` of `data`: a chunk, or a copy of what spans chunks."""
+
+    data: bytes
+    start: int
+    end: int
+
+    def view(self) -> memoryview:
+        return memoryview(self.data)[self.start : self.end]
+
+
 class RemoteReads:
-    """The cache of one broker. `cache_bytes`: for chunks; indexes are as bytes of it."""
+    """The cache of one broker. `cache_bytes`: the size of chunks and indexes together; at least what one read needs."""
 
     def __init__(
         self,
@@ -72,6 +89,7 @@ class RemoteReads:
         self._chunks: OrderedDict[_Place, bytes] = OrderedDict()
         self._indexes: dict[str, RemoteIndex] = {}
         self._size = 0
+        self._largest_index = self._largest_copied = 0
         self._loading: dict[_Place, list[Partition]] = {}
         self._failed: dict[_Place, float] = {}
         self._turn = asyncio.Semaphore(LOADS_AT_ONCE)
@@ -86,9 +104,9 @@ class RemoteReads:
 
     def read(
         self, partition: Partition, lineage: Lineage, manifest: Manifest, offset: int, max_bytes: int, *, min_one: bool
-    ) -> bytes | ErrorCode | None:
-        """Whole batches from the one that contains `offset`, at most `max_bytes`; with `min_one` also a larger one.
-        None: they are being loaded."""
+    ) -> Sequence[Buffer] | ErrorCode | None:
+        """Whole batches from the one that contains `offset`, at most `max_bytes`; with `min_one` also a larger one. The
+        result is their concatenation. None: they are being loaded."""
         source = _Source(partition, lineage, manifest)
         segment = manifest.find_in(lineage, offset)
         if segment is None:
@@ -118,31 +136,43 @@ class RemoteReads:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return None
 
-    def _read(self, source: _Source, segment: TieredSegment, offset: int, max_bytes: int, min_one: bool) -> bytes:
+    def _read(
+        self, source: _Source, segment: TieredSegment, offset: int, max_bytes: int, min_one: bool
+    ) -> Sequence[Buffer]:
         position = self._index(source, segment).position_before(offset)
-        found, start, size = bytearray(), -1, 0
-        for at, header, batch in self._batches(source, segment, position, max_bytes):
-            if header.next_offset <= offset:
-                continue
-            if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
-                if start < 0:
-                    raise self._damaged(source, segment, at, f"offset {header.base_offset} has another leader epoch")
-                break
-            if size + header.size > max_bytes and (size or not min_one):
-                break
-            start, size = (at if start < 0 else start), size + header.size
-            found += batch
-        self._read_ahead(source, segment, position + size)
-        return bytes(found)
+        pieces: list[_Piece] = []
+        size = 0
+        try:
+            for at, header, piece in self._batches(source, segment, position):
+                if header.next_offset <= offset:
+                    continue
+                if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
+                    if not size:
+                        reason = f"offset {header.base_offset} has another leader epoch"
+                        raise self._damaged(source, segment, at, reason)
+                    break
+                if size + header.size > max_bytes and (size or not min_one):
+                    break
+                if pieces and pieces[-1].data is piece.data:
+                    pieces[-1] = pieces[-1]._replace(end=piece.end)
+                else:
+                    pieces.append(piece)
+                size, position = size + header.size, at + header.size
+        except (_Pending, _FailedError):
+            if not size:
+                raise  # else the next read reports it
+        self._read_ahead(source, segment, position)
+        views = [piece.view() for piece in pieces]
+        return views if size * LEAST_SHARE >= self._chunk_bytes else (b"".join(views),)
 
     def _first_of(self, source: _Source, segment: TieredSegment, start: int, timestamp: int) -> TimedOffset | None:
         position = self._index(source, segment).position_before_timestamp(timestamp)
-        for _, header, batch in self._batches(source, segment, position, segment.size):
+        for _, header, batch in self._batches(source, segment, position):
             if header.max_timestamp < timestamp or header.next_offset <= start:
                 continue
             if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
                 return None
-            for each in times_of(header, batch):
+            for each in times_of(header, bytes(batch.view())):
                 if each.timestamp >= timestamp and each.offset >= start:
                     return each
         return None
@@ -150,46 +180,43 @@ class RemoteReads:
     # -- batches ------------------------------------------------------------------------------------------------
 
     def _batches(
-        self, source: _Source, segment: TieredSegment, position: int, wanted: int
-    ) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """Position, header and bytes of the checked batches from a position on, as far as they are in the cache; at
-        least one. Raises `_Pending`, `_FailedError`."""
-        first, due, end = True, -1, min(segment.size, position + max(wanted, BATCH_HEADER_SIZE) + self._chunk_bytes)
+        self, source: _Source, segment: TieredSegment, position: int
+    ) -> Iterator[tuple[int, BatchHeader, _Piece]]:
+        """Position, header and bytes of the checked batches from a position on. Raises `_Pending` before the first one
+        that is not in the cache, `_FailedError` before one that is damaged."""
+        due = -1
         while position < segment.size:
             try:
                 head = self._bytes(source, segment, position, min(BATCH_HEADER_SIZE, segment.size - position))
-                header = parse_header(head)
+                header = parse_header(head.data, head.start)
                 if header.size < BATCH_HEADER_SIZE or position + header.size > segment.size:
                     raise CorruptBatch(f"a batch of {header.size} bytes")
                 batch = self._bytes(source, segment, position, header.size)
-                header = validate_batch(batch)
+                header = validate_batch(batch.data, batch.start)
                 if due not in (-1, header.base_offset) or not self._fits(segment, header):
                     raise CorruptBatch(f"offset {header.base_offset} does not follow")
             except CorruptBatch as error:
                 raise self._damaged(source, segment, position, str(error)) from error
-            except _Pending:
-                if first:
-                    raise
-                return
             yield position, header, batch
-            first, due, position = False, header.next_offset, position + header.size
-            if position >= end:
-                return
+            due, position = header.next_offset, position + header.size
 
     def _fits(self, segment: TieredSegment, header: BatchHeader) -> bool:
         return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
 
-    def _bytes(self, source: _Source, segment: TieredSegment, position: int, length: int) -> bytes:
-        """Bytes of a segment, which may span chunks."""
+    def _bytes(self, source: _Source, segment: TieredSegment, position: int, length: int) -> _Piece:
+        """Bytes of a segment; a copy of them only if they span chunks. Raises `CorruptBatch` if the object ends before
+        them."""
         number, within = divmod(position, self._chunk_bytes)
-        data = self._chunk(source, segment, number)
-        if within + length <= len(data):
-            return data[within : within + length]
-        last = (position + length - 1) // self._chunk_bytes
-        whole = b"".join(self._chunk(source, segment, each) for each in range(number, last + 1))
-        if len(whole) < within + length:
+        data, end = self._cached(source, segment, number), within + length
+        if end > self._chunk_bytes:
+            self._largest_copied = max(self._largest_copied, end)
+            last = (position + length - 1) // self._chunk_bytes
+            rest = [self._cached(source, segment, each) for each in range(number + 1, last + 1)]
+            data = b"".join((memoryview(data)[within:], *rest))
+            within, end = 0, length
+        if end > len(data):
             raise CorruptBatch(f"the object ends before byte {position + length}")
-        return whole[within : within + length]
+        return _Piece(data, within, end)
 
     def _damaged(self, source: _Source, segment: TieredSegment, position: int, reason: str) -> _FailedError:
         """Forget the chunk: the next load may bring other bytes."""
@@ -213,9 +240,6 @@ class RemoteReads:
             self._indexes[segment.id] = index
         return index
 
-    def _chunk(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
-        return self._cached(source, segment, number)
-
     def _cached(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
         place = (segment.id, number)
         data = self._chunks.get(place)
@@ -228,17 +252,17 @@ class RemoteReads:
         raise _Pending
 
     def _read_ahead(self, source: _Source, segment: TieredSegment, position: int) -> None:
-        """Load the chunk after the one at `position`."""
-        number = min(position, segment.size - 1) // self._chunk_bytes + 1
-        following: TieredSegment | None = segment
-        if number * self._chunk_bytes >= segment.size:
-            number, following = 0, source.manifest.find_in(source.lineage, segment.next_offset)
-            if following is not None and following.base_offset < source.partition.log.local_start_offset:
-                self._load(source.partition, following, _INDEX_CHUNK)
-            else:
-                return
-        if following is not None:
-            self._load(source.partition, following, number)
+        """Load the chunks that follow the one before `position`, at most as many as half of the cache holds."""
+        number = max(position - 1, 0) // self._chunk_bytes
+        for _ in range(min(CHUNKS_AHEAD, self._cache_bytes // (2 * self._chunk_bytes))):
+            number += 1
+            if number * self._chunk_bytes >= segment.size:
+                following = source.manifest.find_in(source.lineage, segment.next_offset)
+                if following is None or following.base_offset >= source.partition.log.local_start_offset:
+                    return
+                segment, number = following, 0
+                self._load(source.partition, segment, _INDEX_CHUNK)
+            self._load(source.partition, segment, number)
 
     def _load(self, partition: Partition, segment: TieredSegment, number: int) -> None:
         """Start to load a chunk, unless it is here, or failed a short time ago."""
@@ -282,7 +306,10 @@ class RemoteReads:
     def _put(self, place: _Place, data: bytes) -> None:
         self._chunks[place] = data
         self._size += len(data)
-        while self._size > self._cache_bytes and len(self._chunks) > 1:
+        self._largest_index = max(self._largest_index, len(data) if place[1] == _INDEX_CHUNK else 0)
+        # What one read needs at the same time, or it would never end: an index, and the chunks of a batch.
+        least = self._largest_index + self._largest_copied + 2 * self._chunk_bytes
+        while self._size > max(self._cache_bytes, least):
             self._forget(next(iter(self._chunks)))
 
     def _forget(self, place: _Place) -> None:

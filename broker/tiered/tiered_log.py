@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from broker.errors import ErrorCode
 from broker.log.timestamps import TimedOffset
+from broker.ports import Buffer
+from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
 from broker.tiered.remote_reads import RemoteReads
@@ -24,18 +26,25 @@ class RetainedRemotely(NamedTuple):
 
 
 class TieredLog:
-    """Joins a replica's leader epochs with the manifest of its partition. `ready_in`: the role for which `ready`."""
+    """Joins a replica's leader epochs with the manifest of its partition. `ready_in`: the last role in which it was
+    ready."""
 
     def __init__(self, partition: Partition, metadata: TieredMetadata, reads: RemoteReads) -> None:
         self.partition = partition
         self.id = RemotePartition(partition.topic, partition.topic_id, partition.index)
         self._metadata = metadata
         self._reads = reads
-        self.ready_in: object = None
+        self.ready_in: PartitionLeader | None = None
 
     @property
     def ready(self) -> bool:
-        return self.partition.role is not None and self.ready_in is self.partition.role and self.is_read
+        role, known = self.partition.role, self.ready_in
+        if role is None or known is None or not self.is_read:
+            return False
+        # A leader that stays the leader, only in the next epoch, as when a replica is removed: all events between the
+        # two epochs are its own (K1023-3).
+        continues = isinstance(role, PartitionLeader) and role.leader_epoch == known.leader_epoch + 1
+        return role is known or continues
 
     @property
     def is_read(self) -> bool:
@@ -66,7 +75,7 @@ class TieredLog:
     def covered_to(self, offset: int) -> int:
         return self.manifest.covered_to(self.lineage, offset)
 
-    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> bytes | ErrorCode | None:
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Sequence[Buffer] | ErrorCode | None:
         if not self.is_read:
             return None
         found = self._reads.read(self.partition, self.lineage, self.manifest, offset, max_bytes, min_one=min_one)

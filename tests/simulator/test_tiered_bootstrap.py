@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from broker.errors import ErrorCode
+from broker.replica.queries import LATEST_TIERED, OffsetFound
 from broker.tiered.bootstrap import EARLIEST_PENDING_UPLOAD
+from tests.simulator.test_leases import assign
 from tests.simulator.test_tiered import TOPIC, replicas, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
@@ -60,6 +62,37 @@ def test_a_follower_that_jumped_serves_all_records_once_it_leads() -> None:
         assert joining.led.log.log_start_offset == 0
         records = await joining.client.read_all(TOPIC, 0, 60.0)
         assert [record.offset for record in records] == list(range(RECORDS))
+
+    run(1, story)
+
+
+@pytest.mark.conforms("K1023-3")
+def test_a_leader_that_stays_the_leader_in_the_next_epoch_always_knows_the_last_tiered_offset() -> None:
+    """A new leader answers -1 until it has read the events. The same leader has no reason to: it wrote them."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        await joining.join()
+        epoch, leader = joining.led.leader_epoch, joining.leader
+        manager = joining.cluster.node(leader).replicas
+        answers: set[OffsetFound] = set()
+
+        async def ask() -> None:
+            while True:
+                answers.add(manager.list_offset(TOPIC, 0, LATEST_TIERED, by_replica=True))
+                await asyncio.sleep(0.001)
+
+        tiered = manager.list_offset(TOPIC, 0, LATEST_TIERED, by_replica=True)
+        asking = asyncio.create_task(ask())
+        remaining = [name for name in replicas(joining.cluster) if name != joining.spare]
+        await assign(joining.cluster, {0: [joining.cluster.machines[name].node_id for name in remaining]})
+        await joining.cluster.until(lambda: joining.led.leader_epoch > epoch)
+        await asyncio.sleep(5)
+        asking.cancel()
+        assert (joining.led.leader_epoch, joining.leader) == (epoch + 1, leader)
+        assert tiered.offset > 0
+        assert {each for each in answers if each.error is ErrorCode.NONE} == {tiered}
 
     run(1, story)
 

@@ -109,8 +109,8 @@ class _Writer:
             self._slice(part)
         if answer.remote:
             self._cut()
-            self._parts.append(answer.remote)
-            self._length += len(answer.remote)
+            self._parts += answer.remote
+            self._length += answer.size
         if self._flexible:
             self._tags(answer)
 

@@ -1,0 +1,203 @@
+"""Reads of remote segments through the cache of chunks: the bytes, their copies, the memory that answers keep, and what
+is loaded ahead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.log.epochs import EpochEntry
+from broker.log.timestamps import TimedOffset
+from broker.ports import Buffer
+from broker.protocol.records import Record, build_batch
+from broker.tiered.manifest import Lineage, Manifest
+from broker.tiered.remote_index import IndexEntry, RemoteIndex
+from broker.tiered.remote_reads import CHUNKS_AHEAD, LEAST_SHARE, RemoteReads
+from broker.tiered.segments import INDEX, LOG, RemotePartition, SegmentState, TieredSegment
+
+BATCH_BYTES, BATCHES, SEGMENTS = 300, 40, 3
+END = SEGMENTS * BATCHES
+WHOLE = 1 << 20
+"""More than all bytes of a segment."""
+
+
+def batch(offset: int) -> bytes:
+    """A batch of `BATCH_BYTES` with one record."""
+    record = Record(offset=0, timestamp=10 * offset, key=None, value=bytes(200))
+    missing = BATCH_BYTES - len(build_batch([record], offset, 0))
+    return build_batch([record._replace(value=bytes(200 + missing))], offset, 0)
+
+
+def segment(number: int) -> TieredSegment:
+    base = number * BATCHES
+    return TieredSegment(
+        f"{number:032x}", RemotePartition("log", bytes(16), 0), base, base + BATCHES - 1, (EpochEntry(0, base),),
+        10 * (base + BATCHES - 1), BATCHES * BATCH_BYTES, 1, 0, SegmentState.COPY_FINISHED,
+    )  # fmt: skip
+
+
+class RemoteLog:
+    """A log whose records are all in three remote segments, in a store that counts what is read from it."""
+
+    def __init__(self, chunk_bytes: int, *, cached_chunks: int = 1_000) -> None:
+        self.segments = [segment(number) for number in range(SEGMENTS)]
+        self.objects: dict[str, bytes] = {}
+        for each in self.segments:
+            offsets = range(each.base_offset, each.next_offset)
+            self.objects[each.object_name("c", LOG)] = b"".join(map(batch, offsets))
+            index = [IndexEntry(each.base_offset, 0, -1), IndexEntry(each.next_offset, each.size, each.max_timestamp)]
+            self.objects[each.object_name("c", INDEX)] = RemoteIndex(index).encode()
+        self.loaded: Counter[tuple[str, int]] = Counter()
+        self.returned: dict[int, bytes] = {}
+        """What the store has returned, by identity."""
+        self.arrived = asyncio.Event()
+        log = SimpleNamespace(log_start_offset=0, local_start_offset=END)
+        fetches = SimpleNamespace(wake=self.arrived.set)
+        self.partition: Any = SimpleNamespace(log=log, consumer_fetches=fetches, trace=lambda *_, **__: None)
+        store: Any = self
+        self.reads = RemoteReads(
+            store=store,
+            cluster_id=lambda: "c",
+            cache_bytes=cached_chunks * chunk_bytes,
+            chunk_bytes=chunk_bytes,
+            run=lambda work, _: asyncio.ensure_future(work),
+        )
+
+    async def get(self, name: str, start: int, length: int) -> bytes:
+        self.loaded[name, start] += 1
+        data = bytes(bytearray(self.objects[name][start : start + length]))
+        self.returned[id(data)] = data
+        return data
+
+    async def read(self, offset: int, max_bytes: int = WHOLE) -> Sequence[Buffer]:
+        while True:
+            self.arrived.clear()
+            lineage = Lineage((EpochEntry(0, 0),), END)
+            found = self.reads.read(
+                self.partition, lineage, Manifest(self.segments), offset, max_bytes, min_one=True
+            )  # fmt: skip
+            if found is not None:
+                assert not isinstance(found, ErrorCode)
+                return found
+            await self.arrived.wait()
+
+    def chunks(self) -> set[tuple[int, int]]:
+        """The loaded chunks: number of the segment and position."""
+        names = {each.object_name("c", LOG): number for number, each in enumerate(self.segments)}
+        return {(names[name], start) for name, start in self.loaded if name in names}
+
+
+def tell(story: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+@pytest.mark.parametrize("max_bytes", [1, BATCH_BYTES, 1_000, WHOLE])
+@pytest.mark.parametrize("chunk_bytes", [61, 100, BATCH_BYTES, 299, 301, 1_000, 4_096, WHOLE])
+def test_reads_in_sequence_return_every_byte_once(chunk_bytes: int, max_bytes: int) -> None:
+    async def story() -> None:
+        log, offset, found = RemoteLog(chunk_bytes), 0, b""
+        while offset < END:
+            part = b"".join(await log.read(offset, max_bytes))
+            assert part
+            assert len(part) % BATCH_BYTES == 0
+            assert len(part) <= max(max_bytes, BATCH_BYTES)
+            found, offset = found + part, offset + len(part) // BATCH_BYTES
+        assert found == b"".join(map(batch, range(END)))
+        assert set(log.loaded.values()) == {1}
+
+    tell(story)
+
+
+def test_a_large_answer_consists_of_views_of_what_the_store_returned() -> None:
+    async def story() -> None:
+        log = RemoteLog(1_000)
+        await log.read(0, 2_500)
+        await asyncio.sleep(0)  # the chunks after the first one
+        parts = await log.read(0, 2_500)
+        assert [len(part) for part in parts] == [900, 300, 600, 300, 300]
+        views = [part for part in parts if isinstance(part, memoryview)]
+        are_of_chunks = [id(view.obj) in log.returned for view in views]
+        assert are_of_chunks == [True, False, True, False, True], "only batches that span two chunks are copied"
+
+    tell(story)
+
+
+def test_a_small_answer_keeps_no_chunk_in_memory() -> None:
+    async def story() -> None:
+        log = RemoteLog((LEAST_SHARE + 1) * BATCH_BYTES)
+        [small] = await log.read(0, BATCH_BYTES)
+        assert isinstance(small, bytes)
+        [large] = await log.read(0, 2 * BATCH_BYTES)
+        assert isinstance(large, memoryview)
+
+    tell(story)
+
+
+@pytest.mark.parametrize(("cached", "ahead"), [(1_000, CHUNKS_AHEAD), (4, 2), (2, 1), (1, 0)])
+def test_the_following_chunks_are_loaded_ahead_up_to_half_of_the_cache(cached: int, ahead: int) -> None:
+    async def story() -> None:
+        log = RemoteLog(10 * BATCH_BYTES, cached_chunks=cached)
+        await log.read(0, BATCH_BYTES)
+        await asyncio.sleep(0.01)
+        assert log.chunks() == {(0, number * 10 * BATCH_BYTES) for number in range(1 + ahead)}
+
+    tell(story)
+
+
+def test_chunks_of_the_next_segment_are_loaded_ahead_unless_its_records_are_local() -> None:
+    async def story() -> None:
+        log = RemoteLog(20 * BATCH_BYTES)  # two chunks in each segment
+        await log.read(BATCHES - 1)
+        await asyncio.sleep(0.01)
+        size = 20 * BATCH_BYTES
+        assert {(1, 0), (1, size)} <= log.chunks()
+        log.partition.log.local_start_offset = 2 * BATCHES
+        await log.read(2 * BATCHES - 1)
+        await asyncio.sleep(0.01)
+        assert {number for number, _ in log.chunks()} == {0, 1, 2} - ({2} if CHUNKS_AHEAD < 3 else set())
+
+    tell(story)
+
+
+@pytest.mark.parametrize("chunk_bytes", [61, 1_000, 4_096, WHOLE])
+def test_a_search_by_time_waits_for_the_chunk_with_the_record(chunk_bytes: int) -> None:
+    """It must not answer with a later record that is loaded already."""
+
+    async def story() -> None:
+        log = RemoteLog(chunk_bytes)
+        lineage, manifest = Lineage((EpochEntry(0, 0),), END), Manifest(log.segments)
+        for offset in (BATCHES, 2 * BATCHES - 1, 1, BATCHES - 1):
+            await log.read(2 * BATCHES)
+            while True:
+                log.arrived.clear()
+                found = log.reads.first_not_before(log.partition, lineage, manifest, 10 * offset)
+                if found is not ErrorCode.OFFSET_NOT_AVAILABLE:
+                    break
+                await log.arrived.wait()
+            assert found == TimedOffset(offset, 10 * offset)
+
+    tell(story)
+
+
+def test_the_batches_before_a_damaged_one_are_served() -> None:
+    async def story() -> None:
+        log = RemoteLog(1_000)
+        name = log.segments[0].object_name("c", LOG)
+        damaged = bytearray(log.objects[name])
+        damaged[5 * BATCH_BYTES + 100] ^= 1
+        log.objects[name] = bytes(damaged)
+        await log.read(0)
+        await asyncio.sleep(0.01)
+        assert b"".join(await log.read(2)) == b"".join(map(batch, range(2, 5)))
+        lineage, manifest = Lineage((EpochEntry(0, 0),), END), Manifest(log.segments)
+        found = log.reads.read(log.partition, lineage, manifest, 5, WHOLE, min_one=True)
+        assert found is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.reads.failures == 1
+
+    tell(story)
