@@ -23,6 +23,7 @@ from typing import Final
 from analysis.checker_registry import CHECKERS, CLASSES, STANDING_ALONE
 from analysis.checkers.partition_logs import CHECKER as PARTITION_LOGS
 from analysis.checkers.partition_logs import NOT_READ
+from analysis.core.counted import counted
 from analysis.doubt import CHECKER_CRASHED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
 
@@ -105,4 +106,5 @@ def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
     if not is_read or type(lost) is not int or CHECKER_CRASHED.code in verdict.codes:
         yield f"{BEFORE_FAULTS} must hold, but the final reads of the log are incomplete"
     elif lost:
-        yield f"{BEFORE_FAULTS} must hold, but {lost:,} records acknowledged before the first fault are not in the log"
+        what = f"{counted(lost, 'record')} acknowledged before the first fault"
+        yield f"{BEFORE_FAULTS} must hold, but the log lacks {what}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 
@@ -84,14 +85,15 @@ def check(run: CheckedRun) -> Outcome:
     )
     acknowledged = sum(commit.acknowledged for commit in groups.commits)
     size = (
-        f"{acknowledged:,} acknowledged commits, {len(groups.fetches):,} fetches of offsets, "
-        f"{sum(each.last - each.first + 1 for each in groups.deliveries):,} records delivered, "
-        f"{groups.assignments} assignments to {len(groups.members)} clients"
+        f"{counted(acknowledged, 'acknowledged commit')}, "
+        f"{counted(len(groups.fetches), 'fetch of offsets', 'fetches of offsets')}, "
+        f"{counted(sum(each.last - each.first + 1 for each in groups.deliveries), 'record')} delivered, "
+        f"{counted(groups.assignments, 'assignment')} to {counted(len(groups.members), 'client')}"
     )
     if found and incomplete:
         return Outcome(UNKNOWN, f"{anomaly_count(found)} that missing records may explain; {size}", (), doubts)
     if found:
-        return Outcome(FAIL, f"{len(found)} promises to the group were broken; {size}", found, doubts)
+        return Outcome(FAIL, f"{counted(len(found), 'broken promise')} to the group; {size}", found, doubts)
     if forgotten:
         return Outcome(UNKNOWN, f"no commit lost, but skipped records that may have been removed; {size}", (), doubts)
     return Outcome(PASS, f"no commit lost, no record skipped: {size}", doubts=doubts)

@@ -124,7 +124,7 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
         yield f"{fault.name}: the record does not say what the evidence of its heal must show"
     for event, lines in fault.lines.items():
         if len(lines) > 1:
-            yield f"{fault.name}: the record has fault_{event} {len(lines)} times"
+            yield f"{fault.name}: the record has fault_{event} {counted(len(lines), 'time')}"
     if injected is None:
         yield NOT_CONFIRMED.says(f"{fault.name} was started, but its result is not on record")
         return

@@ -13,6 +13,7 @@ from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
@@ -317,7 +318,7 @@ def _compared(members: Sequence[QuorumMember], records: int) -> str:
     committed = max(high_watermark_of(member) for member in members)
     known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
     led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"
-    return f"{led}, {records:,} records compared, {known}"
+    return f"{led}, {counted(records, 'record')} compared, {known}"
 
 
 CHECKER: Final = Checker(

@@ -16,6 +16,7 @@ import msgspec
 
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import strict_json
@@ -372,12 +373,12 @@ def check(run: CheckedRun) -> Outcome:
     if anomalies:
         return Outcome(FAIL, f"{len(anomalies)} oracles failed, counted per log", anomalies, resting)
     if resting:
-        return Outcome(UNKNOWN, f"{len(resting)} oracles compared nothing", doubts=resting)
+        return Outcome(UNKNOWN, f"{counted(len(resting), 'oracle')} compared nothing", doubts=resting)
     comparisons = sum(record.checks.values())
     limit = "".join(
         f"; {name} had nothing to compare: {rest.why}" for name, rest in MAY_REST.items() if not record.checks[name]
     )
-    text = f"{comparisons:,} comparisons by {len(ANOMALIES)} oracles over {record.steps:,} steps"
+    text = f"{counted(comparisons, 'comparison')} by {len(ANOMALIES)} oracles over {counted(record.steps, 'step')}"
     return Outcome(PASS, text + _of_partitions(record) + limit)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import RECOVERS
 from analysis.core.anomaly import Anomaly, AnomalyKind
+from analysis.core.counted import counted
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def check(run: CheckedRun) -> Outcome:
         *(_stayed(each, ROUNDS * seconds) for each in shown if each is not None),
     )
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} times what no fault touched did not go on", _first_of_each(anomalies))
+        stopped = counted(len(anomalies), "time")
+        return Outcome(FAIL, f"{stopped} what no fault touched did not go on", _first_of_each(anomalies))
     if not asked and not shown:
         return Outcome(
             NOT_APPLICABLE, f"at no time was there evidence that the cluster had to go on within {seconds:g} s"

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
+from analysis.core.counted import counted
 from analysis.doubt import EVIDENCE_CHANGED, Reason
 from analysis.evidence.journal_order import out_of_life, out_of_order
 from analysis.evidence.tester_shortages import shortages
@@ -49,10 +50,11 @@ def check(run: CheckedRun) -> Outcome:
         *EVIDENCE_CHANGED.say(_seal(run)),
     ]
     if doubts:
-        return Outcome(UNKNOWN, f"not whole for {len(doubts)} reasons", doubts=tuple(dict.fromkeys(doubts)))
+        return Outcome(UNKNOWN, f"not whole for {counted(len(doubts), 'reason')}", doubts=tuple(dict.fromkeys(doubts)))
     records, nodes = run.history.records, run.plan.nodes
     operations = sum(record.operations for record in records)
-    what = f"{operations:,} operations of {len(records)} clients, {len(nodes)} nodes, all phases"
+    made = f"{counted(operations, 'operation')} of {counted(len(records), 'client')}"
+    what = f"{made}, {counted(len(nodes), 'node')}, all phases"
     return Outcome(PASS, f"whole and sealed: {what}")
 
 
@@ -70,7 +72,7 @@ def _phases(run: CheckedRun) -> Iterator[str]:
         yield f"the journal has no phase {name}"
     for name, times in Counter(names).items():
         if times > 1:
-            yield f"the journal has the phase {name} {times} times"
+            yield f"the journal has the phase {name} {counted(times, 'time')}"
     if not missing and len(names) == len(run.plan.phases) and tuple(names) != run.plan.phases:
         yield f"the phases are not in their order: {', '.join(names)}"
     last = run.history.journal[-1]
@@ -181,7 +183,7 @@ def _operations(run: CheckedRun) -> Iterator[str]:
     tables = chain([run.history.registers], run.history.parts("inv", "ret"))
     outside = sum(_outside(table, first, last) for table in tables)
     if outside:
-        yield f"{outside} operations were before the run's start or after its end, by their times"
+        yield f"{counted(outside, 'operation')} before the run's start or after its end, by their times"
 
 
 def _unjudged(run: CheckedRun) -> Iterator[str]:
@@ -192,7 +194,7 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     for judge, what in (("log", "partitions of logs"), ("register", "registers")):
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
             asked = f"the workload asks for {run.description.judge!r}"
-            yield f"there are {sizes[judge]:,} operations on {what}, which no checker reads: {asked}"
+            yield f"{counted(sizes[judge], 'operation')} on {what}, which no checker reads: {asked}"
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:

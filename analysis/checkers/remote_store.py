@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
@@ -95,9 +96,9 @@ def check(run: CheckedRun) -> Outcome:
     least = run.description.requirements.min_remote_segments
     if segments < least and not is_elsewhere:
         doubts.append(
-            f"{segments} segments were completely in remote storage, {least} are needed (min_remote_segments)"
+            f"{counted(segments, 'segment')} completely in remote storage; {least} needed (min_remote_segments)"
         )
-    detail = f"{segments} complete segments, {len(objects)} objects in the store"
+    detail = f"{counted(segments, 'complete segment')}, {counted(len(objects), 'object')} in the store"
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), NOT_READ.say(doubts))
     if doubts:

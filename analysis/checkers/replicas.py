@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.values import FROM_ZERO
@@ -188,8 +189,8 @@ def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doub
     if report.anomalies:
         return Outcome(FAIL, f"{anomaly_count(report.anomalies)} in {who}{limit}", report.anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons{limit}", doubts=doubts)
-    return Outcome(PASS, f"{who} agree: {report.records:,} records compared{limit}")
+        return Outcome(UNKNOWN, f"undecided for {counted(len(doubts), 'reason')}{limit}", doubts=doubts)
+    return Outcome(PASS, f"{who} agree: {counted(report.records, 'record')} compared{limit}")
 
 
 def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
+from analysis.core.counted import counted
 from analysis.core.register_operations import Operation, OutOfBudget, by_key, counts, is_sure, written
 from analysis.core.register_search import search
 from analysis.core.register_witness import contradiction, phantom, shrink
@@ -50,8 +51,8 @@ class RegisterReport:
     def stats(self) -> dict[str, int]:
         """Totals over the keys."""
         total = {"keys": len(self.keys), **_counts(())}
-        for counted in self.keys.values():
-            for name, count in counted.items():
+        for of_key in self.keys.values():
+            for name, count in of_key.items():
                 total[name] = total.get(name, 0) + count
         return total
 
@@ -101,7 +102,7 @@ def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterRe
     try:
         order = explain_order(operations, budget=budget)
     except OutOfBudget:
-        size = f"{len(operations):,} operations"
+        size = counted(len(operations), "operation")
         reason = f"register {key} could not be decided: {budget:,} configurations of its {size} were not enough"
         return RegisterReport(undecided=(reason,), keys=keys)
     if order is not None:

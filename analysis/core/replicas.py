@@ -38,6 +38,7 @@ from analysis.core import replica_contents as contents
 from analysis.core import replica_epochs as epochs
 from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
+from analysis.core.counted import counted
 from analysis.core.explain import Key
 from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
@@ -178,7 +179,7 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
         yield f"{name} could not be read to its end: {log.unread}"
     if log.opaque:
         records = sum(behind - first for first, behind in log.opaque)
-        yield f"{name} has {records} records in compressed sets that are not opened"
+        yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
     if log.start and not around.deletes:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     for first, behind in () if around.compacts else log.gaps:
@@ -206,7 +207,7 @@ def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool,
     if log.start and not around.deletes:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     if records := sum(min(behind, mark) - first for first, behind in log.opaque if first < mark):
-        yield f"{name} has {records} records in compressed sets that are not opened"
+        yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
     for first, behind in (*(() if around.compacts else log.gaps), *log.absent):
         if first < mark:
             yield f"{name} has no records at offsets {first} to {behind - 1}, between others"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from analysis.core.counted import counted
 from analysis.evidence.run_directory import RunDescription
 from history.journal import PHASES
 from history.reader import History
@@ -53,7 +54,7 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
     if rows is None:
         return {}, doubts
     if planned is None and len(rows) != description.partitions:
-        doubts.append(f"{description.partitions} partitions were planned, and {len(rows)} are in the journal")
+        doubts.append(f"{counted(description.partitions, 'partition')} planned, {len(rows)} in the journal")
     names = dict(enumerate(description.node_names, 1))
     moved = history.reassigned
     if strange := sorted(set(moved) - set(range(len(rows)))):

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from analysis.core import register_certificate
 from analysis.core.anomaly import Anomaly, anomaly_count
+from analysis.core.counted import counted
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import check_keys
 from analysis.core.rows import DamagedError
@@ -69,7 +70,7 @@ def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> Fo
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
     rows, places = history.operations.num_rows, len(report.partitions)
-    size = f"{rows:,} operations on {places} partitions; upper bounds {upper_bound}"
+    size = f"{counted(rows, 'operation')} on {counted(places, 'partition')}; upper bounds {upper_bound}"
     doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
     if report.anomalies or doubts or not plan.rows:
         shutil.rmtree(root / TABLES)
@@ -83,7 +84,7 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
     if history.names:
         keys = {key: [_named(each, history.names) for each in some] for key, some in keys.items()}
     report = check_keys(keys, budget=budget)
-    size = f"{history.operations.num_rows:,} operations on {len(keys)} registers"
+    size = f"{counted(history.operations.num_rows, 'operation')} on {counted(len(keys), 'register')}"
     is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
     if report.anomalies or report.undecided or not is_answered:
         return _without_certificate(size, report.anomalies, report.undecided)

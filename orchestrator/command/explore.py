@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.core.counted import counted
 from installation.files import default_store
 from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine, engine_asked
 from orchestrator.campaign.lookup import find, shortest, shown
@@ -255,9 +256,11 @@ def _print(content: dict[str, Any], report: Path, *, as_json: bool) -> None:
         return
     say(content["summary"])
     for row in content["found"]:
-        say(f"  {row['anomaly']}: in {row['runs']} runs, first in run {row['first']}; kept: {row['kept'] or 'nothing'}")
+        runs = counted(row["runs"], "run")
+        say(f"  {row['anomaly']}: in {runs}, first in run {row['first']}; kept: {row['kept'] or 'nothing'}")
     for row in content["arms"]:
-        say(f"  {row['name']}: {row['runs']} runs, {row['states']} different states, {row['cpu_s']} s of CPU time")
+        runs, states = counted(row["runs"], "run"), counted(row["states"], "different state")
+        say(f"  {row['name']}: {runs}, {states}, {row['cpu_s']} s of CPU time")
     say(content["comparison"])
     say(f"report: {shortest(report)}")
 

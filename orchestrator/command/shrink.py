@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from analysis.core.counted import counted
 from analysis.verdict import Expectation
 from installation.commands import command
 from installation.files import default_store
@@ -177,9 +178,15 @@ def _confirmed(result: ShrinkResult, trials: Trials, progress: Progress, first: 
 def size_of(document: Document) -> str:
     """The size of a campaign, in words."""
     load = document.workload
-    clients = ", ".join(f"{load[key]} {key}" for key in ("producers", "consumers", "members") if key in load)
+    kinds = ("producer", "consumer", "member")
+    clients = ", ".join(counted(load[f"{kind}s"], kind) for kind in kinds if f"{kind}s" in load)
     waits = sum(float(step.get("seconds", 0)) for step in document.steps)
-    parts = [f"{document.faults} faults", f"{len(document.steps)} steps", f"{document.nodes} nodes", clients]
+    parts = [
+        counted(document.faults, "fault"),
+        counted(len(document.steps), "step"),
+        counted(document.nodes, "node"),
+        clients,
+    ]
     return ", ".join(filter(None, [*parts, f"{waits:.1f} s of waits" if waits else ""]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.core.counted import counted
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from orchestrator.search.coverage import DEEP
 from orchestrator.search.exploration_store import Head
@@ -25,7 +26,7 @@ def report_content(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], end
         "cell": head.cell,
         "verdict": verdict,
         "ended": ended,
-        "summary": f"{len(made)} runs, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
+        "summary": f"{counted(len(made), 'run')}, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
         "found": [_found(arms, anomaly, count, kept) for anomaly, count in sorted(found_in(made).items())],
         "undecided": len(unknown),
         "unknown": [_unknown(it) for it in unknown[:MOST_UNKNOWN]],

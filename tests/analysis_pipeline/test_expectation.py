@@ -78,7 +78,7 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         # The record was acknowledged under the fault: that loss is the expected one.
         (["before-faults"], {"lost": FAULT_BEHIND + 5}, ""),
         # The same anomaly, of a record that no fault can have destroyed: another bug.
-        (["before-faults"], {"lost": 7}, "1 records acknowledged before the first fault are not in the log"),
+        (["before-faults"], {"lost": 7}, "the log lacks 1 record acknowledged before the first fault"),
         ([], {"lost": 7}, ""),
         (
             ["before-faults"],

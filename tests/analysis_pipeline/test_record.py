@@ -324,8 +324,8 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("kind", "line", "reason"),
     [
-        (StoredRun, ON_REGISTER, "1 operations on registers, which no checker reads: the workload asks for 'log'"),
-        (StoredRegisters, ON_LOG, "1 operations on partitions of logs, which no checker reads: .* asks for 'register'"),
+        (StoredRun, ON_REGISTER, "1 operation on registers, which no checker reads: the workload asks for 'log'"),
+        (StoredRegisters, ON_LOG, "1 operation on partitions of logs, which no checker reads: .* asks for 'register'"),
     ],
 )
 def test_operations_that_no_checker_reads_are_no_pass(
@@ -336,7 +336,7 @@ def test_operations_that_no_checker_reads_are_no_pass(
     seal.seal(run)
     verdict = analyze(run, engine="in-process", plots=False)
     assert verdict.verdict == UNKNOWN
-    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole for 1 reasons"]
+    assert [doubt for doubt in verdict.doubts if not re.search(reason, doubt)] == ["record: not whole for 1 reason"]
 
 
 OUTSIDE = "/../../../../outside"
@@ -440,7 +440,7 @@ def test_operations_far_from_the_runs_time_are_told(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(JOURNAL, lambda lines: [{**line, "t": line["t"] + 10**15} for line in lines])(run)
     doubts = looked_at(run).doubts
-    assert "42 operations were before the run's start or after its end, by their times" in doubts
+    assert "42 operations before the run's start or after its end, by their times" in doubts
 
 
 def test_the_seal_is_one_document(tmp_path: Path) -> None:

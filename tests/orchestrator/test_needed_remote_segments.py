@@ -30,7 +30,7 @@ duration_s = 3
 min_ok = 5
 {checks}
 """
-LACKING = "0 segments were completely in remote storage, {} are needed (min_remote_segments)"
+LACKING = "0 segments completely in remote storage; {} needed (min_remote_segments)"
 
 
 @pytest.mark.rotating(3, among="brokers with tiered storage")
