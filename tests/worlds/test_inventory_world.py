@@ -90,7 +90,11 @@ def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path
     assert "n2 (beta): /data" in on_java[1], "its Java will do"
     assert "n3 (gamma): process " in on_java[2]
     assert on_java[2].endswith("listens on port 9092 already; stop it"), "every port is looked at, the first moved"
-    assert "n3 (gamma): Some System 1.0 needs Java 17 or later, and it has none in the PATH of root" in on_java[3]
+    assert (
+        "n3 (gamma): Some System 1.0 needs Java 17 or later, and `java -version` in the PATH of root failed"
+        in on_java[3]
+    )
+    assert "out of memory; run it there as root" in on_java[3]
     assert (done["precious"], done["changed"], done["left"]) == ("mine", ["", "", ""], [])
 
 

@@ -268,6 +268,11 @@ def _java_reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
     if has >= least:
         return []
     title = next(software.title for software in each.software if software.least_java == least)
+    if facts["java_failure"]:
+        return [
+            f"{title} needs Java {least} or later, and `java -version` in the PATH of root failed: "
+            f"{facts['java_failure']}; run it there as root, and repair or replace that Java"
+        ]
     found = f"Java {has}" if has else "none in the PATH of root"
     return [
         f"{title} needs Java {least} or later, and it has {found}; install one, on Debian "

@@ -32,6 +32,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def main(arguments: list[str]) -> None:
     os.environ["PATH"] = os.environ.get("PATH", "") + ":" + _SYSTEM_PATH
     address, ports, data_dir, java = arguments
+    java_release, java_failure = _java() if java else (0, "")
     found = {
         "root": os.geteuid() == 0,
         "python": list(sys.version_info[:3]),
@@ -48,7 +49,8 @@ def main(arguments: list[str]) -> None:
         "netem": _netem(),
         "has_address": _has_address(address),
         "listeners": [listener for listener in map(_listener, map(int, ports.split(","))) if listener],
-        "java": _java() if java else 0,
+        "java": java_release,
+        "java_failure": java_failure,
         "data": _data(data_dir),
         "free_bytes": _free(data_dir),
     }
@@ -71,11 +73,15 @@ def _run(*command: str, given: str = "") -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
 
 
-def _java() -> int:
-    """The feature release of the Java in root's PATH; 0 without one that works."""
+def _java() -> tuple[int, str]:
+    """The feature release of the Java in root's PATH; 0 and the reason if that is unknown, 0 alone without Java."""
+    if shutil.which("java") is None:
+        return 0, ""
     code, _, said = _run("java", "-version")
     found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found.group(1)) if code == 0 and found else 0
+    if code == 0 and found:
+        return int(found.group(1)), ""
+    return 0, said or "no version in its output"
 
 
 def _is_own_kernel() -> bool:
