@@ -16,9 +16,6 @@ UNLIMITED: Final = frozenset(
         ("tiered-join", "log-start"),
         ("tiered-join", "no-epochs"),
         ("tiered-lineage", "mutated"),
-        ("tiered-lookups", "mutated"),
-        ("tiered-rejoin", "mutated"),
-        ("tiered-uncommitted", "mutated"),
         ("tiered-unknown", "unknown-as-zero"),
         ("tiered-unknown", "one-too-high"),
     }
