@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -20,3 +21,15 @@ def revision() -> str:
         for path in sorted((_ROOT / room).rglob("[!.]*.py")):
             digest.update(f"{path.relative_to(_ROOT).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+class OtherCodeError(RuntimeError):
+    """A worker has other code of the analysis than the driver."""
+
+
+def require_revision(expected: str) -> None:
+    """Raise `OtherCodeError` unless this process, a worker's, has the driver's code. A worker may join at any time."""
+    if revision() != expected:
+        raise OtherCodeError(
+            f"the worker at {socket.gethostname()} has other code of the analysis ({revision()}, the driver {expected})"
+        )

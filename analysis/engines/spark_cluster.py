@@ -2,9 +2,10 @@
 
 Theory of operation. Spark itself waits: for a master one minute, for workers without a limit. So the driver first
 connects to the master; its own address on that connection is the one under which workers find it. When the first worker
-has offered its processors, a stage of barrier tasks fills all of them at the same time. So each worker proves that it
-can import the project, that its analysis has the same code, and that it sees the files. A worker that lacks something
-is found even if another worker is faster.
+has offered its processors, and no other one does for `SETTLED_S`, a stage of barrier tasks fills all of them at the
+same time. So each worker proves that it can import the project, that its analysis has the same code, and that it sees
+the files. A worker that lacks something is found even if another worker is faster. A worker that comes later still is
+checked by its tasks: each compares the code before its work.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
 MASTER_S: Final = 20.0
 """A master that was started a moment ago listens within seconds."""
 WORKERS_S: Final = 120.0
+SETTLED_S: Final = 3.0
+"""Workers of a cluster start their processes at the same time, and the slowest takes seconds longer on a busy host."""
 _CONNECT_S: Final = 5.0
 _POLL_S: Final = 0.2
 SETTINGS: Final = {
@@ -70,7 +73,7 @@ def reach(master: str) -> str:
 
 
 def require_workers(context: SparkContext) -> None:
-    """Wait for the first worker; then each worker must have this project. Raises `SparkUnavailableError`."""
+    """Wait for the workers; then each must have this project. Raises `SparkUnavailableError`."""
     deadline = time.monotonic() + WORKERS_S
     while _slots(context) == 0:
         if time.monotonic() >= deadline:
@@ -79,11 +82,21 @@ def require_workers(context: SparkContext) -> None:
                 "start workers, or end the applications that use them"
             )
         time.sleep(_POLL_S)
+    _settle(context)
     for host, there in on_each_worker(context, _revisions):
         if there != revision():
             raise SparkUnavailableError(
                 f"the worker at {host} has other code of the analysis ({there}, here {revision()}); {NEEDS}"
             )
+
+
+def _settle(context: SparkContext) -> None:
+    """Wait until no further processors are offered."""
+    slots, since = _slots(context), time.monotonic()
+    while time.monotonic() < since + SETTLED_S:
+        time.sleep(_POLL_S)
+        if (now := _slots(context)) != slots:
+            slots, since = now, time.monotonic()
 
 
 def require_visible(context: SparkContext, paths: Sequence[Path]) -> None:

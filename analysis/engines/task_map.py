@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from analysis.analysis_revision import require_revision, revision
 from analysis.engines.spark_errors import cause_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,13 @@ class SparkTasks:
 
 def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], list[tuple[int, R]]]:
     """The function that Spark's workers apply to a share of the tasks."""
-    return lambda share: [(number, function(task)) for number, task in share]
+    expected = revision()
+
+    def work(share: Sequence[tuple[int, T]]) -> list[tuple[int, R]]:
+        require_revision(expected)
+        return [(number, function(task)) for number, task in share]
+
+    return work
 
 
 def bundles(weights: Sequence[int], most: int) -> list[list[int]]:

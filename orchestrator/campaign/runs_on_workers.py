@@ -11,9 +11,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from analysis.analysis_revision import require_revision, revision
 from analysis.engines.spark_errors import cause_of
 from orchestrator.campaign.engine import IN_PROCESS, Engine, judge
 
@@ -30,6 +32,11 @@ def judge_here(run: str) -> None:
     judge(path, Engine(IN_PROCESS, path / ".spark"))
 
 
+def _with_same_code(expected: str, work: Callable[[str], None], run: str) -> None:
+    require_revision(expected)
+    work(run)
+
+
 def judge_each(
     runs: Sequence[Path], context: SparkContext, work: Callable[[str], None] = judge_here
 ) -> Generator[tuple[Path, str], None, None]:
@@ -37,6 +44,7 @@ def judge_each(
     text. `work` is called in the workers; closing the iterator cancels what is under way."""
     left: queue.SimpleQueue[Path] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
+    expected = revision()
     for run in runs:
         left.put(run)
 
@@ -47,7 +55,7 @@ def judge_each(
             except queue.Empty:
                 return
             try:
-                context.parallelize([str(run)], 1).foreach(work)
+                context.parallelize([str(run)], 1).foreach(partial(_with_same_code, expected, work))
                 done.put((run, ""))
             except Exception as error:  # also of a context that was stopped
                 done.put((run, cause_of(error, str(context.master))))

@@ -39,6 +39,22 @@ def test_a_worker_that_dies_concerns_its_run_only(spark: SparkHandle, tmp_path: 
 
 
 @pytest.mark.spark
+def test_a_worker_with_other_code_of_the_analysis_does_no_task(
+    spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the worker has joined. Here the driver's code differs, so that all workers have other code."""
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    before = (run / "verdict.json").read_bytes()
+    for module in ("orchestrator.campaign.runs_on_workers", "analysis.engines.task_map"):
+        monkeypatch.setattr(f"{module}.revision", lambda: "0123456789abcdef")
+    failures = dict(judge_each([run], spark.context()))
+    assert "has other code of the analysis" in failures[run]
+    assert (run / "verdict.json").read_bytes() == before
+    with pytest.raises(RuntimeError, match="has other code of the analysis"):
+        SparkTasks(spark.context())(str, [1, 2, 3])
+
+
+@pytest.mark.spark
 def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", 1)
     store = Store(tmp_path / "a store's")
