@@ -371,7 +371,7 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, "the oracles' record is not whole", doubts=doubts)
     anomalies, resting = tuple(map(_anomaly, record.findings)), IDLE.say(_resting(run, record))
     if anomalies:
-        return Outcome(FAIL, f"{len(anomalies)} oracles failed, counted per log", anomalies, resting)
+        return Outcome(FAIL, f"{counted(len(anomalies), 'oracle')} failed, counted per log", anomalies, resting)
     if resting:
         return Outcome(UNKNOWN, f"{counted(len(resting), 'oracle')} compared nothing", doubts=resting)
     comparisons = sum(record.checks.values())

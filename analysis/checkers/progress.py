@@ -65,8 +65,8 @@ def check(run: CheckedRun) -> Outcome:
         *(_stayed(each, ROUNDS * seconds) for each in shown if each is not None),
     )
     if anomalies:
-        stopped = counted(len(anomalies), "time")
-        return Outcome(FAIL, f"{stopped} what no fault touched did not go on", _first_of_each(anomalies))
+        stalls = counted(len(anomalies), "stall")
+        return Outcome(FAIL, f"{stalls} that no fault explains", _first_of_each(anomalies))
     if not asked and not shown:
         return Outcome(
             NOT_APPLICABLE, f"at no time was there evidence that the cluster had to go on within {seconds:g} s"

@@ -2,10 +2,10 @@
 
 Theory of operation. Spark itself waits: for a master one minute, for workers without a limit. So the driver first
 connects to the master; its own address on that connection is the one under which workers find it. When the first worker
-has offered its processors, and no other one does for `SETTLED_S`, a stage of barrier tasks fills all of them at the
-same time. So each worker proves that it can import the project, that its analysis has the same code, and that it sees
-the files. A worker that lacks something is found even if another worker is faster. A worker that comes later still is
-checked by its tasks: each compares the code before its work.
+has offered its processors, and no further ones were offered for `SETTLED_S`, a stage of barrier tasks fills all of them
+at the same time. So each worker proves that it can import the project, that its analysis has the same code, and that it
+sees the files. A worker that lacks something is found even if another worker is faster. A worker that joins after this
+stage is checked by its own tasks: each task compares the code first.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class _Source(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Bytes from `start` to before `end` of `data`: a chunk, or a copy of what spans chunks."""
+    """The bytes `data[start:end]`. `data` is a chunk, or a copy of a batch that is in more than one chunk."""
 
     data: bytes
     start: int
@@ -160,8 +160,10 @@ class RemoteReads:
                 size, position = size + header.size, at + header.size
         except (_Pending, _FailedError):
             if not size:
-                raise  # else the next read reports it
+                raise  # otherwise the next read reports it
         self._read_ahead(source, segment, position)
+        if not size:
+            return ()  # `max_bytes` is smaller than the batch
         views = [piece.view() for piece in pieces]
         return views if size * LEAST_SHARE >= self._chunk_bytes else (b"".join(views),)
 
@@ -252,7 +254,8 @@ class RemoteReads:
         raise _Pending
 
     def _read_ahead(self, source: _Source, segment: TieredSegment, position: int) -> None:
-        """Load the chunks that follow the one before `position`, at most as many as half of the cache holds."""
+        """Load the chunks after the one in which the answer ends, at most as many as half of the cache holds.
+        `position`: the end of the answer."""
         number = max(position - 1, 0) // self._chunk_bytes
         for _ in range(min(CHUNKS_AHEAD, self._cache_bytes // (2 * self._chunk_bytes))):
             number += 1
@@ -307,7 +310,7 @@ class RemoteReads:
         self._chunks[place] = data
         self._size += len(data)
         self._largest_index = max(self._largest_index, len(data) if place[1] == _INDEX_CHUNK else 0)
-        # What one read needs at the same time, or it would never end: an index, and the chunks of a batch.
+        # One read needs an index and the chunks of a batch at the same time. A smaller cache would never answer it.
         least = self._largest_index + self._largest_copied + 2 * self._chunk_bytes
         while self._size > max(self._cache_bytes, least):
             self._forget(next(iter(self._chunks)))

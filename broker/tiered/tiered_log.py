@@ -41,8 +41,8 @@ class TieredLog:
         role, known = self.partition.role, self.ready_in
         if role is None or known is None or not self.is_read:
             return False
-        # A leader that stays the leader, only in the next epoch, as when a replica is removed: all events between the
-        # two epochs are its own (K1023-3).
+        # The same broker leads in the next epoch, for example after a replica was removed. It wrote all events between
+        # the two epochs itself (K1023-3).
         continues = isinstance(role, PartitionLeader) and role.leader_epoch == known.leader_epoch + 1
         return role is known or continues
 

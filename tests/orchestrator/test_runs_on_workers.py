@@ -42,7 +42,7 @@ def test_a_worker_that_dies_concerns_its_run_only(spark: SparkHandle, tmp_path: 
 def test_a_worker_with_other_code_of_the_analysis_does_no_task(
     spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever the worker has joined. Here the driver's code differs, so that all workers have other code."""
+    """A worker may join at any time. The test changes the driver's revision, so that all workers have other code."""
     (run,) = StoredCampaign(tmp_path / "store", "").made()
     before = (run / "verdict.json").read_bytes()
     for module in ("orchestrator.campaign.runs_on_workers", "analysis.engines.task_map"):

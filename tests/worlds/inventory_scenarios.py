@@ -145,7 +145,7 @@ def refusals(directory: str) -> Any:
         listener = "import socket, time; s = socket.create_server(('', 9092)); time.sleep(999)"
         hosts.ask("n3", f"{sys.executable} -c {shlex.quote(listener)} >/dev/null 2>&1 &")
         hosts.ask("n3", "until grep -q ':2384 ' /proc/net/tcp; do sleep 0.01; done")
-        # n1's Java is too old, n2's is new enough, and n3's fails; n3 is told to have something at its second port.
+        # Java is too old on n1, new enough on n2, and fails on n3. A process listens on the second port of n3.
         javas = {"n1": 'openjdk version "1.8.0_1"', "n2": 'openjdk version "17.0.1"', "n3": "out of memory"}
         for name, answer in javas.items():
             script = f"#!/bin/sh\necho '{answer}' >&2\n"

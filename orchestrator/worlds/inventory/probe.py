@@ -75,7 +75,7 @@ def _run(*command: str, given: str = "") -> tuple[int, str, str]:
 
 def _java() -> tuple[int, str]:
     """The feature release of the Java in root's PATH; 0 and the reason if that is unknown, 0 alone without Java."""
-    if shutil.which("java") is None:
+    if not shutil.which("java"):
         return 0, ""
     code, _, said = _run("java", "-version")
     found = re.search(r'version "(?:1\.)?(\d+)', said)

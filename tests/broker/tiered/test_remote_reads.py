@@ -150,17 +150,16 @@ def test_the_following_chunks_are_loaded_ahead_up_to_half_of_the_cache(cached: i
     tell(story)
 
 
-def test_chunks_of_the_next_segment_are_loaded_ahead_unless_its_records_are_local() -> None:
+@pytest.mark.parametrize("local_segments", [0, 1, 2])
+def test_chunks_of_the_next_segments_are_loaded_ahead_unless_their_records_are_local(local_segments: int) -> None:
     async def story() -> None:
         log = RemoteLog(20 * BATCH_BYTES)  # two chunks in each segment
+        log.partition.log.local_start_offset = (SEGMENTS - local_segments) * BATCHES
         await log.read(BATCHES - 1)
         await asyncio.sleep(0.01)
-        size = 20 * BATCH_BYTES
-        assert {(1, 0), (1, size)} <= log.chunks()
-        log.partition.log.local_start_offset = 2 * BATCHES
-        await log.read(2 * BATCHES - 1)
-        await asyncio.sleep(0.01)
-        assert {number for number, _ in log.chunks()} == {0, 1, 2} - ({2} if CHUNKS_AHEAD < 3 else set())
+        following = [(1, 0), (1, 20 * BATCH_BYTES), (2, 0), (2, 20 * BATCH_BYTES)][:CHUNKS_AHEAD]
+        remote = {place for place in following if place[0] < SEGMENTS - local_segments}
+        assert log.chunks() == {(0, 20 * BATCH_BYTES), *remote} | {(0, 0)}
 
     tell(story)
 
@@ -199,5 +198,16 @@ def test_the_batches_before_a_damaged_one_are_served() -> None:
         found = log.reads.read(log.partition, lineage, manifest, 5, WHOLE, min_one=True)
         assert found is ErrorCode.KAFKA_STORAGE_ERROR
         assert log.reads.failures == 1
+
+    tell(story)
+
+
+def test_a_limit_below_the_size_of_the_batch_returns_no_part() -> None:
+    async def story() -> None:
+        log = RemoteLog(WHOLE)
+        await log.read(0)
+        lineage, manifest = Lineage((EpochEntry(0, 0),), END), Manifest(log.segments)
+        found = log.reads.read(log.partition, lineage, manifest, 0, BATCH_BYTES - 1, min_one=False)
+        assert found == ()
 
     tell(story)
