@@ -133,7 +133,7 @@ def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.
         HISTORY[1:],
     ],
 )
-def test_a_certificate_proves_nothing_of_another_history(tmp_path: Path, other: list[Op]) -> None:
+def test_a_certificate_does_not_prove_another_history(tmp_path: Path, other: list[Op]) -> None:
     certified(table(HISTORY), tmp_path)
     stored(tmp_path, table(other), 5)
     with pytest.raises(CertificateError, match="other tables"):
@@ -212,7 +212,7 @@ def test_a_value_in_two_parts_is_refused(tmp_path: Path, span: int) -> None:
         verified(tmp_path)
 
 
-def test_what_a_session_was_shown_by_records_raises_its_bound(tmp_path: Path) -> None:
+def test_records_shown_to_a_session_raise_its_bound(tmp_path: Path) -> None:
     """The certificate is of what the checker was told; the verifier must hold the session to what it saw."""
     shown = Op(READ, 30, 40, values=(v(1), v(2)), offsets=(0, 1), offset=0, process=5)
     history = [ok(1, 10, 20, 0), ok(2, 10, 25, 1), shown]

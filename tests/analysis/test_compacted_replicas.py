@@ -58,7 +58,9 @@ def test_replicas_that_are_compacted_differently_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("lost", "at"), [((3,), 3), ((2,), 2), ((0, 2), 2), ((5,), 5)])
-def test_what_no_later_record_replaces_is_missed(tmp_path: Path, lost: tuple[int, ...], at: int) -> None:
+def test_a_missing_record_without_a_later_replacement_is_an_anomaly(
+    tmp_path: Path, lost: tuple[int, ...], at: int
+) -> None:
     report = judged(tmp_path, WHOLE, without(*lost))
     assert [anomaly.name for anomaly in report.anomalies] == ["replica-divergence"]
     assert f"lacks what n0 holds at offset {at}" in report.anomalies[0].sentence
@@ -97,7 +99,7 @@ def _read(path: Path, content: bytes) -> ReplicaLog:
     return read_partition("n0", ("log", 0), path, compacted=True)
 
 
-def test_what_our_broker_leaves_is_read(tmp_path: Path) -> None:
+def test_the_reader_reads_a_compacted_log_of_the_broker(tmp_path: Path) -> None:
     """The header of an emptied batch, byte by byte."""
     checked = struct.pack(">hiqqqhii", 0, 4, 1000, 1000, 7, 0, 2, 0)
     empty = struct.pack(">qiibI", 0, len(checked) + 9, 1, 2, crc32c.crc32c(checked)) + checked
@@ -114,5 +116,5 @@ def test_what_our_broker_leaves_is_read(tmp_path: Path) -> None:
         ({"cleanup.policy": "compact"}, True),
     ],
 )
-def test_what_settings_compact(settings: dict[str, str], expected: bool) -> None:
+def test_only_some_settings_compact_a_topic(settings: dict[str, str], expected: bool) -> None:
     assert compacts(settings) is expected

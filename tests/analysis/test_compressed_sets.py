@@ -76,7 +76,7 @@ def test_bytes_behind_a_set_are_damage(read: Read, codec: int) -> None:
 
 
 @each_codec
-def test_what_is_wrong_with_records_is_seen_inside_a_set(read: Read, codec: int) -> None:
+def test_the_reader_finds_errors_of_records_inside_a_set(read: Read, codec: int) -> None:
     for wrong, count, why in (
         (records(1, 3), 4, "has fewer records than it counts"),
         ([*records(1, 3), b"x"], 3, "has bytes behind its last record"),
@@ -141,7 +141,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("name", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_a_clients_library_compresses_is_read(broker: Cluster, name: str) -> None:
+def test_the_reader_reads_sets_compressed_by_a_client_library(broker: Cluster, name: str) -> None:
     """Written by librdkafka, kept by our broker as it came."""
     topic = f"in-{name}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -10,7 +10,7 @@ STATED = ("node.id=1", "listeners=PLAINTEXT://*:*", "", "session.timeout.ms=1500
 FOUND = ["node.id=1", "listeners=PLAINTEXT://10.0.0.1:9092", "", "session.timeout.ms=1500", "min.insync.replicas=2"]
 
 
-def test_what_depends_on_the_place_may_be_anything() -> None:
+def test_settings_that_depend_on_the_place_may_differ() -> None:
     assert different_line(STATED, FOUND, 1.0) == ""
 
 

@@ -45,7 +45,7 @@ def test_an_acknowledged_commit_that_a_later_fetch_denies_is_lost() -> None:
     assert names([commit(5, 10, 20)], [fetched(-1, 30, 40)]) == ["lost-acknowledged-commit"]
 
 
-def test_what_overlaps_may_have_come_in_either_order() -> None:
+def test_overlapping_operations_may_have_either_order() -> None:
     assert names([commit(5, 10, 35), commit(9, 30, 40)], [fetched(5, 50, 60)]) == []
     assert names([commit(5, 10, 20), commit(9, 30, 55)], [fetched(5, 50, 60)]) == []
 
@@ -132,13 +132,11 @@ def test_an_offset_that_was_shown_stays_whether_its_commit_was_answered_or_not()
         ),
     ],
 )
-def test_a_shown_offset_may_give_way_to_a_commit_that_may_have_come_later(
-    commits: list[Commit], fetches: list[Fetched]
-) -> None:
+def test_a_possibly_later_commit_may_replace_a_shown_offset(commits: list[Commit], fetches: list[Fetched]) -> None:
     assert names(commits, fetches) == []
 
 
-def test_no_history_of_a_register_is_judged_lost() -> None:
+def test_the_checker_finds_no_lost_commit_in_a_register_history() -> None:
     """Soundness: a register to which each commit happens within its time, or, unanswered, any number of times later."""
     rng = random.Random(7)
     for _ in range(2_000):
@@ -160,7 +158,7 @@ def test_no_history_of_a_register_is_judged_lost() -> None:
         assert names(commits, fetches) == [], (commits, fetches, effects)
 
 
-def test_an_offset_that_nobody_committed_is_a_phantom() -> None:
+def test_an_offset_without_a_commit_is_a_phantom() -> None:
     assert names([commit(5, 10, 20)], [fetched(6, 30, 40)]) == ["phantom-commit"]
     assert names([commit(5, 50, 60)], [fetched(5, 30, 40)]) == ["phantom-commit"], "nor had anybody yet"
 
@@ -172,21 +170,21 @@ def test_records_may_be_given_twice_and_by_several_members() -> None:
     assert names([commit(10, 50, 60)], [], (given(0, 5, 1), given(3, 7, 2, "b"), given(8, 9, 3, "b"))) == []
 
 
-def test_a_record_that_nobody_was_given_before_its_commit_was_skipped() -> None:
+def test_a_record_not_delivered_before_its_commit_is_skipped() -> None:
     assert names([commit(10, 50, 60)], [], (given(0, 4, 1), given(6, 9, 2))) == ["skipped-record"]
     assert names([commit(10, 50, 60)], [], (given(0, 4, 1), given(5, 9, 70))) == ["skipped-record"]
     (anomaly,) = judge("log", [commit(10, 50, 60)], [], (given(0, 4, 1), given(6, 9, 2)))
     assert anomaly.witness[1]["offset"] == 5
 
 
-def test_an_unanswered_commit_skips_nothing() -> None:
+def test_an_unanswered_commit_does_not_count_as_a_skip() -> None:
     assert names([commit(10, 50)], [], (given(0, 4, 1),)) == []
 
 
 # --- records
 
 
-def test_what_a_member_wrote_is_read(tmp_path: Path) -> None:
+def test_the_reader_reads_the_file_of_a_member(tmp_path: Path) -> None:
     (tmp_path / "history" / "operations").mkdir(parents=True)
     with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:
         writer.assigned([0, 1])
@@ -220,5 +218,5 @@ def test_a_record_that_is_not_whole_says_so(tmp_path: Path) -> None:
     assert any("that it is this member's" in defect for defect in read_groups(tmp_path).defects)
 
 
-def test_a_run_without_groups_has_none(tmp_path: Path) -> None:
+def test_a_run_without_groups_reads_as_zero_groups(tmp_path: Path) -> None:
     assert read_groups(tmp_path).members == ()

@@ -142,7 +142,7 @@ def test_the_record_of_every_client_must_be_there_and_of_no_other(record: Path) 
     assert judged(record, kind="log").verdict == NOT_APPLICABLE
 
 
-def test_a_record_that_is_no_file_is_a_defect(record: Path) -> None:
+def test_a_directory_in_place_of_a_record_is_a_defect(record: Path) -> None:
     record.unlink()
     record.mkdir()
     assert defects(record)

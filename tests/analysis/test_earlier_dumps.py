@@ -45,7 +45,7 @@ def test_a_node_that_was_only_killed_is() -> None:
     assert demanded(journal, NODES, "simulation").doubts
 
 
-def test_a_world_that_reaches_no_node_dumps_none() -> None:
+def test_a_world_that_reaches_no_node_makes_no_dump() -> None:
     assert demanded([dumped(), HEAL], NODES, "vms") == demanded([dumped(), HEAL], NODES, "hosts")
     assert demanded([dumped(), HEAL], NODES, "vms").doubts == ()
 
@@ -60,7 +60,7 @@ def test_a_dump_that_failed_leaves_a_doubt_where_the_world_reaches_the_nodes() -
 
 
 @pytest.mark.parametrize("lines", [[], [dumped(*NODES), dumped(*NODES)]])
-def test_a_run_that_was_healed_says_once_what_was_dumped(lines: list[dict[str, Any]]) -> None:
+def test_a_healed_run_reports_its_dumps_once(lines: list[dict[str, Any]]) -> None:
     assert demanded([*lines, HEAL], NODES, "vms").doubts
     assert not demanded(lines[:1], NODES, "vms").doubts, "it was not healed"
 
@@ -75,7 +75,9 @@ def test_a_run_that_was_healed_says_once_what_was_dumped(lines: list[dict[str, A
         ("memory", False, False),
     ],
 )
-def test_what_a_fault_may_have_destroyed_is_not_demanded(damage: str, lost: bool, shortened: bool) -> None:
+def test_the_checker_does_not_demand_records_that_a_fault_may_have_destroyed(
+    damage: str, lost: bool, shortened: bool
+) -> None:
     found = demanded([fault(3, "n2", destroys=(damage,)), dumped(*NODES), HEAL], NODES, "simulation")
     assert ("n2" in found.lost, "n2" in found.shortened) == (lost, shortened)
     assert "n1" not in found.lost | found.shortened
@@ -88,7 +90,7 @@ def test_a_high_watermark_is_demanded_once_its_node_must_have_written_it() -> No
     assert not demanded(journal, NODES, "process", 8.0).marked
 
 
-def test_what_was_acknowledged_while_dumps_were_made_is_not_demanded() -> None:
+def test_the_checker_does_not_demand_records_acknowledged_during_dumps() -> None:
     """The load goes on from the heal phase to the line that names the dumps."""
     journal = [
         {"t": 2, "event": "phase", "name": "main"},

@@ -13,7 +13,7 @@ from broker.trace import Value
 from tests.broker.quorum.live import running
 
 
-def test_the_reader_finds_what_the_broker_wrote_and_told(tmp_path: Path) -> None:
+def test_the_reader_agrees_with_files_and_trace_of_the_broker(tmp_path: Path) -> None:
     async def story() -> dict[int, dict[Value, Value]]:
         async with running(tmp_path, 3) as cluster:
             leader = await cluster.leader()
@@ -45,7 +45,7 @@ def test_the_reader_finds_what_the_broker_wrote_and_told(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("snapshot", [True, False])
-def test_an_epoch_whose_beginning_a_snapshot_covers_begins_where_its_records_do(tmp_path: Path, snapshot: bool) -> None:
+def test_an_epoch_with_its_start_below_a_snapshot_starts_at_its_first_record(tmp_path: Path, snapshot: bool) -> None:
     async def story() -> None:
         async with running(tmp_path, 1) as cluster:
             leader = await cluster.leader()

@@ -83,7 +83,7 @@ def test_an_empty_history_is_linearizable(tmp_path: Path) -> None:
     assert check_log(LogPlan.of(stored(tmp_path, table()))).ok
 
 
-def test_what_is_not_understood_is_refused(tmp_path: Path) -> None:
+def test_the_checker_refuses_unknown_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown upper_bound 'exact'"):
         check_log(LogPlan.of(stored(tmp_path, table())), upper_bound="exact")
 
@@ -131,7 +131,7 @@ def plain(thing: object) -> object:
     return [plain(each) for each in vars(thing).values()] if is_dataclass(thing) else thing
 
 
-def test_the_compiled_loops_leave_what_is_out_of_the_ordinary_to_the_arrays() -> None:
+def test_the_compiled_loops_leave_unusual_operations_to_the_arrays() -> None:
     whole_read = read(0, [1, 2], 30, 40)
     irregular: list[list[Op]] = [
         [ok(1, 10, 20, 0), read(0, [2], 30, 40)],

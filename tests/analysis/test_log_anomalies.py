@@ -86,7 +86,7 @@ def test_offset_mismatch() -> None:
     assert witness(the_one(reads, "offset-mismatch")) == [("read", 20), ("read", 40)]
 
 
-def test_an_acknowledged_write_whose_offset_holds_another_is_lost() -> None:
+def test_an_acknowledged_write_is_lost_when_its_offset_holds_another() -> None:
     anomaly = the_one([ok(1, 10, 20, 0), info(2, 10), read(0, [2], 40, 50)], "lost-acknowledged-write")
     assert anomaly.count == 1
     assert witness(anomaly) == [("append", 10), ("read", 40)]
@@ -126,7 +126,7 @@ def test_committed_then_truncated() -> None:
     assert [witness(each) for each in anomalies] == [[("read", 50), ("read", 120)], [("append", 30), ("read", 120)]]
 
 
-def test_what_was_read_and_is_gone_in_the_end_was_truncated() -> None:
+def test_a_read_record_absent_from_the_final_read_is_truncated() -> None:
     history = [info(1, 10), read(0, [1], 20, 30), end(0, 100, 110, final=True)]
     names = [each.name for each in found(history)]
     assert names == ["committed-then-truncated", "non-monotonic-high-watermark"]
@@ -166,7 +166,7 @@ def test_gap() -> None:
     assert "beyond offset 1, where no record is known" in anomaly.sentence
 
 
-def test_a_gap_that_the_only_append_left_comes_too_late_for() -> None:
+def test_a_remaining_append_that_started_too_late_does_not_explain_a_gap() -> None:
     anomaly = the_one([ok(1, 30, 40, 1), info(2, 50)], "gap")
     assert witness(anomaly) == [("append", 30), ("append", 50)]
 
@@ -196,7 +196,7 @@ def test_poll_regression() -> None:
 
 
 @pytest.mark.parametrize("upper_bound", ["strict", "session", "lower-bound-only"])
-def test_a_poll_that_finds_an_end_which_lies_back_is_stale(upper_bound: str) -> None:
+def test_a_poll_that_returns_an_earlier_end_is_stale(upper_bound: str) -> None:
     history = [ok(1, 10, 20, 0), ok(2, 30, 40, 1, process=1)]
     assert found([*history, empty(2, 50, 60)], upper_bound) == ()
     assert found([*history, empty(1, 35, 60, process=2)], upper_bound) == ()  # asked before the second was there
@@ -206,7 +206,7 @@ def test_a_poll_that_finds_an_end_which_lies_back_is_stale(upper_bound: str) -> 
     assert strangers == (["stale-read"] if upper_bound == "strict" else [])
 
 
-def test_a_client_that_connects_anew_is_in_another_session() -> None:
+def test_a_client_that_reconnects_has_another_session() -> None:
     history = [ok(1, 10, 20, 0), read(0, [1], 30, 40)]
     stale = empty(0, 50, 60)
     the_one([*history, stale], "session-violation", "session")
@@ -228,7 +228,7 @@ def test_every_lost_value_is_named() -> None:
     assert spread.anomalies == (anomaly,)
 
 
-def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> None:
+def test_a_phantom_of_a_client_with_a_partial_record_is_undecided() -> None:
     history = [ok(1, 10, 20, 0), read(0, [1, 7], 30, 40)]
     owners = Owners(lambda value: decode_value(value).producer == 7, incomplete=True)
     report = check(table(history), owners=owners)
@@ -244,7 +244,7 @@ def test_a_phantom_of_a_client_whose_record_is_not_whole_proves_nothing() -> Non
     assert [each.name for each in check(table([history[0], nobodys]), owners=owners).anomalies] == ["phantom"]
 
 
-def test_a_gap_that_a_lost_record_may_explain_proves_nothing() -> None:
+def test_a_gap_that_a_lost_record_may_explain_is_undecided() -> None:
     history = [ok(1, 10, 20, 0), ok(2, 30, 40, 2)]
     report = check(table(history), owners=Owners(incomplete=True))
     assert report.anomalies == ()
@@ -268,7 +268,7 @@ def test_a_gap_that_a_lost_record_may_explain_proves_nothing() -> None:
         Op(READ, 10, 20, values=(v(1),), offsets=(-1,), offset=-1),
     ],
 )
-def test_what_no_client_can_have_recorded_is_refused_in_so_many_words(tmp_path: Path, op: Op) -> None:
+def test_an_impossible_operation_is_refused_as_damage(tmp_path: Path, op: Op) -> None:
     for history in ([ok(9, 1, 2, 0), op], [op]):
         tables = stored(tmp_path, table(history))
         for span, compiled in ((SPAN, False), (1 << 18, False), (SPAN, True)):
@@ -353,7 +353,7 @@ def test_producer_order() -> None:
     assert "record 1.1.2 is at offset 1 and record 1.1.1, sent before it by the same producer" in anomaly.sentence
 
 
-def test_producer_order_of_records_whose_offsets_only_reads_tell() -> None:
+def test_producer_order_is_checked_by_offsets_known_only_from_reads() -> None:
     """A client need not say where its appends were put."""
     pipelined = [sent(number, 10 + number, 50 + number, -1) for number in range(3)]
     values = tuple(each.value for each in pipelined)
@@ -383,7 +383,7 @@ def test_a_corrupt_offset_ends_in_an_anomaly_not_in_a_lack_of_memory() -> None:
     assert [each.name for each in anomalies] == ["gap"]
 
 
-def test_partitions_are_judged_apart_and_the_report_adds_up() -> None:
+def test_partitions_are_checked_separately_and_the_report_sums_them() -> None:
     good = [ok(1, 10, 20, 0), info(2, 15), info(9, 16), fail(3, 15, 16), ok(4, 20, 30, 2), read(0, [1], 30, 40)]
     final = [end(3, 100, 110, final=True), read(0, [1, 2, 4], 120, 130, final=True)]
     report = check(table([*good, *final], good, [ok(1, 10, 20, 1)]))
@@ -394,7 +394,7 @@ def test_partitions_are_judged_apart_and_the_report_adds_up() -> None:
     assert sum(each.length for each in report.partitions.values()) == 8
 
 
-def test_an_incomplete_final_read_decides_nothing() -> None:
+def test_an_incomplete_final_read_leaves_losses_undecided() -> None:
     some = [ok(1, 10, 20, 0), ok(2, 30, 40, 1)]
     for final in (
         [end(2, 100, 110, final=True), read(0, [1], 120, 130, final=True)],

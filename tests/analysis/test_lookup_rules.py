@@ -41,18 +41,18 @@ def test_the_first_record_that_is_not_earlier_passes(asked: int, given: int) -> 
         (111, NO_RECORD, "that no such record exists; the record at offset 12 is of 120 ms"),
     ],
 )
-def test_an_earlier_record_a_later_one_and_none_are_anomalies(asked: int, given: int, why: str) -> None:
+def test_lookup_answers_with_an_earlier_a_later_or_no_record_are_anomalies(asked: int, given: int, why: str) -> None:
     (found,) = judge("log", [lookup(asked, given)], [SIGHT]).anomalies
     assert found.name == "wrong-offset-for-timestamp"
     assert why in found.sentence
 
 
-def test_a_record_that_was_read_after_the_lookup_began_may_not_have_existed_then() -> None:
+def test_a_record_read_after_the_start_of_a_lookup_may_be_newer() -> None:
     late = lookup(140, NO_RECORD, inv=49)
     assert judge("log", [late], [SIGHT]).anomalies == ()
 
 
-def test_a_record_with_two_timestamps_and_one_of_another_partition_decide_nothing() -> None:
+def test_a_record_with_two_timestamps_and_one_of_another_partition_are_ignored() -> None:
     other = Sight("consumer-3", 0, 15, (150,), 55)
     assert judge("log", [lookup(140, NO_RECORD)], [SIGHT, other]).anomalies == ()
     assert judge("log", [lookup(140, NO_RECORD, partition=1)], [SIGHT]) == ((), 0)
@@ -70,7 +70,7 @@ def write(directory: Path) -> Path:
     return directory / "history" / LOOKUPS / "consumer-1.jsonl"
 
 
-def test_what_a_client_has_recorded_is_read(tmp_path: Path) -> None:
+def test_the_reader_reads_lookups_recorded_by_a_client(tmp_path: Path) -> None:
     (tmp_path / "history" / "operations").mkdir(parents=True)
     write(tmp_path)
     records = read_lookups(tmp_path)
@@ -89,7 +89,7 @@ def test_a_file_that_was_cut_or_changed_is_a_defect(tmp_path: Path) -> None:
     assert any("is damaged" in each for each in read_lookups(tmp_path).defects)
 
 
-def test_a_client_asks_for_times_of_records_that_it_has_read() -> None:
+def test_a_client_looks_up_times_of_records_that_it_read() -> None:
     times, rng = KnownTimes(), Random(1)
     assert times.draw(0, rng) is None
     assert [times.add(0, offset, 1000 + offset) for offset in (0, 1, 2, 1, 3)] == [True, True, True, False, True]

@@ -99,7 +99,7 @@ def losing_history(rng: random.Random) -> list[Op]:
 @pytest.mark.rotating(12, among="random histories")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
-def test_what_is_lost_is_called_lost_and_nothing_else_is(upper_bound: str, part: int) -> None:
+def test_exactly_the_lost_records_are_reported_as_lost(upper_bound: str, part: int) -> None:
     rng = random.Random(f"losses {upper_bound} {part}")
     histories = [rng.choice((losing_history, losing_history, random_history))(rng) for _ in range(HISTORIES)]
     report = check(table(*histories), upper_bound=upper_bound)

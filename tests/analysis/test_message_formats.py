@@ -145,7 +145,7 @@ def test_a_set_within_a_set_is_refused(read: Read) -> None:
 
 
 @pytest.mark.parametrize("before", [WHOLE, log_bytes([1, 1, 1], [10, 11, 12])], ids=["messages", "batches"])
-def test_an_unknown_format_is_no_damage(read: Read, before: bytes) -> None:
+def test_an_unknown_format_is_unread_and_not_damage(read: Read, before: bytes) -> None:
     log = read(before + message(3, value(13), magic=7) + bytes(100))
     assert (log.value.tolist(), log.end, log.damage) == ([10, 11, 12], 3, "")
     assert "message format 7" in log.unread
@@ -154,7 +154,7 @@ def test_an_unknown_format_is_no_damage(read: Read, before: bytes) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, GZIP], ids=["plain", "gzip"])
-def test_what_a_client_library_writes_is_read(read: Read, magic: int, codec: int) -> None:
+def test_the_reader_reads_messages_of_a_client_library(read: Read, magic: int, codec: int) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 16)
     for number in range(3):
         builder.append(number, timestamp=1_000 + number, key=b"k", value=value(40 + number, 60))

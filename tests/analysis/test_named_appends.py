@@ -51,7 +51,7 @@ def test_only_appends_without_a_record_at_their_offset_travel(most: int, span: i
 
 @BOTH_WAYS
 @pytest.mark.parametrize("span", [2, 1 << 20])
-def test_what_the_driver_gets_does_not_grow_with_the_matched_appends(span: int, compiled: bool) -> None:
+def test_the_result_for_the_driver_does_not_grow_with_matched_appends(span: int, compiled: bool) -> None:
     for count in (10, 300):
         history = [weak(n, 10 * n, 10 * n + 5, n) for n in range(count)]
         history.append(read(0, list(range(count)), 10 * count, 10 * count + 5))
@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[str, list[Op]]] = {
 
 @BOTH_WAYS
 @pytest.mark.parametrize(("name", "history"), WRONG.values(), ids=WRONG)
-def test_what_contradicts_a_matched_append_is_found(name: str, history: list[Op], compiled: bool) -> None:
+def test_the_checker_finds_a_contradiction_of_a_matched_append(name: str, history: list[Op], compiled: bool) -> None:
     expected = check(table(history))
     assert name in [anomaly.name for anomaly in expected.anomalies]
     for most, span in SPLITS:

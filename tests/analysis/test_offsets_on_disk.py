@@ -92,7 +92,7 @@ def test_the_log_of_the_latest_epoch_decides(tmp_path: Path) -> None:
     assert names(tmp_path, COMMITS, deposed, leading) == ["lost-acknowledged-commit", "replica-divergence"]
 
 
-def test_a_replica_need_not_have_what_is_above_its_high_watermark(tmp_path: Path) -> None:
+def test_a_replica_may_lack_records_above_its_high_watermark(tmp_path: Path) -> None:
     assert found(tmp_path, COMMITS, logged(3, 6), logged(3, 6, 9), high_watermark=2) == []
 
 
@@ -122,7 +122,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
         (batch(0, 0, [record(0, value(1), key=key(0))], codec=1), "a batch is compressed"),
     ],
 )
-def test_what_is_no_log_of_commits_is_a_problem(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_a_file_with_other_content_than_commits_is_a_problem(tmp_path: Path, content: bytes, problem: str) -> None:
     write_offsets(tmp_path, [content])
     (log,) = read_offsets_logs({"n1": tmp_path})
     assert problem in log.problem

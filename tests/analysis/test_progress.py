@@ -68,11 +68,11 @@ def test_writes_that_go_on_during_a_fault_pass() -> None:
     assert judged(fault("n3", 20, 80, *KILL), attempts) == []
 
 
-def test_a_cluster_that_stands_still_though_a_majority_is_untouched_is_found() -> None:
+def test_a_stall_with_an_untouched_majority_is_found() -> None:
     assert judged(fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)]) == [True]
 
 
-def test_one_that_stands_still_without_any_fault_is_found() -> None:
+def test_a_stall_without_any_fault_is_found() -> None:
     assert judged([], [*WORKS, *tries(20, 90, ok=False)]) == [True]
 
 
@@ -116,7 +116,7 @@ def test_one_that_stands_still_without_any_fault_is_found() -> None:
         ),
     ],
 )  # fmt: skip
-def test_nothing_is_demanded_without_evidence(
+def test_progress_is_not_demanded_without_evidence(
     journal: list[dict[str, Any]], attempts: list[Attempt], least: int
 ) -> None:
     assert not any(judged(journal, attempts, least))
@@ -157,7 +157,7 @@ def goes_on(ordered: Sequence[Attempt], asked: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_parts_in_any_order_give_what_all_attempts_give(seed: int) -> None:
+def test_parts_in_any_order_give_the_same_result_as_all_attempts(seed: int) -> None:
     rng = random.Random(seed)
 
     def attempt(at: int) -> Attempt:

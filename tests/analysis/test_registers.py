@@ -139,7 +139,7 @@ def judged(history: list[Op]) -> RegisterReport:
 
 
 @pytest.mark.parametrize("history", LINEARIZABLE.values(), ids=LINEARIZABLE)
-def test_what_one_register_could_have_answered_is_linearizable(history: list[Op]) -> None:
+def test_answers_of_a_single_register_are_linearizable(history: list[Op]) -> None:
     assert explicable(history)
     report = judged(history)
     assert (report.anomalies, report.undecided) == ((), ())
@@ -157,7 +157,7 @@ def test_a_contradiction_is_named_and_shown_by_its_smallest_set(
     assert not explicable([history[row["id"]] for row in anomaly.witness])
 
 
-def test_keys_are_judged_apart() -> None:
+def test_keys_are_checked_separately() -> None:
     report = check(table({"a": [write(1, 0, 1), read(None, 2, 3)], "b": [write(2, 0, 1), read(2, 2, 3)]}))
     assert [anomaly.topic for anomaly in report.anomalies] == ["a"]
     assert list(report.orders) == ["b"]

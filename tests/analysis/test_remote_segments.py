@@ -243,7 +243,7 @@ def all_rules(tmp_path: Path) -> list[str]:
     return [each.name for each in found]
 
 
-def test_a_store_that_has_what_replicas_removed_passes(tmp_path: Path) -> None:
+def test_a_store_with_the_records_removed_by_replicas_passes(tmp_path: Path) -> None:
     tiered(tmp_path, (A, 0, 4), (B, 4, 8), (C, 8, 10))
     node(tmp_path, "n2", 0)
     assert all_rules(tmp_path) == []

@@ -64,7 +64,7 @@ def test_a_refused_append_must_not_be_there() -> None:
     assert "record 1.3.0 at offset 2, whose append was refused" in found.anomalies[0].sentence
 
 
-def test_while_what_was_sent_is_not_known_in_full_only_refused_appends_are_findings() -> None:
+def test_with_partly_known_appends_only_refused_ones_are_findings() -> None:
     partly = replace(AT_REST, all_sent=False)
     found = report(logs(v(1), v(2), v(9)), SENT, partly)
     assert found.ok
@@ -73,7 +73,7 @@ def test_while_what_was_sent_is_not_known_in_full_only_refused_appends_are_findi
     assert names(report(logs(v(1), v(2), v(3)), [*SENT, fail(3, 50, 60)], partly)) == ["phantom-on-replica"]
 
 
-def test_what_is_not_committed_may_be_anything_while_the_system_runs() -> None:
+def test_uncommitted_records_may_differ_while_the_system_runs() -> None:
     running = Circumstances()
     beyond = [replace(log, high_watermark=2) for log in logs(v(1), v(2), v(9))]
     assert report(beyond, SENT, running).ok
@@ -87,7 +87,7 @@ def test_a_value_is_once_in_a_log() -> None:
     assert [row["offset"] for row in twice.witness] == [0, 2]
 
 
-def test_control_records_are_told_and_compressed_ones_not_looked_into() -> None:
+def test_control_records_are_reported_and_compressed_sets_stay_closed() -> None:
     controlled = report(logs(v(1), v(2), CONTROL_RECORD), SENT)
     assert controlled.ok
     assert any("has 1 control records" in each for each in controlled.undecided)
@@ -104,14 +104,14 @@ def test_a_record_has_the_size_that_clients_gave_it() -> None:
     assert "with a value of 9 bytes" in found.anomalies[0].sentence
 
 
-def test_logs_begin_together_unless_something_deletes() -> None:
+def test_logs_start_at_the_same_offset_unless_the_topic_deletes() -> None:
     late = replica("n2", [1], [v(2)], hw=2, start=1)
     whole = replica("n1", [1, 1], [v(1), v(2)], hw=2)
     assert names(report([whole, late], SENT)) == ["replica-order-mismatch", "not-converged"]
     assert report([whole, late], SENT, replace(AT_REST, deletes=True)).ok
 
 
-def test_what_no_file_tells_is_neither_lost_nor_another_record() -> None:
+def test_offsets_without_a_file_are_undecided() -> None:
     def holed(node: str) -> ReplicaLog:
         log = replica(node, [1, 1], [v(1), v(3)], hw=3)
         return replace(log, offset=np.array([0, 2]), end=3, absent=((1, 2),))

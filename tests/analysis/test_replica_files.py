@@ -47,7 +47,7 @@ def test_the_digest_covers_key_value_headers_and_time_but_not_the_batching(tmp_p
     assert len(seen) == 1 + len(changed)
 
 
-def test_large_records_are_digested_whole_whatever_stands_around_them(tmp_path: Path) -> None:
+def test_the_digest_of_a_large_record_is_independent_of_its_neighbours(tmp_path: Path) -> None:
     def digests(name: str, data: bytes) -> list[int]:
         return list(read_replica("n", name, 0, write_replica(tmp_path, name, 0, {0: data})).digest.tolist())
 
@@ -86,7 +86,7 @@ def test_a_log_ends_where_its_bytes_stop_being_batches(tmp_path: Path, tail: byt
     assert bool(log.damage) == bool(why)
 
 
-def test_what_follows_a_damaged_segment_is_not_read(tmp_path: Path) -> None:
+def test_the_reader_stops_at_a_damaged_segment(tmp_path: Path) -> None:
     segments = {0: WHOLE + LAST[:-1], 4: log_bytes([2], [14], start=4)}
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, segments))
     assert (log.end, len(log.offset)) == (3, 3)
@@ -112,7 +112,7 @@ def test_a_gap_between_batches_that_agree_is_read_over(tmp_path: Path) -> None:
     assert (log.offset.tolist(), log.end, log.gaps, log.damage) == ([0, 1, 2, 5, 6], 7, ((3, 5),), "")
 
 
-def test_files_that_are_no_segments_are_told(tmp_path: Path) -> None:
+def test_the_reader_reports_files_other_than_segments(tmp_path: Path) -> None:
     directory = write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0)])
     (directory / "3.log").write_bytes(LAST)
     log = read_replica("n1", "log", 0, directory)
@@ -164,7 +164,7 @@ NO_CHECKPOINTS = [
 
 
 @pytest.mark.parametrize("content", [*NO_CHECKPOINTS, "0\n1\n1 0 0\n", "0\n1\n01 0\n"])
-def test_a_damaged_epoch_file_is_told_by_name(tmp_path: Path, content: str) -> None:
+def test_the_reader_names_a_damaged_epoch_file(tmp_path: Path, content: str) -> None:
     directory = write_replica(tmp_path, "log", 0, {0: WHOLE})
     (directory / "leader-epoch-checkpoint").write_text(content)
     log = read_replica("n1", "log", 0, directory)
@@ -174,7 +174,7 @@ def test_a_damaged_epoch_file_is_told_by_name(tmp_path: Path, content: str) -> N
 
 
 @pytest.mark.parametrize("content", [*NO_CHECKPOINTS, "0\n2\nlog 0 3\nlog 0 3\n", "0\n1\nlog 0 x\n"])
-def test_damaged_high_watermarks_are_told_by_name(tmp_path: Path, content: str) -> None:
+def test_the_reader_names_a_damaged_high_watermark_file(tmp_path: Path, content: str) -> None:
     write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0), (2, 2)])
     (tmp_path / "replication-offset-checkpoint").write_text(content)
     (log,) = read_node("n1", tmp_path)
@@ -182,7 +182,7 @@ def test_damaged_high_watermarks_are_told_by_name(tmp_path: Path, content: str) 
     assert log.doubts[0].startswith("has a damaged replication-offset-checkpoint: not a checkpoint file")
 
 
-def test_what_a_replica_has_no_file_of_is_told(tmp_path: Path) -> None:
+def test_the_reader_reports_missing_files_of_a_replica(tmp_path: Path) -> None:
     write_replica(tmp_path, "log", 0, {0: WHOLE})
     (log,) = read_node("n1", tmp_path)
     assert log.epochs is None

@@ -88,14 +88,14 @@ def test_a_first_number_other_than_0_is_one_where_the_system_promises_to_refuse_
     assert found(tmp_path / "not promised", written, Circumstances()) == []
 
 
-def test_after_the_largest_number_comes_0(tmp_path: Path) -> None:
+def test_the_number_after_the_largest_is_0(tmp_path: Path) -> None:
     around = Circumstances()
     assert found(tmp_path / "between", [(7, 0, LARGEST - 1, 2), (7, 0, 0, 1)], around) == []
     assert found(tmp_path / "within", [(7, 0, LARGEST, 3), (7, 0, 2, 1)], around) == []
     assert len(found(tmp_path / "skipped", [(7, 0, LARGEST, 1), (7, 0, 1, 1)], around)) == 1
 
 
-def test_a_log_that_starts_later_proves_nothing_about_first_numbers(tmp_path: Path) -> None:
+def test_a_log_that_starts_later_leaves_first_numbers_undecided(tmp_path: Path) -> None:
     assert of_log(tmp_path / "first", {40: [(7, 0, 17, 1), (7, 0, 18, 1)]}, FROM_ZERO) == []
     assert len(of_log(tmp_path / "between", {40: [(7, 0, 17, 1), (7, 0, 19, 1)]}, FROM_ZERO)) == 1
 
@@ -107,7 +107,7 @@ def test_records_in_remote_segments_are_not_taken_for_missing_ones(tmp_path: Pat
     assert check_partition([replace(log, own_start=17)], around=FROM_ZERO).ok
 
 
-def test_segments_continue_each_other_and_a_missing_one_hides_what_it_held(tmp_path: Path) -> None:
+def test_segments_continue_each_other_and_a_missing_one_hides_its_records(tmp_path: Path) -> None:
     assert of_log(tmp_path / "whole", {0: [(7, 0, 0, 2)], 2: [(7, 0, 2, 1)]}, FROM_ZERO) == []
     assert len(of_log(tmp_path / "gap", {0: [(7, 0, 0, 2)], 2: [(7, 0, 3, 1)]}, FROM_ZERO)) == 1
     assert of_log(tmp_path / "missing", {0: [(7, 0, 0, 2)], 9: [(7, 0, 8, 1), (8, 0, 4, 1)]}, FROM_ZERO) == []

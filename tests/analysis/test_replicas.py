@@ -96,7 +96,7 @@ def order(*values: int, acknowledged: bool = True) -> ClientOrder:
     return ClientOrder(np.arange(len(values)), np.array(values), np.full(len(values), acknowledged))
 
 
-def test_d5_the_log_holds_what_clients_were_told() -> None:
+def test_d5_the_log_agrees_with_the_answers_to_clients() -> None:
     log = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
     assert check_partition([log], order(1, 2, 9)).ok  # offset 2 is not yet below the high watermark
     (anomaly,) = check_partition([log], order(1, 9)).anomalies
@@ -120,7 +120,7 @@ def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() 
     assert "stayed behind on n2 at 1" in anomaly.sentence
 
 
-def test_d6_what_arrives_after_the_final_reads_need_not_have_come_to_all() -> None:
+def test_d6_a_record_that_arrives_after_the_final_reads_may_be_on_one_replica() -> None:
     """A request that its client had given up: the nodes stopped while its record, or its high watermark, was on the
     way."""
     late = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=np.array([3]), end=2)
@@ -144,7 +144,7 @@ def test_d6_a_record_that_its_leader_acknowledged_is_not_late() -> None:
     assert check_partition([a, replica("n2", [1, 1, 1], [1, 2, 3], hw=2)], appends=answered, around=AT_REST).ok
 
 
-def test_d6_nothing_acknowledged_is_missing() -> None:
+def test_d6_every_acknowledged_record_is_on_every_replica() -> None:
     a, b = (replica(node, [1, 1], [1, 2], hw=2) for node in ("n1", "n2"))
     assert check_partition([a, b], order(1, 2, 3, acknowledged=False), around=QUIET).ok
     (anomaly,) = check_partition([a, b], order(1, 2, 3), around=QUIET).anomalies
@@ -152,7 +152,7 @@ def test_d6_nothing_acknowledged_is_missing() -> None:
     assert "acknowledged at offset 2, but no replica holds it (n1 ends at 2, n2 ends at 2)" in anomaly.sentence
 
 
-def test_d7_what_was_committed_stays() -> None:
+def test_d7_a_committed_record_stays() -> None:
     before = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
 
     def later(log: ReplicaLog, *, deletes: bool = False) -> list[Anomaly]:
@@ -172,7 +172,7 @@ def test_d7_what_was_committed_stays() -> None:
     assert check_partition([replica("n2", [1], [9], hw=1)], earlier=[before]).earlier == 0
 
 
-def test_what_clients_were_told_comes_from_acknowledgements_and_reads() -> None:
+def test_the_client_order_consists_of_acknowledgements_and_reads() -> None:
     operations = table([ok(1, 10, 20, 0), info(2, 10), ok(3, 10, 20, 2, acks=1), read(1, [2], 30, 40), end(2, 50, 60)])
     told = client_orders(operations)["log", 0]
     assert told.offset.tolist() == [0, 1]
@@ -243,7 +243,7 @@ def test_the_report_says_which_logs_have_no_epochs() -> None:
     assert check_partition([replica("n1", [1], [1], hw=1)]).without_epochs == ()
 
 
-def test_where_an_unread_log_ends_proves_nothing() -> None:
+def test_the_end_of_an_unread_log_is_undecided() -> None:
     unread = replace(replica("n1", [1], [1], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
     report = check_partition([unread, whole], order(1, 2, 3, 4), around=AT_REST)
@@ -259,13 +259,13 @@ def test_where_an_unread_log_ends_proves_nothing() -> None:
     ]
 
 
-def test_what_an_unread_log_does_hold_still_counts() -> None:
+def test_the_read_part_of_an_unread_log_still_counts() -> None:
     unread = replace(replica("n1", [1, 1], [1, 9], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
     assert names(check_partition([unread, whole], around=QUIET).anomalies) == ["replica-divergence"]
 
 
-def test_sets_that_were_not_opened_are_no_contradiction_of_what_clients_saw() -> None:
+def test_closed_sets_do_not_contradict_the_answers_to_clients() -> None:
     def packed(node: str, digests: Sequence[int]) -> ReplicaLog:
         log = replica(node, [1, 1, 1], [1, NO_VALUE, NO_VALUE], hw=3)
         return replace(log, opaque=((1, 3),), digest=np.array(digests, np.uint64))

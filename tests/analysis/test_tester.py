@@ -69,13 +69,13 @@ def test_a_process_that_ended_before_that_is_a_failure_also_if_it_ended_again() 
     assert len(outcome.doubts) == 2
 
 
-def test_a_fatal_line_is_judged_alike() -> None:
+def test_a_fatal_line_has_the_same_verdict() -> None:
     line = {"event": "fatal_line", "t": 60 * S, "node": "n1", "pattern": "disk", "line": "the disk failed"}
     assert judged(FULL, line, END).verdict == "unknown"
     assert judged(line, END).verdict == "fail"
 
 
-def test_the_last_seconds_of_a_lost_journal_prove_nothing_and_the_time_before_does() -> None:
+def test_only_the_last_seconds_of_a_lost_journal_are_undecided() -> None:
     later = {"event": "note", "t": 90 * S, "text": "going on"}
     assert judged(ended("n1", 89 * S), later).verdict == "unknown"
     assert judged(ended("n1", 60 * S), later).verdict == "fail"

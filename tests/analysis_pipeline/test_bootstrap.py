@@ -77,13 +77,13 @@ def test_a_leader_that_was_elected_meanwhile_may_have_a_later_epoch() -> None:
     assert judged(REASSIGNED, later).verdict == "pass"
 
 
-def test_an_offset_that_the_leader_did_not_state_decides_nothing() -> None:
+def test_an_offset_that_the_leader_did_not_state_is_undecided() -> None:
     blind = JOINED | {"before": {**JOINED["before"], "pending-upload": -1}}  # type: ignore[dict-item]
     outcome = judged(REASSIGNED, blind)
     assert (outcome.verdict, names(outcome)) == ("unknown", [])
 
 
-def test_a_replica_that_was_not_seen_in_sync_decides_nothing() -> None:
+def test_a_replica_without_evidence_of_being_in_sync_is_undecided() -> None:
     assert judged(REASSIGNED).verdict == "unknown"
     assert judged(REASSIGNED, JOINED | {"segments": []}).verdict == "unknown"
     assert judged().verdict == "n/a"

@@ -86,7 +86,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
-def test_what_was_changed_after_the_run_accuses_nobody(tmp_path: Path, change: Change, name: str) -> None:
+def test_evidence_changed_after_the_run_yields_no_anomaly(tmp_path: Path, change: Change, name: str) -> None:
     run = (
         StoredQuorum(tmp_path / "run").write()
         if name == METADATA
@@ -99,7 +99,7 @@ def test_what_was_changed_after_the_run_accuses_nobody(tmp_path: Path, change: C
     assert any("anomalies that prove nothing: " in doubt and name in doubt for doubt in verdict.doubts)
 
 
-def test_a_client_s_record_that_the_journal_does_not_know_accuses_nobody_in_a_run_without_a_seal(
+def test_without_a_seal_a_client_record_unknown_to_the_journal_yields_no_anomaly(
     tmp_path: Path,
 ) -> None:
     run = StoredRun(tmp_path / "run").write()
@@ -118,7 +118,7 @@ def test_a_client_s_record_that_the_journal_does_not_know_accuses_nobody_in_a_ru
         "nodes/n2/data/replication-offset-checkpoint",
     ],
 )
-def test_damage_to_what_a_checker_does_not_read_takes_nothing_from_its_finding(tmp_path: Path, name: str) -> None:
+def test_damage_to_files_that_a_checker_does_not_read_keeps_its_finding(tmp_path: Path, name: str) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     emptied(name)(run)
     verdict = judged(run)
@@ -134,7 +134,7 @@ def test_a_verdict_that_was_made_before_the_change_stays(tmp_path: Path) -> None
     assert standing_of(run).proves_failure
 
 
-def test_whoever_links_to_a_replica_shows_what_need_not_be_of_the_run(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_replica_yields_no_anomaly(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", diverging="n3").write()
     assert judged(run).verdict == "fail"
     (run / "nodes/n3").rename(tmp_path / "n3")

@@ -26,7 +26,7 @@ def names(verdict: Verdict) -> set[str]:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_replicas_without_leader_epochs_pass_and_the_report_says_what_was_not_checked(
+def test_replicas_without_leader_epochs_pass_and_the_report_names_the_omitted_checks(
     tmp_path: Path, magic: int
 ) -> None:
     verdict = judged(StoredRun(tmp_path / "run", magic=magic, replica_format="kafka"))
@@ -37,7 +37,7 @@ def test_replicas_without_leader_epochs_pass_and_the_report_says_what_was_not_ch
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
-def test_replicas_that_are_compacted_pass_and_the_report_says_what_was_not_checked(tmp_path: Path, policy: str) -> None:
+def test_compacted_replicas_pass_and_the_report_names_the_omitted_checks(tmp_path: Path, policy: str) -> None:
     verdict = judged(StoredRun(tmp_path / "run", settings={"log.cleanup.policy": policy}))
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
     said = check(verdict, "replicas").detail
@@ -45,7 +45,7 @@ def test_replicas_that_are_compacted_pass_and_the_report_says_what_was_not_check
     assert (limit in said) == ("compact" in policy)
 
 
-def test_a_group_that_was_planned_and_of_which_nobody_tells_is_unknown(tmp_path: Path) -> None:
+def test_a_planned_group_without_evidence_is_unknown(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", kind="group"))
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     assert "no commit was acknowledged of partitions 0" in verdict.reasons
@@ -55,7 +55,7 @@ FORGETTING = {"log.retention.ms": "1"}
 
 
 @pytest.mark.parametrize("settings", [FORGETTING, {"log.cleanup.policy": "compact"}], ids=["deletes", "compacts"])
-def test_what_a_log_may_have_forgotten_is_no_loss(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_records_that_retention_may_have_deleted_are_not_lost(tmp_path: Path, settings: dict[str, str]) -> None:
     verdict = judged(StoredRun(tmp_path / "run", shown_from=3, has_group=True, settings=settings))
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     ((name, value),) = settings.items()
@@ -69,7 +69,7 @@ def test_what_a_log_may_have_forgotten_is_no_loss(tmp_path: Path, settings: dict
     [FORGETTING | {"n3": {"log.retention.ms": "-1"}}, {"log.retention.ms": "-1", "n1": FORGETTING, "n3": {"x": "y"}}],
     ids=["all but one", "one alone"],
 )
-def test_what_one_node_may_not_forget_another_may(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_retention_may_differ_between_nodes(tmp_path: Path, settings: dict[str, Any]) -> None:
     """A node's own settings win there, and say nothing of the others."""
     verdict = judged(StoredRun(tmp_path / "run", shown_from=3, settings=settings))
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
@@ -77,7 +77,7 @@ def test_what_one_node_may_not_forget_another_may(tmp_path: Path, settings: dict
 
 
 @pytest.mark.parametrize("settings", [{}, {"log.retention.ms": "-1"}, {"log.retention.check.interval.ms": "1"}])
-def test_what_a_log_may_not_forget_is_a_failure(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_a_record_missing_without_retention_is_a_failure(tmp_path: Path, settings: dict[str, str]) -> None:
     verdict = judged(StoredRun(tmp_path / "run", shown_from=3, has_group=True, settings=settings))
     assert verdict.verdict == "fail"
     assert names(verdict) == {"poll-skip", "skipped-record"}
@@ -96,7 +96,7 @@ def test_replicas_without_leader_epochs_that_differ_fail(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("diverging", [None, "n3"])
-def test_a_system_whose_replicas_are_not_read_is_judged_by_its_clients_alone(
+def test_a_system_without_a_replica_reader_is_checked_by_its_clients_alone(
     tmp_path: Path, diverging: str | None
 ) -> None:
     verdict = judged(StoredRun(tmp_path / "run", replica_format="none", diverging=diverging))
@@ -122,7 +122,7 @@ def test_an_unknown_message_format_is_undecided(tmp_path: Path, magic: int) -> N
     assert any("on n2 could not be read to its end" in r and "message format 7" in r for r in verdict.reasons)
 
 
-def test_a_workload_that_no_checker_judges_is_unknown(tmp_path: Path) -> None:
+def test_a_workload_without_a_checker_is_unknown(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", judge="telepathy"))
     assert verdict.verdict == "unknown"
     assert verdict.reasons == ("no checker judges what clients did: the workload asks for 'telepathy'",)
@@ -130,7 +130,7 @@ def test_a_workload_that_no_checker_judges_is_unknown(tmp_path: Path) -> None:
     assert judged(StoredRun(tmp_path / "log", judge="log")).verdict == "pass"
 
 
-def test_a_process_that_ends_by_itself_fails_the_run(tmp_path: Path) -> None:
+def test_an_unexpected_exit_fails_the_run(tmp_path: Path) -> None:
     exits = (
         ("n2", 1, None, "starting\nFATAL log truncation is not allowed\n"),
         ("n2", None, 11, ""),

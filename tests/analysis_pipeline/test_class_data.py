@@ -24,7 +24,7 @@ def archive_on(machine: Path, options: str = "-Xshare:auto", cache: str = "a cac
     return ClassArchive(machine / "java", options, machine / "jars", cache=machine / cache)
 
 
-def test_the_first_jvm_writes_what_the_next_uses(machine: Path) -> None:
+def test_the_first_jvm_writes_the_archive_that_the_next_uses(machine: Path) -> None:
     scratch = machine / "scratch"
     with archive_on(machine).option(str(scratch)) as option:
         assert option == f"-XX:ArchiveClassesAtExit={scratch}/classes.jsa"

@@ -47,7 +47,7 @@ def test_another_byte_in_a_record_fails(tmp_path: Path, codec: int) -> None:
 
 
 @each_codec
-def test_a_damaged_set_is_damage_and_proves_nothing(tmp_path: Path, codec: int) -> None:
+def test_a_damaged_set_is_damage_and_yields_no_anomaly(tmp_path: Path, codec: int) -> None:
     run = StoredRun(tmp_path / "run", codec=codec).write()
     segment = run / "nodes" / "n2" / "data" / "log-0" / f"{0:020d}.log"
     torn = batch(RECORDS, 1, [b"\x82SNAPPY\0 and no more"], attributes=codec & 7, count=1, last=0)

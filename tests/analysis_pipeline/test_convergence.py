@@ -23,7 +23,7 @@ CONVERGED = {"event": "converged", "t": 9, "seconds": 3.5}
 NOT_CONVERGED = {"event": "not_converged", "t": 9, "bound_s": 60, "seen": "log-0 has no leader"}
 
 
-def test_a_cluster_that_came_back_in_time_passes() -> None:
+def test_a_cluster_that_converged_in_time_passes() -> None:
     outcome = judged([{"event": "phase", "t": 1, "name": "quiesce"}, CONVERGED])
     assert (outcome.verdict, outcome.detail) == ("pass", "the cluster was whole 3.5 s after everything was healed")
 
@@ -33,7 +33,7 @@ def test_a_cluster_that_came_back_in_time_passes() -> None:
     [(60.0, 60, 1.0, "pass"), (60.1, 60, 1.0, "fail"), (110.0, 60, 2.0, "pass"), (121.0, 60, 2.0, "fail"),
      (500.0, None, 1.0, "pass")],
 )  # fmt: skip
-def test_one_that_came_back_late_has_not_converged(
+def test_a_cluster_that_recovered_late_has_not_converged(
     seconds: float, bound_s: int | None, time_scale: float, verdict: str
 ) -> None:
     outcome = judged([CONVERGED | {"seconds": seconds}], bound_s, time_scale)
@@ -43,7 +43,7 @@ def test_one_that_came_back_late_has_not_converged(
         assert f"the bound is {bound_s * time_scale:g} s" in outcome.detail
 
 
-def test_a_cluster_that_did_not_is_an_anomaly_with_what_it_lacked() -> None:
+def test_a_cluster_that_did_not_converge_is_an_anomaly_with_its_last_state() -> None:
     outcome = judged([NOT_CONVERGED])
     assert outcome.verdict == "fail"
     (anomaly,) = outcome.anomalies
@@ -53,5 +53,5 @@ def test_a_cluster_that_did_not_is_an_anomaly_with_what_it_lacked() -> None:
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(60, "unknown"), (None, "n/a")])
-def test_a_run_that_says_nothing_of_it(bound: int | None, verdict: str) -> None:
+def test_a_run_without_a_line_about_convergence(bound: int | None, verdict: str) -> None:
     assert judged([], bound).verdict == verdict

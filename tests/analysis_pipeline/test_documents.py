@@ -28,7 +28,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_page_of_a_pass_says_what_the_evidence_is_worth(campaign: Path) -> None:
+def test_the_page_of_a_pass_states_the_strength_of_its_evidence(campaign: Path) -> None:
     page = render_run(campaign / "1-pass").read_text()
     assert '<span class="badge pass">pass</span>' in page
     assert "40 acknowledged writes under 1 confirmed fault: no violation in this schedule" in page
@@ -47,7 +47,7 @@ def test_the_page_of_a_failure_shows_the_contradiction_first(campaign: Path) -> 
     assert re.search(r"<td>\d\.\d{3} s</td>", page), "times are seconds since the start"
 
 
-def test_the_page_of_a_failure_says_beside_it_what_is_undecided(tmp_path: Path) -> None:
+def test_the_page_of_a_failure_also_lists_undecided_checks(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7, fault_status="inconclusive", required=("kill", "pause")).write()
     analyze(run, engine="in-process", plots=False)
     page = render_run(run).read_text()
@@ -62,7 +62,7 @@ def test_a_page_without_doubts_has_no_place_for_them(campaign: Path) -> None:
         assert "Undecided in addition" not in render_run(campaign / run).read_text()
 
 
-def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> None:
+def test_the_page_of_an_unknown_lists_missing_evidence(campaign: Path) -> None:
     page = render_run(campaign / "4-unproven").read_text()
     assert "Required faults that were never confirmed" in page
     assert "fault pause" in page
@@ -79,7 +79,7 @@ def test_the_page_of_an_unknown_lists_what_was_never_seen(campaign: Path) -> Non
         (["leader"], 1.5),
     ],
 )
-def test_what_is_looked_at_is_what_undid_the_operation(kinds: list[str], moment_s: float) -> None:
+def test_the_excerpt_shows_the_event_that_undid_the_operation(kinds: list[str], moment_s: float) -> None:
     """Not a controller that merely changed before it did."""
     marks = tuple(Mark("n1", float(at_s), kind, kind) for at_s, kind in enumerate(kinds, 1))
     told = Spacetime(("n1",), "log-0", (), marks, (), (), end_s=9.0, guilty_s=1.5)
@@ -94,7 +94,7 @@ def test_the_worth_of_passes_is_the_rule_of_three() -> None:
     assert worth_of_campaign([]) == "No run that was expected to pass could be decided."
 
 
-def test_a_simulated_seed_that_is_run_again_is_no_further_sample() -> None:
+def test_a_repeated_simulated_seed_counts_as_one_sample() -> None:
     again = [_passed(f"s-{number}", 7, world="simulation") for number in range(20)]
     assert worth_of_campaign([*again, _passed("t", 8, world="simulation")]) == (
         "0 violations in 2 decided runs that were expected to pass, without 19 that repeated a simulated seed: "

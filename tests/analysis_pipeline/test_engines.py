@@ -60,7 +60,9 @@ def sevens(value: int) -> bool:
 @pytest.mark.rotating(3, among="both engines")
 @pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
-def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, tmp_path: Path, span: int) -> None:
+def test_both_engines_leave_gaps_explained_by_a_lost_record_undecided(
+    spark: SparkHandle, tmp_path: Path, span: int
+) -> None:
     tables = compacted(tmp_path, seed=11, partitions=40, rows_per_file=2)
     owners = Owners(sevens, incomplete=True)
     expected = check_log(LogPlan.of(tables), upper_bound="session", owners=owners)
@@ -71,7 +73,7 @@ def test_what_a_lost_record_may_explain_is_undecided_alike(spark: SparkHandle, t
 
 @pytest.mark.spark
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
-def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, span: int) -> None:
+def test_both_engines_report_damage_in_the_same_words(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     histories = [[ok(1, 10, 20, 0), ok(2, 30, 40, 1)], [ok(1, 20, 10, 0), ok(2, 30, 40, 1)]]
     tables = stored(tmp_path, table(*histories), rows_per_piece=1)
     with pytest.raises(DamagedError) as in_process:
@@ -83,7 +85,7 @@ def test_damage_is_told_in_the_same_words(spark: SparkHandle, tmp_path: Path, sp
 
 
 @pytest.mark.spark
-def test_an_empty_run_is_judged_too(spark: SparkHandle, tmp_path: Path) -> None:
+def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> None:
     report = check_log(LogPlan.of(tmp_path), SparkTasks(spark.context()), upper_bound="strict")
     assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")
     assert report.ok
@@ -142,7 +144,7 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_registers_are_judged_the_same(tmp_path: Path, spark: SparkHandle) -> None:
+def test_both_engines_give_registers_the_same_verdict(tmp_path: Path, spark: SparkHandle) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     files = compact_registers(read_run(run), run, rows_per_file=10)
     assert check_registers(files, SparkTasks(spark.context())) == check_registers(files)

@@ -145,7 +145,7 @@ def test_a_fault_with_its_evidence_and_its_heal_passes(tmp_path: Path) -> None:
     assert found.detail == ("1 fault injected, proven and healed; in the end everything was found healed (services)")
 
 
-def test_every_kind_of_a_random_schedule_must_have_come(tmp_path: Path) -> None:
+def test_every_kind_of_a_random_schedule_must_have_occurred(tmp_path: Path) -> None:
     verdict = judged(tmp_path / "run", same, nemesis__faults=["kill", "pause"])
     assert verdict.verdict == "unknown"
     assert "fault pause was planned and never confirmed" in verdict.reasons
@@ -222,9 +222,7 @@ def test_a_process_that_was_not_seen_to_the_end_is_in_doubt(tmp_path: Path, chan
         ),
     ],
 )
-def test_what_a_process_did_that_nobody_ordered_is_told_in_a_sentence(
-    tmp_path: Path, fields: Line, sentence: str
-) -> None:
+def test_an_unexpected_exit_is_described_in_a_sentence(tmp_path: Path, fields: Line, sentence: str) -> None:
     event = {"event": "service_exit", "node": "n2", "exit_code": None, "signal": None, "last_words": ""}
     verdict = judged(tmp_path / "run", lambda lines: before_the_end(lines, event | fields))
     assert verdict.verdict == "fail"
@@ -233,7 +231,7 @@ def test_what_a_process_did_that_nobody_ordered_is_told_in_a_sentence(
     assert sentence in anomaly.sentence
 
 
-def test_a_process_of_which_worse_is_known_is_not_in_doubt_too(tmp_path: Path) -> None:
+def test_a_crashed_process_is_an_anomaly_and_not_also_a_doubt(tmp_path: Path) -> None:
     def crashed(lines: list[Line]) -> list[Line]:
         ended = {"event": "service_exit", "node": "n3", "exit_code": 1, "signal": None, "last_words": ""}
         return before_the_end(without("node", node="n3")(lines), ended)
@@ -273,14 +271,14 @@ def test_half_of_the_planned_load_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("behind", "verdict"), [(RECORDS - 2, "pass"), (RECORDS - 1, "unknown")])
-def test_a_load_that_ended_before_the_first_fault_met_none(tmp_path: Path, behind: int, verdict: str) -> None:
+def test_a_load_that_ended_before_the_first_fault_is_unknown(tmp_path: Path, behind: int, verdict: str) -> None:
     run = StoredRun(tmp_path / "run", fault_behind=behind).write()
     found = analyze(run, engine="in-process", plots=False)
     assert found.verdict == verdict
     assert any("the faults met no load" in reason for reason in found.reasons) == (verdict == "unknown")
 
 
-def test_why_a_run_was_not_finished_comes_first(tmp_path: Path) -> None:
+def test_the_reason_for_an_unfinished_run_is_first(tmp_path: Path) -> None:
     said = "the run was not finished: n1: the service's port 7000 did not open within 30 s"
 
     def unfinished(lines: list[Line]) -> list[Line]:
@@ -292,7 +290,7 @@ def test_why_a_run_was_not_finished_comes_first(tmp_path: Path) -> None:
     assert "the run ended in phase collect, not by its plan" in reasons
 
 
-def test_appends_that_may_be_lost_are_no_load_that_was_kept(tmp_path: Path) -> None:
+def test_appends_with_weak_acks_do_not_count_as_acknowledged_load(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(Stored(run), "producer-0-1.arrows", lambda rows: [row | {"acks": 1} for row in rows])
     seal(run)
@@ -327,7 +325,7 @@ def test_an_append_that_no_rule_protects_counts_for_no_minimum(tmp_path: Path, w
     assert worth_of_run(found).startswith(f"{RECORDS - weak} acknowledged writes under 1 confirmed fault")
 
 
-def test_weak_appends_are_no_load_that_faults_met(tmp_path: Path) -> None:
+def test_appends_with_weak_acks_do_not_count_as_load_under_faults(tmp_path: Path) -> None:
     """After the first fault only appends with acks = 1 were under way."""
     run = StoredRun(tmp_path / "run", min_ok=1, fault_behind=RECORDS // 2)
     verdict = analyze(with_acks(run.write(), RECORDS // 2), engine="in-process", plots=False)
@@ -355,7 +353,7 @@ def stored(run: Path, **stats: Any) -> Path:
     return run
 
 
-def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path) -> None:
+def test_writes_of_probes_after_the_load_do_not_count_as_load(tmp_path: Path) -> None:
     history = read_run(StoredRun(tmp_path / "run").write())
     operations, phases = history.operations.to_pylist(), history.phases.to_pylist()
     half = operations[RECORDS // 2]["inv"]
@@ -366,7 +364,7 @@ def test_what_probes_write_once_the_load_has_ended_is_none_of_it(tmp_path: Path)
     assert load_of(changed).changes == RECORDS
 
 
-def test_what_was_achieved_of_the_plan_is_told(tmp_path: Path) -> None:
+def test_the_verdict_states_the_achieved_share_of_the_plan(tmp_path: Path) -> None:
     """A campaign that throttles its load on purpose says with how little of it a run may pass."""
     verdict = judged(tmp_path / "run", same, plan__changes=4 * RECORDS, checks__min_share=0.25)
     assert verdict.verdict == "pass"
@@ -405,7 +403,7 @@ def test_registers_need_reads_under_load(tmp_path: Path, least: int, verdict: st
         ),
     ],
 )
-def test_evidence_must_show_what_the_fault_said_that_it_must(must: Line, facts: Line, said: list[str]) -> None:
+def test_evidence_must_show_the_effects_that_the_fault_declares(must: Line, facts: Line, said: list[str]) -> None:
     assert contradictions([must], {"n1": facts}, ["n1"]) == said
 
 

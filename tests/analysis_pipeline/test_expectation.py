@@ -95,7 +95,7 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not a known demand"),
     ],
 )
-def test_what_must_hold_beside_an_expected_loss_does(
+def test_other_promises_hold_beside_an_expected_loss(
     tmp_path: Path, must_hold: list[str], changes: dict[str, Any], unmet: str
 ) -> None:
     verdict = judged(tmp_path / "run", failing(*must_hold), **changes)
@@ -112,7 +112,7 @@ def test_what_must_hold_beside_an_expected_loss_does(
         ({"corrupt": "n3"}, "corrupt-record"),
     ],
 )
-def test_what_no_loss_brings_about_is_never_tolerated_beside_one(
+def test_anomalies_that_a_loss_cannot_cause_are_not_tolerated_beside_one(
     tmp_path: Path, changes: dict[str, Any], name: str
 ) -> None:
     verdict = judged(tmp_path / "run", failing(), lost=FAULT_BEHIND + 5, **changes)
@@ -121,7 +121,7 @@ def test_what_no_loss_brings_about_is_never_tolerated_beside_one(
     assert judged(tmp_path / "allowed", allowed, lost=FAULT_BEHIND + 5, **changes).met
 
 
-def test_an_anomaly_that_stands_alone_can_be_expected(tmp_path: Path) -> None:
+def test_a_single_anomaly_can_be_expected(tmp_path: Path) -> None:
     exits = (("n3", 1, None, "panic: index out of range"),)
     assert judged(tmp_path / "a", failing(anomaly="unexpected-exit"), exits=exits).met
     assert judged(tmp_path / "b", failing("no-other-anomaly", anomaly="unexpected-exit"), exits=exits).met

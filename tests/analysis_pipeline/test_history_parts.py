@@ -122,7 +122,7 @@ def test_a_file_that_was_damaged_after_its_index_was_read_is_an_error(tmp_path: 
         list(history.parts("f", "inv", "value"))
 
 
-def test_the_load_is_what_the_rows_are(histories: Histories) -> None:
+def test_the_load_agrees_with_the_rows(histories: Histories) -> None:
     rows, found, _ = histories
     ended = found[0].phases["start"][0].as_py()
     answered = [row for row in rows if row["type"] == OK]
@@ -142,7 +142,7 @@ def test_the_load_is_what_the_rows_are(histories: Histories) -> None:
     assert [load_of(history) for history in found] == [expected, expected]
 
 
-def test_whether_the_load_goes_on_is_what_the_rows_say(histories: Histories) -> None:
+def test_the_end_of_the_load_agrees_with_the_rows(histories: Histories) -> None:
     rows, found, rng = histories
     ended = found[0].phases["start"][0].as_py()
     some = [row for row in rows if row["phase"] == "main" and row["inv"] < ended]
@@ -152,7 +152,7 @@ def test_whether_the_load_goes_on_is_what_the_rows_say(histories: Histories) -> 
         assert [goes_on(history, moment) for history in found] == [expected, expected]
 
 
-def test_losses_before_faults_are_what_the_rows_say(histories: Histories) -> None:
+def test_losses_before_faults_agree_with_the_rows(histories: Histories) -> None:
     rows, found, _ = histories
     first = found[0].faults["invoked"][0].as_py()
     shown = {
@@ -166,7 +166,7 @@ def test_losses_before_faults_are_what_the_rows_say(histories: Histories) -> Non
     assert [lost_before_faults(history) for history in found] == [expected, expected]
 
 
-def test_operations_outside_of_lives_are_what_the_rows_say(histories: Histories) -> None:
+def test_operations_outside_of_lives_agree_with_the_rows(histories: Histories) -> None:
     rows, found, _ = histories
     began, ended = found[0].journal[0]["t"], found[0].journal[1]["t"]
     mine = [row for row in rows if row["client"] == "client-1"]
@@ -254,7 +254,7 @@ def test_a_thinned_run_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("most_kept", [1 << 22, 3], ids=["times in memory", "a pass for each figure"])
-def test_the_statistics_are_what_the_rows_say(
+def test_the_statistics_agree_with_the_rows(
     histories: Histories, monkeypatch: pytest.MonkeyPatch, most_kept: int
 ) -> None:
     monkeypatch.setattr(run_statistics, "MOST_KEPT", most_kept)

@@ -66,7 +66,7 @@ def test_the_system_says_whether_it_has_a_quorum(quorum: StoredQuorum, said: str
     assert detail in outcome.detail
 
 
-def test_files_alone_are_judged_where_nodes_tell_nothing(quorum: StoredQuorum) -> None:
+def test_without_traces_the_checker_decides_by_files_alone(quorum: StoredQuorum) -> None:
     quorum.traced = False
     outcome = judged(quorum.write())
     assert outcome.verdict == "pass", outcome
@@ -78,7 +78,7 @@ def test_files_alone_are_judged_where_nodes_tell_nothing(quorum: StoredQuorum) -
 # --- elections
 
 
-def test_e1_two_leaders_in_one_epoch_by_what_nodes_told(quorum: StoredQuorum) -> None:
+def test_e1_traces_show_two_leaders_in_one_epoch(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", role("follower", 2, 2), role("follower", 2, 1))
     assert found(quorum) == {
         "two-leaders": "epoch 2 of the metadata quorum was led by node 2 (leader change of n1) and by node 1 "
@@ -126,7 +126,7 @@ def without_elections(quorum: StoredQuorum, *told_of: Event) -> None:
     quorum.traces["n1"][-1:-1] = told_of
 
 
-def test_elections_are_judged_by_what_was_told_where_no_log_has_them(quorum: StoredQuorum) -> None:
+def test_elections_missing_from_every_log_are_checked_by_traces(quorum: StoredQuorum) -> None:
     without_elections(quorum, opened(0, 1, 1, (1, 2)), opened(5, 2, 2, (1, 2)))
     outcome = judged(quorum.write())
     assert (outcome.verdict, outcome.doubts) == ("pass", ()), outcome
@@ -152,7 +152,7 @@ def test_elections_are_judged_by_what_was_told_where_no_log_has_them(quorum: Sto
         ),
     ],
 )
-def test_what_was_told_of_elections_breaks_the_same_rules(
+def test_elections_in_traces_are_checked_by_the_same_rules(
     quorum: StoredQuorum, event: Event, expected: dict[str, str] | None
 ) -> None:
     without_elections(quorum, event)
@@ -162,20 +162,20 @@ def test_what_was_told_of_elections_breaks_the_same_rules(
         assert found(quorum) == expected
 
 
-def test_a_told_election_without_its_votes_is_none(quorum: StoredQuorum) -> None:
+def test_a_traced_election_without_votes_does_not_count(quorum: StoredQuorum) -> None:
     event = opened(5, 2, 2, (1, 2))
     without_elections(quorum, {key: event[key] for key in ("event", "offset", "epoch", "leader")})
     assert "no log holds the election of a leader, and no node reported one" in told(judged(quorum.write()))
 
 
 @pytest.mark.parametrize("voters", [None, 3, [1, "2"], [1, True]])
-def test_votes_that_nobody_can_read_are_told(quorum: StoredQuorum, voters: object) -> None:
+def test_unreadable_votes_are_reported(quorum: StoredQuorum, voters: object) -> None:
     without_elections(quorum, {**opened(5, 2, 2, (1, 2)), "voters": voters})
     assert "of the trace of n1 cannot be read" in told(judged(quorum.write()))
 
 
 @pytest.mark.parametrize(("node", "epoch"), [("n1", 2), ("n2", 2), ("n1", 1)])
-def test_e4_a_vote_that_is_told_before_it_is_on_disk(quorum: StoredQuorum, node: str, epoch: int) -> None:
+def test_e4_a_vote_that_is_sent_before_it_is_on_disk(quorum: StoredQuorum, node: str, epoch: int) -> None:
     replace(quorum, node, on_disk("persisted", epoch, -1, epoch), None)
     sentence = f"{node} voted in epoch {epoch} for node {epoch}, but its disk did not hold that vote"
     assert found(quorum) == {"vote-not-on-disk": sentence}
@@ -196,7 +196,7 @@ def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
         pytest.param("n3", None, False, id="the node says that its disk is another one, and no fault replaced it"),
     ],
 )
-def test_e5_only_a_fault_that_replaces_the_nodes_disk_excuses_what_it_forgot(
+def test_e5_only_a_replaced_disk_excuses_a_forgotten_vote(
     quorum: StoredQuorum, node: str, damage: Damage | None, excused: bool
 ) -> None:
     replace(quorum, "n3", restored(3, 0, -1, -1), restored(3, 0, -1, -1) | {"directory": "the first disk"})

@@ -69,7 +69,7 @@ def holding(name: str, content: bytes) -> Callable[[Path], None]:
         (lambda node: shutil.rmtree(node / "data"), "n3"),
     ],
 )
-def test_evidence_that_is_missing_or_damaged_is_told(
+def test_missing_or_damaged_evidence_is_unknown_with_a_reason(
     quorum: StoredQuorum, damage: Callable[[Path], object], complaint: str
 ) -> None:
     run = quorum.write()
@@ -79,7 +79,7 @@ def test_evidence_that_is_missing_or_damaged_is_told(
     assert complaint in told(outcome)
 
 
-def test_a_leader_on_a_disk_that_its_node_never_told_of_is_told(quorum: StoredQuorum) -> None:
+def test_a_leader_on_disk_that_the_trace_lacks_is_reported(quorum: StoredQuorum) -> None:
     last = next(event for event in reversed(quorum.traces["n3"]) if event["event"] == "quorum_persisted")
     replace(quorum, "n3", last, last | {"leader": -1})
     outcome = judged(quorum.write())
@@ -88,7 +88,7 @@ def test_a_leader_on_a_disk_that_its_node_never_told_of_is_told(quorum: StoredQu
     assert "that it had written epoch 2, leader -1" in told(outcome)
 
 
-def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuorum) -> None:
+def test_a_torn_line_of_a_killed_process_does_not_count_as_damage(quorum: StoredQuorum) -> None:
     run = quorum.write()
     path = run / "nodes" / "n3" / "events.jsonl"
     first, second = path.read_text().rsplit('{"node": 3, "seq": 0,', 1)
@@ -96,7 +96,7 @@ def test_a_line_that_a_killed_process_left_torn_is_no_damage(quorum: StoredQuoru
     assert judged(run).verdict == "pass"
 
 
-def test_a_trace_of_another_node_is_told(quorum: StoredQuorum) -> None:
+def test_a_trace_of_another_node_is_reported(quorum: StoredQuorum) -> None:
     run = quorum.write()
     (run / "nodes" / "n3" / "events.jsonl").write_bytes((run / "nodes" / "n1" / "events.jsonl").read_bytes())
     assert "n3 is node 3 by its files, and its trace is of another" in told(judged(run))
@@ -112,13 +112,13 @@ def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> Non
     assert "n1 was not stopped in order before its files were read" in told(outcome)
 
 
-def test_traces_that_tell_of_nothing_committed_compare_nothing(quorum: StoredQuorum) -> None:
+def test_traces_without_committed_metadata_are_reported(quorum: StoredQuorum) -> None:
     for node, events in quorum.traces.items():
         quorum.traces[node] = [event for event in events if event["event"] != "quorum_high_watermark"]
     assert "n1 reported no committed metadata" in told(judged(quorum.write()))
 
 
-def test_logs_without_an_election_compare_nothing(quorum: StoredQuorum) -> None:
+def test_logs_without_an_election_are_reported(quorum: StoredQuorum) -> None:
     quorum.traced = False
     for log in quorum.logs.values():
         log[0], log[5] = metadata(0, 1, b"x"), metadata(5, 2, b"y")

@@ -26,7 +26,7 @@ def test_m1_a_high_watermark_that_falls(quorum: StoredQuorum) -> None:
     }
 
 
-def test_m2_a_later_leader_without_what_was_committed(quorum: StoredQuorum) -> None:
+def test_m2_a_later_leader_without_committed_records(quorum: StoredQuorum) -> None:
     replace(quorum, "n1", mark(5, 1), mark(6, 1))
     assert found(quorum)["lost-committed-metadata"] == (
         "n1 knew in epoch 1 that the metadata below offset 6 was committed, but node 2 opened epoch 2 at offset 5, "
@@ -34,7 +34,7 @@ def test_m2_a_later_leader_without_what_was_committed(quorum: StoredQuorum) -> N
     )
 
 
-def test_m3_a_majority_without_what_was_committed(quorum: StoredQuorum) -> None:
+def test_m3_a_majority_without_committed_records(quorum: StoredQuorum) -> None:
     for node in ("n1", "n3"):
         replace(quorum, node, mark(10, 2), mark(8, 2))
         del quorum.logs[node][8:]
@@ -73,14 +73,14 @@ def snapshot(offset: int) -> Event:
     return {"event": "quorum_snapshot", "offset": offset, "epoch": 1, "records": 1}
 
 
-def test_a_node_that_began_with_a_snapshot_knows_no_digest(quorum: StoredQuorum) -> None:
+def test_a_node_that_started_from_a_snapshot_has_no_digest(quorum: StoredQuorum) -> None:
     without_digests(quorum, "n3", behind=snapshot(1))
     outcome = judged(quorum.write())
     assert outcome.verdict == "pass", outcome
     assert "by digest what 2 of 3 nodes applied" in outcome.detail
 
 
-def test_a_snapshot_that_comes_on_the_way_takes_the_digest_too(quorum: StoredQuorum) -> None:
+def test_a_snapshot_received_later_also_ends_the_digest(quorum: StoredQuorum) -> None:
     events = quorum.traces["n3"]
     at = events.index(mark(5, 1))
     quorum.traces["n3"] = [*events[:at], snapshot(5), mark(5, 1) | {"digest": None}, *events[at + 1 :]]
@@ -99,7 +99,7 @@ def test_a_digest_that_is_missing_without_a_snapshot_leaves_the_run_undecided(
     assert [doubt.split()[0] for doubt in told] == list(nodes)
 
 
-def test_a_snapshot_that_a_node_made_itself_leaves_it_the_digest(quorum: StoredQuorum) -> None:
+def test_a_snapshot_of_the_nodes_own_keeps_the_digest(quorum: StoredQuorum) -> None:
     events = quorum.traces["n3"]
     at = events.index(mark(10, 2))
     quorum.traces["n3"] = [*events[:at], snapshot(6), mark(10, 2) | {"digest": None}, *events[at + 1 :]]
@@ -111,24 +111,24 @@ def test_a_node_that_does_not_speak_of_the_digest_is_in_doubt(quorum: StoredQuor
     assert judged(quorum.write()).verdict != "pass"
 
 
-def test_m4_logs_that_were_all_forged_alike(quorum: StoredQuorum) -> None:
+def test_m4_every_log_has_the_same_forged_record(quorum: StoredQuorum) -> None:
     for log in quorum.logs.values():
         log[3] = metadata(3, 1, b"forged")
     assert list(found(quorum)) == ["applied-metadata-mismatch"]
 
 
-def test_m4_a_log_that_lost_what_its_node_had_applied(quorum: StoredQuorum) -> None:
+def test_m4_a_log_without_records_that_its_node_applied(quorum: StoredQuorum) -> None:
     del quorum.logs["n3"][8:]
     assert found(quorum) == {"applied-metadata-mismatch": "n3 has applied the metadata below 10, but its log ends at 8"}
 
 
-def test_m5_a_node_that_never_learned_what_was_committed(quorum: StoredQuorum) -> None:
+def test_m5_a_node_that_never_applied_committed_records(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(10, 2), None)
     assert found(quorum)["not-converged"].endswith("but in the end n3 has applied it up to 6")
 
 
 @pytest.mark.parametrize(("step_s", "verdict"), [(-60, "unknown"), (60, "pass"), (-0.4, "pass")])
-def test_m5_says_nothing_where_the_clock_was_set_back(quorum: StoredQuorum, step_s: float, verdict: str) -> None:
+def test_m5_is_undecided_after_the_clock_was_set_back(quorum: StoredQuorum, step_s: float, verdict: str) -> None:
     """What is committed a second after the cluster was left alone looks as if it had been before."""
     run = quorum.write()
     lines = [line for _, line in read_lines(run / "history/journal.jsonl").contents]
@@ -170,7 +170,7 @@ def test_d4_an_epoch_that_starts_elsewhere(quorum: StoredQuorum) -> None:
     assert list(found(quorum)) == ["epoch-start-mismatch"]
 
 
-def test_d1_without_traces_a_snapshot_says_what_is_committed(quorum: StoredQuorum) -> None:
+def test_d1_without_traces_a_snapshot_shows_the_committed_records(quorum: StoredQuorum) -> None:
     quorum.traced = False
     quorum.logs["n3"][5:] = [leader_change(5, 3, 3, (1, 3))]
     quorum.epochs["n3"] = [(1, 0), (3, 5)]
@@ -181,7 +181,7 @@ def test_d1_without_traces_a_snapshot_says_what_is_committed(quorum: StoredQuoru
     assert [anomaly.name for anomaly in judged(run).anomalies] == ["replica-divergence"]
 
 
-def test_a_log_may_begin_where_a_snapshot_ends(quorum: StoredQuorum) -> None:
+def test_a_log_may_start_at_the_end_of_a_snapshot(quorum: StoredQuorum) -> None:
     quorum.traced = False
     run = quorum.write()
     log = run / "nodes" / "n3" / LOG

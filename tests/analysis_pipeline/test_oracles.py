@@ -46,7 +46,7 @@ def test_a_record_without_findings_is_a_pass(tmp_path: Path) -> None:
     assert said.detail == f"{5 * len(ORACLES)} comparisons by {len(ORACLES)} oracles over 900 steps"
 
 
-def test_a_pass_tells_what_was_compared_of_partitions(tmp_path: Path) -> None:
+def test_a_pass_states_the_number_of_comparisons_of_partitions(tmp_path: Path) -> None:
     of_quorum = {**dict.fromkeys(ORACLES, 1), **dict.fromkeys((*OF_QUORUM, "committed-not-durable"), 5)}
     _, said = judged(tmp_path, {**WHOLE, "of_quorum": of_quorum})
     of_partitions = 4 * (len(ORACLES) - len(OF_QUORUM) - 1)
@@ -106,7 +106,7 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
         "with a finding of another run",
     ],
 )
-def test_what_the_record_lacks_leaves_the_run_undecided(tmp_path: Path, record: Any, reason: str) -> None:
+def test_a_gap_in_the_record_leaves_the_run_undecided(tmp_path: Path, record: Any, reason: str) -> None:
     verdict, said = judged(tmp_path, record)
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     assert said.verdict == "unknown"
@@ -133,20 +133,20 @@ def test_one_voter_alone_is_a_majority(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oracle", [name for name in MAY_REST if name not in OF_SEVERAL])
-def test_an_oracle_that_may_have_nothing_to_do_is_named_where_it_had_not(oracle: str, tmp_path: Path) -> None:
+def test_an_optional_oracle_without_comparisons_is_named(oracle: str, tmp_path: Path) -> None:
     verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}})
     assert verdict.verdict == "pass", verdict.reasons
     assert f"{oracle} had nothing to compare" in said.detail
 
 
-def test_what_was_found_is_no_less_true_where_another_oracle_compared_nothing(tmp_path: Path) -> None:
+def test_a_finding_remains_a_failure_when_another_oracle_compared_nothing(tmp_path: Path) -> None:
     verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, "epoch-fell": 0}, "findings": [FINDING]})
     assert verdict.verdict == "fail"
     assert any("epoch-fell compared nothing" in each for each in verdict.reasons)
 
 
 @pytest.mark.parametrize("summary", ["", "{}", "[]"], ids=["empty", "nothing", "no summary"])
-def test_a_record_that_can_be_held_against_nothing_is_not_believed(summary: str, tmp_path: Path) -> None:
+def test_a_record_without_comparisons_is_unknown(summary: str, tmp_path: Path) -> None:
     path = StoredRun(tmp_path / "run", world="simulation").write()
     (path / "simulation.json").write_text(summary)
     (path / "history" / "oracles.json").write_text(json.dumps({**WHOLE, "findings": [FINDING]}))
@@ -164,12 +164,12 @@ def test_the_simulations_summary_is_sealed(tmp_path: Path) -> None:
     assert any("simulation.json was" in each for each in verdict.reasons)
 
 
-def test_elsewhere_there_are_no_oracles(tmp_path: Path) -> None:
+def test_oracles_do_not_apply_outside_the_simulation(tmp_path: Path) -> None:
     verdict = analyze(StoredRun(tmp_path / "run").write(), engine="in-process", plots=False)
     said = next(check for check in verdict.checks if check.name == "oracles")
     assert (verdict.verdict, said.verdict) == ("pass", "n/a")
 
 
-def test_the_analysis_knows_every_oracle_of_the_simulator_and_no_other() -> None:
+def test_the_analysis_has_the_same_oracles_as_the_simulator() -> None:
     assert {kind.name for kind in ANOMALIES} == set(ORACLES)
     assert all(kind.guards for kind in ANOMALIES)

@@ -78,7 +78,7 @@ ctx.fillStyle = '#222'; ctx.fillText('dark on dark', 5, 20); ctx.fillStyle = '#f
 </script></body></html>"""
 
 
-def test_the_measurements_find_what_is_wrong_with_a_page(tab: BrowserPage, tmp_path: Path) -> None:
+def test_the_measurements_find_defects_of_a_page(tab: BrowserPage, tmp_path: Path) -> None:
     page = tmp_path / "broken.html"
     page.write_text(BROKEN)
     tab.go(page.as_uri(), width=400)

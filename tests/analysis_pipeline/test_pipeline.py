@@ -71,20 +71,20 @@ def test_a_diverging_replica_fails_and_is_drawn(tmp_path: Path) -> None:
     ],
     ids=["unproven fault", "missing fault", "too few", "no final read", "killed", "nothing"],
 )
-def test_whatever_is_missing_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+def test_any_missing_evidence_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     verdict = judged(StoredRun(tmp_path / "run", **change))  # type: ignore[arg-type]
     assert verdict.verdict == "unknown"
     assert reason in verdict.reasons
     assert not verdict.met
 
 
-def test_a_proven_contradiction_is_not_masked_by_what_is_missing(tmp_path: Path) -> None:
+def test_missing_evidence_does_not_mask_a_proven_contradiction(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",)))
     assert verdict.verdict == "fail"
     assert verdict.never_seen == ("fault pause",)
 
 
-def test_a_failure_does_not_mask_what_is_missing(tmp_path: Path) -> None:
+def test_a_failure_does_not_mask_missing_evidence(tmp_path: Path) -> None:
     """It is told behind the proofs, all of it, and what checkers that found something are in doubt of too."""
     run = StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",), min_ok=RECORDS + 1).write()
     (run / "nodes" / "n2" / "data" / "log-0" / "leader-epoch-checkpoint").unlink()
@@ -141,7 +141,7 @@ def test_a_checker_that_crashes_is_unknown_never_pass(tmp_path: Path, monkeypatc
     assert any("the checker crashed: RuntimeError: out of ink" in reason for reason in verdict.reasons)
 
 
-def test_an_event_of_a_node_whose_clock_is_wrong_is_placed_by_when_it_was_seen(tmp_path: Path) -> None:
+def test_an_event_of_a_node_with_a_wrong_clock_is_placed_at_its_observation(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     event = {"event": "registered", "node": 1, "wall": 5, "seen": 7_000, "broker_epoch": 3}
     (run / "nodes" / "n1" / "events.jsonl").write_text(json.dumps(event) + "\n")
@@ -185,12 +185,12 @@ def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Pa
     assert [each["longest_outage_s"] for each in stats] == [pytest.approx(0.053), None]
 
 
-def test_a_directory_that_is_no_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_directory_without_a_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.toml"):
         analyze(tmp_path, engine="in-process")
 
 
-def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
+def test_a_second_analysis_of_a_run_has_the_same_result(tmp_path: Path) -> None:
     path = StoredRun(tmp_path / "run", diverging="n2").write()
 
     def content() -> dict[str, object]:
@@ -204,7 +204,7 @@ def test_a_run_is_judged_again_with_the_same_result(tmp_path: Path) -> None:
     assert content() == content()
 
 
-def test_verdict_and_page_say_what_the_analysis_cost(tmp_path: Path) -> None:
+def test_verdict_and_page_state_the_cost_of_the_analysis(tmp_path: Path) -> None:
     path = StoredRun(tmp_path / "run").write()
     cost = analyze(path, engine="in-process", plots=False).cost
     assert cost.tasks >= 2, "reading the clients' records and checking the log"

@@ -47,19 +47,19 @@ def test_a_compare_and_set_that_is_answered_with_a_mismatch_is_served() -> None:
     assert shares(answered) == [1.0, 0.0]
 
 
-def test_an_outage_in_which_blocked_clients_ask_nothing_is_not_available() -> None:
+def test_a_second_of_blocked_clients_without_invocations_counts_as_unavailable() -> None:
     blocked = view(
         (0.1, 0.2, "append", "ok", False), (0.3, 3.1, "append", "ok", False), (3.2, 3.3, "append", "ok", False)
     )
     np.testing.assert_equal(shares(blocked), [1, 0, 0, 0, 0, 0, 1, NONE])
 
 
-def test_a_pause_of_clients_that_wait_for_nothing_is_no_outage() -> None:
+def test_a_pause_of_idle_clients_does_not_count_as_an_outage() -> None:
     idle = view((0.1, 0.2, "write", "ok", False), (3.2, 3.3, "write", "ok", False))
     np.testing.assert_equal(shares(idle), [1, NONE, NONE, NONE, NONE, NONE, 1, NONE])
 
 
-def test_an_operation_without_an_end_is_no_outage_after_the_last_invocation() -> None:
+def test_an_unfinished_operation_does_not_count_as_an_outage_after_the_last_invocation() -> None:
     unfinished = view((0.1, 4.0, "append", "info", False), (1.1, 1.2, "append", "ok", False))
     np.testing.assert_equal(shares(unfinished), [0, 0, 1, NONE, NONE, NONE, NONE, NONE])
 
@@ -76,7 +76,7 @@ def test_the_plot_of_a_run_without_an_operation_is_drawn() -> None:
     assert availability(view()).startswith(b"\x89PNG")
 
 
-def test_partitions_with_anomalies_come_first_and_those_of_the_system_last() -> None:
+def test_partitions_with_anomalies_are_first_and_those_of_the_system_last() -> None:
     keys = [("__consumer_offsets", 0), ("__consumer_offsets", 1), ("log", 0), ("log", 1)]
     assert by_relevance(dict.fromkeys(keys), [("log", 1), ("gone", 0)]) == [keys[3], keys[2], keys[0], keys[1]]
 
@@ -113,7 +113,7 @@ def test_a_witness_of_one_moment_is_drawn() -> None:
     assert witness("x", [WitnessBar("a", 1.0, 1.0), WitnessBar("b", 1.0, None)], many_faults(20)).startswith(b"\x89PNG")
 
 
-def test_the_plots_of_a_failed_run_say_what_they_leave_out(tmp_path: Path) -> None:
+def test_the_plots_of_a_failed_run_state_their_omissions(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     names = "".join(
         json.dumps({"event": "replica_progress", "node": 1, "wall": 1_700_000_001 * 10**9, "topic": "__offsets",

@@ -87,7 +87,7 @@ def test_a_file_that_is_torn_is_named(tmp_path: Path) -> None:
     ("changes", "why"),
     [({"rows": 3}, "2 rows, 3 are stated"), ({"low": 1}, "offsets 0 to 1"), ({"high": 0}, "offsets 0 to 1")],
 )
-def test_rows_that_differ_from_what_is_stated_are_damage(
+def test_rows_that_differ_from_the_stated_digest_are_damage(
     tmp_path: Path, changes: dict[str, Any], why: str, compiled: bool
 ) -> None:
     plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0), ok(2, 30, 40, 1)]), 4), compiled=compiled)

@@ -272,7 +272,7 @@ def test_a_whole_run_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize(("change", "reason"), RESEALED.values(), ids=RESEALED)
-def test_what_is_missing_or_damaged_is_told_also_of_a_run_that_ended_so(
+def test_missing_or_damaged_evidence_under_a_seal_is_unknown_with_a_reason(
     tmp_path: Path, change: Change, reason: str
 ) -> None:
     run = StoredRun(tmp_path / "run").write()
@@ -305,7 +305,7 @@ def test_a_change_after_the_end_is_seen(tmp_path: Path, change: Change, reason: 
     assert any(re.search(reason, doubt) for doubt in outcome.doubts), outcome.doubts
 
 
-def test_what_is_made_of_the_evidence_does_not_break_the_seal(tmp_path: Path) -> None:
+def test_files_derived_from_the_evidence_do_not_break_the_seal(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     before = seal.digest(run)
     assert analyze(run, engine="in-process", plots=True).verdict == PASS
@@ -328,7 +328,7 @@ def test_a_proven_anomaly_stays_one_in_a_run_that_is_not_whole(tmp_path: Path) -
         (StoredRegisters, ON_LOG, "1 operation on partitions of logs, which no checker reads: .* asks for 'register'"),
     ],
 )
-def test_operations_that_no_checker_reads_are_no_pass(
+def test_operations_that_no_checker_reads_make_a_run_unknown(
     tmp_path: Path, kind: Callable[[Path], Any], line: dict[str, object], reason: str
 ) -> None:
     run = kind(tmp_path / "run").write()
@@ -358,9 +358,7 @@ OUTSIDE = "/../../../../outside"
     ],
     ids=["JSON lines", "a stream", "announcements", "the plan"],
 )
-def test_whatever_a_topic_is_called_nothing_is_written_outside_of_the_run(
-    tmp_path: Path, change: Callable[[Stored], None]
-) -> None:
+def test_a_topic_name_cannot_direct_files_outside_of_the_run(tmp_path: Path, change: Callable[[Stored], None]) -> None:
     run = StoredRun(tmp_path / "run").write()
     change(Stored(run))
     seal.seal(run)
@@ -391,7 +389,7 @@ def gone(*patterns: str) -> Change:
     ],
     ids=["journal", "clients", "streams", "announcements", "nodes", "empty plan", "wrong plan", "garbage"],
 )
-def test_nothing_that_is_gone_breaks_the_analysis_or_accuses_anybody(
+def test_deleted_evidence_is_unknown_without_an_anomaly_or_a_crash(
     tmp_path: Path, kind: type[StoredRun] | type[StoredRegisters], change: Change
 ) -> None:
     run = kind(tmp_path / "run").write()
@@ -402,7 +400,7 @@ def test_nothing_that_is_gone_breaks_the_analysis_or_accuses_anybody(
     assert not [check for check in verdict.checks if "crashed" in check.detail]
 
 
-def test_replicas_whose_places_only_the_run_settled_are_the_journals(tmp_path: Path) -> None:
+def test_the_journal_gives_the_places_of_replicas_assigned_during_the_run(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     replace("run.toml", r'placement = "spread"\nassignment = .*', 'placement = "off-controller"')(run)
     plan = plan_of(describe(run), read_run(run))
@@ -411,7 +409,7 @@ def test_replicas_whose_places_only_the_run_settled_are_the_journals(tmp_path: P
     assert plan_of(describe(run), read_run(run)).doubts == ("replicas are on nodes that are not in the plan: 7",)
 
 
-def test_a_value_may_be_that_of_a_client_whose_announcements_are_lost(tmp_path: Path) -> None:
+def test_a_value_may_be_of_a_client_with_lost_announcements(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     assert not read_run(run).may_have_written(99)
     remove(f"{OPERATIONS}/producer-0-1.reserved")(run)
@@ -436,7 +434,7 @@ def test_a_client_that_was_killed_is_read_and_all_that_it_may_have_sent_is_known
     )
 
 
-def test_operations_far_from_the_runs_time_are_told(tmp_path: Path) -> None:
+def test_operations_outside_of_the_runs_time_are_reported(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(JOURNAL, lambda lines: [{**line, "t": line["t"] + 10**15} for line in lines])(run)
     doubts = looked_at(run).doubts
@@ -452,7 +450,7 @@ def test_the_seal_is_one_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nodes/n2/data/log-0", "nodes/n2/service.log", "run.toml", JOURNAL])
-def test_a_link_shows_what_need_not_be_of_this_run(tmp_path: Path, name: str) -> None:
+def test_a_symbolic_link_is_not_evidence_of_the_run(tmp_path: Path, name: str) -> None:
     """Though the run was sealed with it, and what it leads to is right."""
     run = StoredRun(tmp_path / "run").write()
     (run / name).rename(tmp_path / "elsewhere")
@@ -461,7 +459,7 @@ def test_a_link_shows_what_need_not_be_of_this_run(tmp_path: Path, name: str) ->
     assert f"{name} is neither a file nor a directory: what it shows need not be of this run" in looked_at(run).doubts
 
 
-def test_a_plan_that_is_the_one_with_which_the_run_began_is_believed(tmp_path: Path) -> None:
+def test_a_plan_with_the_digest_from_the_journal_passes(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(JOURNAL, with_({"event": "run_started"}, plan=sha256_of(run / "run.toml")))(run)
     seal.seal(run)

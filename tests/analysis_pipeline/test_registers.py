@@ -50,7 +50,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
     assert (run / "plots" / "1-latency.png").stat().st_size > 1_000
 
 
-def test_what_a_program_wrote_of_which_nothing_is_on_record_nobody_knows(tmp_path: Path) -> None:
+def test_a_program_without_a_record_may_have_written_any_of_its_values(tmp_path: Path) -> None:
     value = 1_000 << 32  # of a producer that the journal gives to the program
     empty = StoredRegisters(tmp_path / "empty", elsewhere=({"clock": "monotonic"},)).write()
     assert read_run(empty).may_have_written(value)
@@ -59,7 +59,7 @@ def test_what_a_program_wrote_of_which_nothing_is_on_record_nobody_knows(tmp_pat
     assert not read_run(told).may_have_written(value)
 
 
-def test_another_register_stands_for_none_that_was_planned(tmp_path: Path) -> None:
+def test_operations_on_another_register_do_not_count_for_a_planned_one(tmp_path: Path) -> None:
     verdict = judged(StoredRegisters(tmp_path / "run", keys=("k0", "k9", "k2")).write())
     assert verdict.verdict == "unknown"
     assert verdict.reasons == ("no client operated on these planned registers: k1",)
@@ -79,7 +79,7 @@ def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
     assert Verdict.read(run / "verdict.json") == verdict
 
 
-def test_a_client_in_any_language_is_judged_with_the_others(tmp_path: Path) -> None:
+def test_a_client_in_any_language_is_checked_with_the_others(tmp_path: Path) -> None:
     read = {"f": "read", "key": "k0", "value": None, "type": "ok", "inv": 1_000_000_000, "ret": 9_000_000_000}
 
     def told(name: str, **changes: object) -> Verdict:
@@ -94,7 +94,7 @@ def test_a_client_in_any_language_is_judged_with_the_others(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("error_ns", "verdict"), [(10**9, "pass"), (10**9 + 1, "unknown"), (50 * 10**9, "unknown")])
-def test_a_clock_that_may_be_far_off_shows_nothing(tmp_path: Path, error_ns: int, verdict: str) -> None:
+def test_a_clock_with_a_large_error_decides_nothing(tmp_path: Path, error_ns: int, verdict: str) -> None:
     lines = {"clock": "monotonic", "error_ns": error_ns}, WRITTEN | {"value": 1000 << 32}, READ | {"value": 1000 << 32}
     judged_so = judged(StoredRegisters(tmp_path / "run", elsewhere=lines).write())
     assert judged_so.verdict == verdict
@@ -117,7 +117,7 @@ READ = {"f": "read", "key": "other", "type": "ok", "inv": 1_380_000_000, "ret": 
         ([1000 << 32], 17, "fail"),
     ],
 )
-def test_a_torn_record_explains_what_its_client_may_have_written(
+def test_a_torn_record_leaves_writes_of_its_client_undecided(
     tmp_path: Path, values: list[int], shown: int, verdict: str
 ) -> None:
     """That is anything, unless its values are seen to be those that it was given: a program writes what it likes."""
@@ -135,7 +135,7 @@ def test_a_torn_record_explains_what_its_client_may_have_written(
         (1, True, 1000 << 32 | 1, "pass"),
     ],
 )
-def test_a_program_that_was_killed_may_have_written_what_it_did_not_announce(
+def test_a_killed_program_may_have_written_unannounced_values(
     tmp_path: Path, killed: int, announces: bool, shown: int, verdict: str
 ) -> None:
     write: dict[str, object] = {**WRITTEN, "value": 1000 << 32}
@@ -157,7 +157,7 @@ def test_a_program_that_was_killed_may_have_written_what_it_did_not_announce(
         ({"phases": ("setup", "main")}, "the run ended in phase main, not by its plan"),
     ],
 )
-def test_whatever_is_missing_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+def test_any_missing_evidence_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     verdict = judged(StoredRegisters(tmp_path / "run", **change).write())  # type: ignore[arg-type]
     assert verdict.verdict == "unknown"
     assert reason in verdict.reasons
@@ -172,7 +172,7 @@ def test_a_run_without_operations_is_unknown(tmp_path: Path) -> None:
     assert "no read of a register was answered: nothing was checked" in verdict.reasons
 
 
-def test_keys_spread_over_files_are_judged_the_same(tmp_path: Path) -> None:
+def test_keys_in_several_files_have_the_same_verdict(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     history = read_run(run)
     whole = check_registers(compact_registers(history, run))

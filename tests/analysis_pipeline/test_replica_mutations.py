@@ -365,14 +365,14 @@ JUDGING = ("analysis/checkers/replicas.py", "analysis/core/replica_contents.py",
 
 @pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", LAWFUL)
-def test_what_is_lawful_passes(tmp_path: Path, name: str) -> None:
+def test_lawful_changes_of_replicas_pass(tmp_path: Path, name: str) -> None:
     verdict = judged(tmp_path, LAWFUL[name])
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
 
 
 @pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_is_absent_damaged_or_unexplained_is_unknown(tmp_path: Path, name: str) -> None:
+def test_absent_damaged_or_unexplained_replica_data_is_unknown(tmp_path: Path, name: str) -> None:
     change, reason = UNKNOWN[name]
     verdict = judged(tmp_path, change)
     assert verdict.anomalies == ()
@@ -382,7 +382,7 @@ def test_what_is_absent_damaged_or_unexplained_is_unknown(tmp_path: Path, name: 
 
 @pytest.mark.rotating(4, files=JUDGING)
 @pytest.mark.parametrize("name", FAIL)
-def test_what_is_provably_wrong_fails(tmp_path: Path, name: str) -> None:
+def test_provably_wrong_replica_data_fails(tmp_path: Path, name: str) -> None:
     change, anomaly = FAIL[name]
     verdict = judged(tmp_path, change)
     assert (verdict.verdict, replicas_check(verdict).verdict) == ("fail", "fail")
@@ -391,7 +391,7 @@ def test_what_is_provably_wrong_fails(tmp_path: Path, name: str) -> None:
     assert found[anomaly].witness
 
 
-def test_a_log_may_begin_late_where_old_segments_may_be_deleted(tmp_path: Path) -> None:
+def test_a_log_may_start_late_when_retention_deletes_segments(tmp_path: Path) -> None:
     change = steps(lambda r: r.split(10, nodes=ALL), lambda r: each_node(lambda node: r.segment(node).unlink()))
     verdict = judged(tmp_path, change, settings={"log.retention.ms": "1000"})
     assert (verdict.verdict, verdict.reasons) == ("pass", ())
@@ -408,7 +408,7 @@ def test_files_may_end_in_zeros_where_they_are_made_in_advance(tmp_path: Path) -
     assert judged(tmp_path / "torn", torn, settings={"log.preallocate": "true"}).verdict == "unknown"
 
 
-def test_of_records_that_users_make_only_the_value_is_judged_and_the_verdict_says_so(tmp_path: Path) -> None:
+def test_only_values_of_user_records_are_checked_and_the_verdict_states_this(tmp_path: Path) -> None:
     change, _ = FAIL["a byte of a value changed on all"]
     verdict = judged(tmp_path, change, records="value-first")
     assert verdict.verdict == "pass"
@@ -417,7 +417,7 @@ def test_of_records_that_users_make_only_the_value_is_judged_and_the_verdict_say
     assert judged(tmp_path / "one", differing, records="value-first").verdict == "fail"
 
 
-def test_records_of_which_nobody_says_what_they_are_made_of_are_undecided(tmp_path: Path) -> None:
+def test_records_of_an_unknown_format_are_undecided(tmp_path: Path) -> None:
     change, _ = FAIL["a byte of a value changed on all"]
     verdict = judged(tmp_path, change, records="something")
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
@@ -433,7 +433,7 @@ def test_a_finding_is_not_masked_by_another_replica_that_cannot_be_read(tmp_path
     assert "corrupt-record" in {each.name for each in verdict.anomalies}
 
 
-def test_what_nobody_is_known_to_have_sent_is_undecided_while_the_record_of_clients_is_torn(tmp_path: Path) -> None:
+def test_a_phantom_is_undecided_when_a_client_record_is_torn(tmp_path: Path) -> None:
     def change(replicas: ReplicaSet) -> None:
         replicas.append(one(RECORDS, sent(999)))
         record = next((replicas.run / "history" / "operations").glob("reader-0*.arrows"))

@@ -123,7 +123,7 @@ def test_the_page_has_the_steps_with_their_reasons(scenario: str) -> None:
     assert steps.index("cut A &lt;-&gt; B") < steps.index("kill B") < steps.index("start B")
 
 
-def test_the_page_says_what_was_tested(scenario: str) -> None:
+def test_the_page_describes_the_tested_system(scenario: str) -> None:
     assert "Truncating to the high watermark loses an acknowledged write" in scenario, "the campaign's description"
     assert re.search(r"Brownout&#39;s own broker [0-9a-f]{7,}", scenario), "the system with its version"
     settings = scenario[scenario.index("<h2>What was tested</h2>") :]
@@ -212,7 +212,7 @@ def test_register_values_are_shown_by_client_and_count(tmp_path: Path) -> None:
     assert not re.search(r"\d{12,}", " ".join(story)), "no integer of 15 digits"
 
 
-def test_a_page_of_a_half_collected_run_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_page_of_a_partly_collected_run_lists_missing_evidence(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     analyze(run, engine="in-process", plots=False)
     shutil.rmtree(run / "nodes" / "n2")

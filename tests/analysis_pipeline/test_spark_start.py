@@ -15,7 +15,7 @@ from analysis.engines.spark import SparkHandle
 from analysis.engines.spark_errors import SparkUnavailableError
 
 
-def test_a_user_who_is_nicer_already_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_higher_niceness_of_the_user_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without privileges the kernel refuses to lower a niceness; that is no reason to go without a verdict."""
 
     def refuse(*_: int) -> None:
@@ -32,7 +32,7 @@ def test_a_user_who_is_nicer_already_stays_so(tmp_path: Path, monkeypatch: pytes
         handle.context()
 
 
-def test_a_session_that_does_not_come_is_told_with_the_last_words_of_spark(
+def test_a_failed_start_of_a_session_is_reported_with_the_last_lines_of_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, over = threading.Event(), threading.Event()

@@ -95,7 +95,7 @@ def test_events_of_other_partitions_are_left_out() -> None:
     assert told({**event, "partition": 0})[0].text == "in-sync set of log-0 is [n1, n2]"
 
 
-def test_a_truncation_names_its_rule_and_one_that_removes_nothing_is_unimportant() -> None:
+def test_a_truncation_names_its_rule_and_an_empty_one_is_unimportant() -> None:
     cut = {"event": "truncated", "wall": 1, "topic": "log", "partition": 0, "from_offset": 3, "to_offset": 1}
     by_mark, by_epoch, nothing = told(
         {**cut, "rule": "high-watermark", "lossy": True}, {**cut, "rule": "epoch"}, {**cut, "to_offset": 3}
@@ -105,12 +105,12 @@ def test_a_truncation_names_its_rule_and_one_that_removes_nothing_is_unimportant
     assert by_mark.rank < nothing.rank
 
 
-def test_a_high_watermark_is_told_when_it_changes() -> None:
+def test_the_story_has_a_line_for_each_change_of_a_high_watermark() -> None:
     report = {"event": "replica_progress", "wall": 1, "topic": "log", "partition": 0, "log_end_offset": 5}
     assert [each.line for each in told(*({**report, "high_watermark": mark} for mark in (3, 3, 4)))] == [1, 3]
 
 
-def test_an_event_that_this_version_does_not_know_is_shown_with_its_fields() -> None:
+def test_an_unknown_event_is_shown_with_its_fields() -> None:
     (shown,) = told({"event": "moon_rises", "wall": 1, "phase": "full"})
     assert shown.text == "moon rises: phase full"
 

@@ -148,7 +148,7 @@ def test_the_heat_map_shows_the_in_sync_set_and_the_lag_of_the_leader() -> None:
     assert (lag[0], lag[-1]) == (UNKNOWN, 30)
 
 
-def test_topics_of_the_system_come_last_and_rows_beyond_the_bound_are_counted() -> None:
+def test_topics_of_the_system_are_last_and_rows_beyond_the_bound_are_counted() -> None:
     own = {**role(1, "leader", 0), "topic": "__offsets"}
     events = {"n1": numbered(own, *(role(1, "leader", 0, partition=number) for number in range(2_000)))}
     strip = partition_strip(events, [], CLOCK, 8.0)
@@ -212,7 +212,7 @@ def test_a_run_without_operations_has_an_empty_timeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [StoredRun, StoredRegisters])
-def test_the_page_reads_the_tables_and_has_what_the_clients_recorded(stored: Any, tmp_path: Path) -> None:
+def test_the_page_reads_the_tables_and_shows_the_clients_operations(stored: Any, tmp_path: Path) -> None:
     run = stored(tmp_path / "run").write()
     analyze(run, engine="in-process", plots=False)
     recorded = timeline_of(run, [], {}, CLOCK)
@@ -223,9 +223,7 @@ def test_the_page_reads_the_tables_and_has_what_the_clients_recorded(stored: Any
 
 @pytest.mark.parametrize("table", ["index.parquet", "seconds.parquet", "operations", "registers"])
 @pytest.mark.parametrize("stored", [StoredRun, StoredRegisters])
-def test_without_a_whole_table_the_page_reads_what_the_clients_recorded(
-    stored: Any, table: str, tmp_path: Path
-) -> None:
+def test_without_a_whole_table_the_page_reads_the_clients_records(stored: Any, table: str, tmp_path: Path) -> None:
     run = stored(tmp_path / "run").write()
     analyze(run, engine="in-process", plots=False)
     whole = timeline_of(run, [], {}, CLOCK, is_analyzed=True)

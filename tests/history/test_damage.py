@@ -64,7 +64,7 @@ def test_a_stream_that_is_cut_anywhere_is_not_whole(tmp_path: Path) -> None:
         assert defects
 
 
-def test_what_follows_an_end_is_told(tmp_path: Path) -> None:
+def test_bytes_after_the_end_mark_are_a_defect(tmp_path: Path) -> None:
     path = tmp_path / "s"
     stream(path)
     path.write_bytes(path.read_bytes() + b"more")
@@ -122,7 +122,7 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
     ],
     ids=json.dumps,
 )
-def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Path, line: dict[str, object]) -> None:
+def test_an_impossible_line_is_omitted_and_reported(tmp_path: Path, line: dict[str, object]) -> None:
     good = {"t": 1, "wall": 1.0, "event": "note", "text": "good"}
     (tmp_path / "journal.jsonl").write_bytes(text_of([good, {"t": 2, "wall": 2.0, **line}, good]))
     found = read_journal(tmp_path / "journal.jsonl")
@@ -134,7 +134,7 @@ def test_a_line_that_says_nothing_that_can_be_is_left_out_and_told(tmp_path: Pat
 @pytest.mark.parametrize(
     "wrong", [{"targets": 5}, {"kind": ["kill"]}, {"sentence": 1}, {"parameters": []}], ids=json.dumps
 )
-def test_what_any_line_of_a_fault_may_say_is_checked_in_each(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_the_fields_of_every_line_of_a_fault_are_checked(tmp_path: Path, wrong: dict[str, object]) -> None:
     begun: dict[str, object] = {
         "event": "fault_invoked",
         "id": "f1",
@@ -193,7 +193,7 @@ GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
         ({"f": 1, "offsets": [-1], "values": [3]}, "a record at an invalid offset"),
     ],
 )
-def test_a_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: str) -> None:
+def test_an_impossible_row_is_omitted_and_reported(change: dict[str, Any], why: str) -> None:
     table = pa.Table.from_pylist([GOOD, GOOD | change, GOOD], OPERATIONS)
     errors: RowErrors = {}
     kept = valid_part(table, errors, 0)
@@ -215,7 +215,7 @@ def test_a_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: 
         ({"id": 0}, "its id is another row's"),
     ],
 )
-def test_a_register_row_that_cannot_be_is_left_out_and_told(change: dict[str, Any], why: str) -> None:
+def test_an_impossible_register_row_is_omitted_and_reported(change: dict[str, Any], why: str) -> None:
     rows = [
         {"id": n, "process": 1, "client": "c", "f": 3, "key": "k", "type": 0, "inv": 1, "ret": 2, "value": n}
         | {"expected": None, "new": None, "phase": "main", "error": ""}

@@ -98,7 +98,7 @@ def test_every_place_where_a_file_may_end_gives_the_same_counts(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_look_reads_nothing_that_an_earlier_one_has_read(name: str, tmp_path: Path) -> None:
+def test_a_look_reads_only_new_bytes(name: str, tmp_path: Path) -> None:
     RECORDS[name](tmp_path / name)
     data = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(data[: len(data) // 2])
@@ -139,7 +139,7 @@ def test_a_file_that_was_replaced_is_noticed(change: str, tmp_path: Path) -> Non
     assert not operations.look(JOURNAL)
 
 
-def test_lines_that_are_no_operations_are_not_counted(tmp_path: Path) -> None:
+def test_only_lines_with_operations_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     lines(path, [{"clock": "monotonic"}], with_ids=True)
     path.write_bytes(path.read_bytes() + b'{"f": "append"}\n\xff\n[]\n{"id": 7, "type": "ok"}\n{"type": "invoke"}\n')
@@ -150,7 +150,7 @@ def test_lines_that_are_no_operations_are_not_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["c-1.arrows", "c-1.registers", "c.jsonl"])
 @pytest.mark.parametrize("content", [b"\xff" * 5_000, b"\0" * 5_000, b'{"clock": "sundial"}\n{}\n', b""])
-def test_a_file_that_is_no_record_shows_nothing(name: str, content: bytes, tmp_path: Path) -> None:
+def test_a_file_without_a_record_counts_zero_operations(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     operations = GrowingOperations(tmp_path, 0, 900)
     assert operations.look(JOURNAL)
@@ -158,7 +158,7 @@ def test_a_file_that_is_no_record_shows_nothing(name: str, content: bytes, tmp_p
     assert (operations.counts.total, operations.counts.newest) == (0, -1)
 
 
-def test_a_stream_of_other_columns_shows_nothing(tmp_path: Path) -> None:
+def test_a_stream_of_other_columns_counts_zero_operations(tmp_path: Path) -> None:
     stream(tmp_path / "c-1.arrows", REGISTERS)
     operations = GrowingOperations(tmp_path, 0, 900)
     assert operations.look(JOURNAL)
@@ -175,7 +175,7 @@ def test_a_latency_is_that_of_the_operations_within_its_bound(share: float) -> N
     assert counts.latency_ms(9, share) is None
 
 
-def test_what_is_kept_does_not_grow_with_the_run() -> None:
+def test_the_kept_state_does_not_grow_with_the_run() -> None:
     counts = OperationCounts(0, 3)
     for second in range(100):
         at = np.full(5, second * SECOND)

@@ -83,7 +83,7 @@ def test_the_examples_of_the_page_are_read_as_it_says(tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_a_torn_last_line_is_told_and_left_out(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_reported_and_omitted(tmp_path: Path) -> None:
     client(tmp_path, WRITTEN, '{"f": "wri', end="")
     history = read_run(tmp_path)
     assert history.registers.num_rows == 1
@@ -149,7 +149,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("line", "complaint"), BAD.values(), ids=BAD)
-def test_a_line_that_is_no_operation_is_refused_with_file_and_line(tmp_path: Path, line: str, complaint: str) -> None:
+def test_an_invalid_line_is_refused_with_file_and_line(tmp_path: Path, line: str, complaint: str) -> None:
     good = '{"f": "write", "key": "k", "value": 4, "type": "ok", "inv": 1, "ret": 2}'
     run = client(tmp_path, good, line, good.replace("4", "6"))
     assert re.search(rf"c\.jsonl:2: .*{re.escape(complaint)}", complaints(run))
@@ -193,7 +193,7 @@ def test_a_wall_clock_that_was_set_meanwhile_may_be_off_by_as_much(
     assert ("its clock may be 3 s off" in complaints(run)) == defective
 
 
-def test_by_a_clock_that_may_be_off_no_answer_comes_at_never(tmp_path: Path) -> None:
+def test_an_inexact_clock_never_moves_an_answer_to_never(tmp_path: Path) -> None:
     clock = '{"clock": "monotonic", "error_ns": 7}'
     run = client(tmp_path, clock, *(WRITTEN.replace("5", f"{off}").replace("20", f"{INF - off}") for off in (7, 8)))
     assert f"c.jsonl:2: ret {INF - 7} is not a time of the run" in complaints(run)
@@ -204,13 +204,13 @@ def test_by_a_clock_that_may_be_off_no_answer_comes_at_never(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "line", ['{"f": "end", "end": 0, "type": "ok", "ret": 2', '{"f": "end", "type": "invoke", "id": 1']
 )
-def test_what_no_topic_can_be_called_is_refused(tmp_path: Path, line: str, topic: str) -> None:
+def test_an_invalid_topic_name_is_refused(tmp_path: Path, line: str, topic: str) -> None:
     run = client(tmp_path, f'{line}, "inv": 1, "topic": "{topic}", "partition": 0}}')
     assert "a topic's name is needed" in complaints(run)
     assert read_run(run).operations.num_rows == 0
 
 
-def test_of_a_file_whose_first_line_is_not_understood_nothing_is_believed(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_first_line_is_refused_whole(tmp_path: Path) -> None:
     history = read_run(client(tmp_path, '{"clock": "sun"}', WRITTEN))
     assert (history.registers.num_rows, history.may_have_written(5)) == (0, True)
 

@@ -199,17 +199,19 @@ def test_bad_lines_are_refused_in_the_words_of_the_strict_reader(
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda line: repr(line[:100]))
-def test_other_valid_lines_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: bytes) -> None:
+def test_both_readers_agree_on_other_valid_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: bytes) -> None:
     _, content = both(tmp_path / "me.jsonl", b"\n".join([END, other, END, b""]), monkeypatch)
     assert content["defects"]["me.jsonl"] == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", END, b'{"clock": "sun"}\n' + END + b"\n", b'{"clock": "monotonic"}\n'])
-def test_files_at_the_border_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+def test_both_readers_agree_on_files_at_the_border(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
     both(tmp_path / "me.jsonl", data, monkeypatch)
 
 
-def test_any_changed_byte_is_seen_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_readers_agree_on_any_changed_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     data = b"\n".join(lines(3, 4)) + b"\n"
     for _ in range(150):

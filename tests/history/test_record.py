@@ -48,7 +48,7 @@ def test_a_value_names_its_origin() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 9, 16, 100, 128, 5_000])
-def test_every_byte_of_a_record_comes_from_its_value(size: int) -> None:
+def test_every_byte_of_a_record_follows_from_its_value(size: int) -> None:
     value = encode_value(3, 2, 1)
     record = record_bytes(value, size)
     words = [(value + i * 0x9E3779B97F4A7C15) % 2**64 for i in range(size // 8 + 1)]
@@ -102,7 +102,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     assert history.torn == []
 
 
-def test_a_killed_producer_leaves_what_it_announced_as_appends_that_may_have_happened(tmp_path: Path) -> None:
+def test_announced_appends_of_a_killed_producer_are_indeterminate(tmp_path: Path) -> None:
     clock = Clock()
     client = writer(tmp_path, clock)
     done = client.reserve("log", 2)
@@ -179,7 +179,7 @@ def test_a_torn_announcement_was_never_used(tmp_path: Path) -> None:
     assert "producer-0-1.reserved: line 1 is damaged" in list(read_run(tmp_path).defects)
 
 
-def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:
+def test_the_journal_has_phases_and_faults(tmp_path: Path) -> None:
     clock = Clock()
     with Journal(tmp_path, clock=clock, wall=lambda: 5.0) as journal:
         journal.run_started(boot="b")
@@ -206,7 +206,7 @@ def test_the_journal_tells_phases_and_faults(tmp_path: Path) -> None:
     assert history.journal[0] == {"t": 1_000, "wall": 5.0, "event": "run_started", "boot": "b"}
 
 
-def test_the_journal_tells_faults_in_sentences(tmp_path: Path) -> None:
+def test_the_journal_has_a_sentence_and_a_proof_for_each_fault(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.fault_invoked("f1", "stall", ["n1"], sentence="the machine of n1 stops")
         journal.fault_injected("f1", "confirmed", proof="silent")
@@ -227,7 +227,7 @@ def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> No
     assert (fault["status"], fault["sentence"], fault["proof"]) == ("confirmed", None, None)
 
 
-def test_the_journal_tells_of_recovery(tmp_path: Path) -> None:
+def test_the_journal_has_lines_about_convergence(tmp_path: Path) -> None:
     with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
         journal.converged(3.5)
         journal.not_converged(60, "log-0 has no leader")
@@ -239,7 +239,7 @@ def test_the_journal_tells_of_recovery(tmp_path: Path) -> None:
     assert not history.journal_defects
 
 
-def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_fatal(tmp_path: Path) -> None:
+def test_the_journal_has_exits_and_fatal_lines_of_services(tmp_path: Path) -> None:
     with Journal(tmp_path, clock=Clock(), wall=lambda: 5.0) as journal:
         journal.node("n1", "stopped")
         journal.service_exit("n2", 1, None, "out of memory")
@@ -264,7 +264,7 @@ def test_the_journal_tells_how_the_systems_processes_ended_and_what_they_called_
         (None, None, "in a way that was not seen"),
     ],
 )
-def test_how_a_process_ended_is_told_in_words(code: int | None, signal: int | None, how: str) -> None:
+def test_the_end_of_a_process_is_described_in_words(code: int | None, signal: int | None, how: str) -> None:
     assert ServiceExit(0, "n1", code, signal, "").how == how
 
 
@@ -276,6 +276,6 @@ def test_each_partition_has_a_folder_of_its_own_below_the_tables(tmp_path: Path,
     assert [path.parents[1] for path in tmp_path.glob("topic=*/partition=3")] == [tmp_path]
 
 
-def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="is not a run"):
         read_run(tmp_path)

@@ -76,7 +76,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     assert all(record.announced for record in history.records)
 
 
-def test_a_killed_client_leaves_what_it_announced_and_nothing_else(tmp_path: Path) -> None:
+def test_a_killed_client_leaves_only_its_announced_operations(tmp_path: Path) -> None:
     client = writer(tmp_path)
     client.ok(client.write("a"))
     client.flush()
@@ -95,7 +95,7 @@ def test_a_killed_client_leaves_what_it_announced_and_nothing_else(tmp_path: Pat
     assert history.unfinished == 2
 
 
-def test_a_torn_announcement_was_never_sent_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: Path) -> None:
     writer(tmp_path).write("a")
     path = tmp_path / "history" / "operations" / "c-1.invoked"
     whole = path.read_bytes()

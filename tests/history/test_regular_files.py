@@ -62,20 +62,20 @@ def test_a_file_is_read_also_by_way_of_a_link(tmp_path: Path) -> None:
     assert read_text(tmp_path / "file") == "é"
 
 
-def test_a_file_that_is_not_there_is_told_as_by_open(tmp_path: Path) -> None:
+def test_a_missing_file_raises_the_same_error_as_open(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_bytes(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("make", [a_pipe, a_socket, a_link_to_a_pipe, a_link_to_a_device_without_an_end])
-def test_a_draft_replaces_whatever_file_has_its_name(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_draft_replaces_any_file_of_its_name(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "file.tmp")
     replace_text(tmp_path / "file", "said")
     assert (tmp_path / "file").read_text() == "said"
     assert not os.path.lexists(tmp_path / "file.tmp")
 
 
-def test_a_draft_that_is_a_link_changes_nothing_elsewhere(tmp_path: Path) -> None:
+def test_a_draft_that_is_a_link_leaves_its_target_unchanged(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("theirs")
     (tmp_path / "file.tmp").symlink_to("elsewhere")
     replace_text(tmp_path / "file", "said")

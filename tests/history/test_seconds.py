@@ -30,7 +30,7 @@ def random_rows(seed: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_table_counts_what_the_rows_are_however_they_are_split(tmp_path: Path, seed: int) -> None:
+def test_the_table_agrees_with_the_rows_for_every_split(tmp_path: Path, seed: int) -> None:
     rows = random_rows(seed)
     cuts = [0, *sorted(random.Random(seed).sample(range(60), 3)), 60]
     parts = [rows.slice(a, b - a) for a, b in itertools.pairwise(cuts)]

@@ -107,7 +107,7 @@ def test_a_segment_that_is_not_the_written_one_is_a_defect(
     assert any(why in defect for defect in read(first).defects)
 
 
-def test_a_far_number_costs_nothing(tmp_path: Path) -> None:
+def test_a_distant_segment_number_needs_no_extra_memory(tmp_path: Path) -> None:
     first = record(tmp_path / "history" / "operations")
     segment_path(first, 999_999_999).write_bytes(first.read_bytes())
     assert "c-1.999999998.arrows is missing" in list(read_run(tmp_path).defects)
@@ -137,7 +137,7 @@ def sorted_rows(rows: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("kept", [0, 1 << 30], ids=["in tables only", "in memory too"])
 @pytest.mark.parametrize("closes", [True, False])
-def test_the_tables_have_what_reading_gives(
+def test_the_tables_agree_with_a_direct_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, closes: bool
 ) -> None:
     first = record(tmp_path / "history" / "operations", closes=closes)

@@ -21,7 +21,7 @@ from history.strict_json import decode
         b" 7 ",
     ],
 )
-def test_what_has_one_meaning_is_read(text: bytes | str) -> None:
+def test_json_with_one_meaning_is_read(text: bytes | str) -> None:
     assert decode(text) == json.loads(text)
 
 
@@ -46,7 +46,7 @@ def test_what_has_one_meaning_is_read(text: bytes | str) -> None:
         ("[" * 100_000 + "]" * 100_000, "nested too deep"),
     ],
 )
-def test_what_has_several_or_none_is_refused(text: bytes | str, told: str) -> None:
+def test_json_with_several_meanings_or_no_meaning_is_refused(text: bytes | str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         decode(text)
 
