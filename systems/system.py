@@ -19,6 +19,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,20 @@ class Deployed:
         )
 
 
+@cache
+def _environment(directory: Path) -> jinja2.Environment:
+    """One for each directory of a process, so that a template is compiled once and not for each node. A changed file is
+    compiled again."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(directory),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    made.globals["required"] = _required
+    return made
+
+
 class _Templates:
     """A role's templates with the values of one node."""
 
@@ -332,13 +347,7 @@ class _Templates:
         self._description = description
         self._role = role
         self._values = dict(values)
-        self._environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(description.directory),
-            undefined=jinja2.StrictUndefined,
-            keep_trailing_newline=True,
-            autoescape=False,
-        )
-        self._environment.globals["required"] = _required
+        self._environment = _environment(description.directory)
 
     def each_setting(self, text: str, settings: Mapping[str, str]) -> list[str]:
         """The text once for each setting; an empty list for an empty text. Raises `InputError`."""

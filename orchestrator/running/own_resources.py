@@ -56,7 +56,7 @@ _RESOURCE_OF: Final = {
 }
 _CLIENT_ERROR: Final = re.compile(r"(?P<kind>\w+): (\[Errno (?P<number>\d+)\])?")
 """How a client reports the error that ended it. Answers of the system have another form."""
-_EVERY_S: Final = 0.02
+_EVERY_S: Final = 0.05
 
 
 class OwnResources:

@@ -48,6 +48,8 @@ class MachineView:
         self._directory = directory
         self._suffered: set[Damage] = set()
         self._stopped_at = 0.0
+        self._set_for: dict[str, Mapping[str, str]] = {}
+        self._set_at: tuple[BrokerNode | None, int] = (None, -1)
 
     @property
     def running(self) -> bool:
@@ -86,8 +88,14 @@ class MachineView:
         has applied; nothing without a broker."""
         if self.node is None:
             return {}
-        found = self.image.topics.get(topic)
-        return self.image.defaults if found is None else {**self.image.defaults, **found.configs}
+        if self._set_at != (self.node, self.image.offset):  # the settings can change only with the applied records
+            self._set_at = (self.node, self.image.offset)
+            self._set_for.clear()
+        known = self._set_for.get(topic)
+        if known is None:
+            found = self.image.topics.get(topic)
+            known = self._set_for[topic] = {**self.image.defaults, **({} if found is None else found.configs)}
+        return known
 
     def damaged(self, damage: Damage) -> None:
         """A fault is about to do this damage to the machine."""

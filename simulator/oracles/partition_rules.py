@@ -36,7 +36,7 @@ from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules, written_start
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.producer_rules import look_at_producers, note_begin
-from simulator.oracles.recovery_point_rules import durable_points, look_at_recovery_point
+from simulator.oracles.recovery_point_rules import DurablePoints, look_at_recovery_point
 from simulator.oracles.replica import ObservedReplica
 from simulator.oracles.settings import LEASE, least_in_sync
 
@@ -63,12 +63,13 @@ class PartitionRules:
         self._compacted_rules = CompactedRules(findings)
         self._groups = GroupRules(findings)
         self._leases = LeaseRules(machines, findings)
+        self._points = DurablePoints()
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Check the partitions of a broker whose code has run."""
         partitions = tuple(partitions)
         known = self._of.setdefault(machine.name, {})
-        points = durable_points(machine)
+        points = self._points.of(machine)
         for partition in partitions:
             key = (partition.topic_id, partition.index)
             if partition.topic == OFFSETS_TOPIC:
