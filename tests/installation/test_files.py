@@ -22,7 +22,7 @@ def package(directory: Path) -> Path:
     return directory
 
 
-def test_a_checkout_writes_into_itself(tmp_path: Path) -> None:
+def test_a_checkout_has_its_cache_inside_the_checkout(tmp_path: Path) -> None:
     assert not is_installed()
     assert cache_directory() == PROJECT_ROOT / ".cache"
     assert cache_directory(tmp_path) == tmp_path / ".cache"

@@ -23,7 +23,7 @@ from tests.installation.test_wheel import MINE
         ("simulation", "in-process"),
     ],
 )
-def test_a_campaign_comes_to_its_verdict_anywhere(world: str, engine: str, tmp_path: Path) -> None:
+def test_a_campaign_reaches_its_verdict_in_any_directory(world: str, engine: str, tmp_path: Path) -> None:
     place = tmp_path / MISREAD
     place.mkdir()
     campaign = place / f"my {MISREAD}.toml"

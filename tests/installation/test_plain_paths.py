@@ -13,7 +13,7 @@ MISREAD = "a b'c\"d$e;f,g%h:ü\\\nx"
 """What some program or other that paths are given to takes for something else than a part of a name."""
 
 
-def test_a_plain_path_is_itself(tmp_path: Path) -> None:
+def test_a_plain_path_stays_unchanged(tmp_path: Path) -> None:
     place = PlainPath(tmp_path / "not-there_yet.1")
     assert place.path == str(tmp_path / "not-there_yet.1")
     place.close()

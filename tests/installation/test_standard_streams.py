@@ -113,7 +113,7 @@ def test_a_table_with_any_name_is_shown_under_any_locale(changed: dict[str, str]
         ("brownout run no-such 2>/dev/full", 64),
     ],
 )
-def test_a_stream_that_takes_nothing_does_not_decide(line: str, code: int, tmp_path: Path) -> None:
+def test_a_full_output_stream_does_not_change_the_exit_code(line: str, code: int, tmp_path: Path) -> None:
     done = brownout(line, tmp_path)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -132,7 +132,7 @@ def test_standard_error_accepts_a_signal_handlers_line_and_short_writes(program:
     assert (done.returncode, done.stderr) == (0, printed)
 
 
-def test_nothing_that_is_printed_goes_into_a_file_where_a_stream_was_closed(tmp_path: Path) -> None:
+def test_output_to_a_closed_stream_reaches_no_file(tmp_path: Path) -> None:
     made = brownout("brownout init mine >&- 2>&- <&-", tmp_path)
     assert made.returncode == 0
     as_usual = brownout("brownout init usual", tmp_path)

@@ -11,7 +11,7 @@ from installation.commands import joined
 from installation.sanitize import shortened, visible, visible_line
 
 
-def test_what_a_terminal_would_obey_is_shown() -> None:
+def test_terminal_control_characters_are_shown_escaped() -> None:
     assert (
         visible("\x1b[31mred\x07\r\n\tnext \x9b \u202e \udcff")
         == r"\x1b[31mred\x07\x0d" + "\n\tnext " + r"\x9b \u202e \udcff"
@@ -23,13 +23,13 @@ def test_a_line_stays_one() -> None:
     assert visible_line("a\nb\tc\u2028d") == r"a\nb\tc\u2028d"
 
 
-def test_every_character_can_stand_in_xml() -> None:
+def test_every_character_is_valid_in_xml() -> None:
     everything = "".join(map(chr, range(0x11000)))
     element = ElementTree.Element("x", a=visible(everything))
     assert ElementTree.fromstring(ElementTree.tostring(element, encoding="utf-8")).tag == "x"
 
 
-def test_what_is_long_keeps_its_begin_and_its_end() -> None:
+def test_a_shortened_text_keeps_its_start_and_its_end() -> None:
     assert shortened("short", 10) == "short"
     assert shortened("a" * 50 + "b" * 50, 10) == "aaaaa ... (90 characters left out) ... bbbbb"
 

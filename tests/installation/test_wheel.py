@@ -238,7 +238,7 @@ def test_a_source_archive_builds_the_same_wheel(installed: Installed, tmp_path: 
         assert ours.read(record) == theirs.read(record)
 
 
-def test_it_tells_its_version_and_what_the_machine_can_run(installed: Installed) -> None:
+def test_the_wheel_reports_its_version_and_the_abilities_of_the_machine(installed: Installed) -> None:
     said = installed("--version")
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("brownout 0.")
@@ -252,13 +252,13 @@ def test_it_tells_its_version_and_what_the_machine_can_run(installed: Installed)
     assert store["detail"].endswith(str(installed.away))
 
 
-def test_tests_come_with_a_checkout(installed: Installed) -> None:
+def test_tests_are_in_a_checkout_only(installed: Installed) -> None:
     refused = installed("test")
     assert refused.returncode == 64
     assert "the tests are in the checkout" in refused.stderr
 
 
-def test_packages_are_installed_by_the_script_that_came_along(installed: Installed) -> None:
+def test_the_script_of_the_wheel_installs_packages(installed: Installed) -> None:
     refused = installed("install-packages", "Not a name")
     assert refused.returncode == 64
     assert "'Not a name' is not the name of a Debian package" in refused.stderr
@@ -306,7 +306,7 @@ def test_commands_for_simulated_runs_refuse_in_a_sentence(installed: Installed, 
 
 
 @pytest.mark.rotating(7, among="installed package")
-def test_without_extras_a_run_is_judged_in_process_and_says_so(base: Installed) -> None:
+def test_without_extras_a_run_is_analyzed_in_process_with_a_note(base: Installed) -> None:
     (base.away / "mine.toml").write_text(MINE, encoding="utf-8")
     done = base("run", "mine.toml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -332,7 +332,7 @@ def test_without_extras_a_run_is_judged_in_process_and_says_so(base: Installed) 
         ("image build", "vms"),
     ],
 )
-def test_what_an_extra_brings_is_refused_with_the_command_to_install_it(
+def test_a_feature_of_a_missing_extra_is_refused_with_the_install_command(
     base: Installed, command: str, extra: str
 ) -> None:
     (base.away / "hosts").write_text("one ansible_host=192.0.2.1\n", encoding="utf-8")
@@ -342,7 +342,7 @@ def test_what_an_extra_brings_is_refused_with_the_command_to_install_it(
     assert f"install 'brownout[{extra}]'" in done.stderr or f"'brownout[{extra}] @ " in done.stderr
 
 
-def test_the_doctor_knows_extras(base: Installed) -> None:
+def test_the_doctor_reports_extras(base: Installed) -> None:
     said = base("doctor", "--json")
     content = json.loads(said.stdout)
     found = {(each["part"], each["name"]): each for each in content["findings"]}

@@ -86,7 +86,7 @@ def test_a_verdict_that_is_stale_is_reported_as_unknown(tmp_path: Path) -> None:
     assert "<title>unknown" in page
 
 
-def test_a_proven_failure_is_reported_as_one_with_what_speaks_against_its_record_besides(tmp_path: Path) -> None:
+def test_a_proven_failure_is_reported_with_the_doubts_about_its_record(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     run = campaign.make(planned, lost=7)
@@ -120,7 +120,7 @@ def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
 @pytest.mark.rotating(3, among="analyses that break")
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", ["verdict.json", "report.html", "analysis-error.txt"])
-def test_a_directory_in_the_place_of_what_is_written_stops_nothing(tmp_path: Path, name: str) -> None:
+def test_a_directory_in_place_of_an_output_file_does_not_stop_the_analysis(tmp_path: Path, name: str) -> None:
     runs = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 2\n").made()
     (runs[0] / name).unlink(missing_ok=True)
     (runs[0] / name / "notes").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_an_analysis_that_breaks_is_unknown_with_the_whole_text(
     assert not (run / "analysis-error.txt").exists()
 
 
-def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_plot_does_not_change_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from analysis.plots import render
 
     def broken(*_: object) -> None:
@@ -174,7 +174,7 @@ def test_a_picture_that_cannot_be_drawn_takes_nothing_back(tmp_path: Path, monke
     assert "no such picture" in (run / "analysis-error.txt").read_text()
 
 
-def test_only_what_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
+def test_only_a_directory_without_a_run_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     run = StoredRun(tmp_path / "story" / "r").write()
     assert ask("analyze", *IN_PROCESS, tmp_path / "nothing").code == 64
@@ -182,7 +182,7 @@ def test_only_what_is_no_run_is_wrong_usage(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing" / "verdict.json").exists()
 
 
-def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: Path) -> None:
+def test_a_read_only_store_is_reported_once_as_a_user_error(tmp_path: Path) -> None:
     """As in a store that is read-only; who is root may write everywhere else."""
     campaign = StoredCampaign(tmp_path / "store", "")
     (run,) = campaign.made()
@@ -200,7 +200,7 @@ def test_where_nothing_can_be_written_that_is_told_once_and_is_no_bug(tmp_path: 
 
 
 @pytest.mark.rotating(3, among="analyses that break")
-def test_what_a_broker_prints_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+def test_control_characters_in_broker_output_are_shown_escaped(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     words = "\x1b[2J\x1b]0;title\x07 \udcff\udc80 \x00 \x9b31m \u202e ]]> <b> & done"

@@ -133,7 +133,9 @@ def test_an_interrupt_names_the_runs_that_have_no_verdict(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("words", "complaint"), [(["--keep"], "--keep needs the verdict"), (["--world", "simulation"], "--jobs N")]
 )
-def test_what_needs_the_verdict_at_once_is_refused(tmp_path: Path, words: list[str], complaint: str) -> None:
+def test_options_that_need_the_verdict_immediately_are_refused(
+    tmp_path: Path, words: list[str], complaint: str
+) -> None:
     told = ask("run", "demo", "--store", tmp_path, "--analyze-meanwhile", *words)
     assert told.code == 64
     assert complaint in told.err

@@ -122,7 +122,7 @@ def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_p
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_one_that_somebody_else_starts_again_is_found(tmp_path: Path) -> None:
+def test_a_broker_restarted_by_another_process_is_found(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")
     pid = run.broker("n2")
@@ -155,7 +155,7 @@ runpy.run_module("broker", run_name="__main__", alter_sys=True)
 
 @pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
-def test_one_that_is_made_to_end_itself_is_found(tmp_path: Path, world: str) -> None:
+def test_a_broker_that_exits_after_a_failed_assertion_is_found(tmp_path: Path, world: str) -> None:
     own = tmp_path / "mortal"
     shutil.copytree(PROJECT_ROOT / "systems" / "brownout", own, ignore=shutil.ignore_patterns("__pycache__"))
     description = (own / "system.toml").read_text()

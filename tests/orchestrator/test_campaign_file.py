@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "campaigns").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_campaigns_that_come_along_are_understood(path: Path) -> None:
+def test_the_campaigns_of_the_project_are_valid(path: Path) -> None:
     read = load(path)
     assert read.name == path.stem
     assert read.description
 
 
-def test_what_is_left_out_has_a_default() -> None:
+def test_omitted_keys_have_a_default() -> None:
     read = campaign("")
     assert isinstance(read, Campaign)
     assert read.topology.names == ("n1", "n2", "n3")
@@ -274,7 +274,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_named_with_file_line_and_remedy(text: str) -> None:
+def test_an_error_names_file_line_and_remedy(text: str) -> None:
     with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value) == WRONG[text]
@@ -295,7 +295,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("text", "words"), HUGE.values(), ids=HUGE)
-def test_what_is_beyond_measure_is_refused_like_other_mistakes(text: str, words: str) -> None:
+def test_excessive_values_are_refused_with_file_and_line(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value).startswith(words)
@@ -337,7 +337,7 @@ WRONG_STEPS = {
 
 
 @pytest.mark.parametrize("step", WRONG_STEPS)
-def test_what_is_wrong_with_a_step_is_named(step: str) -> None:
+def test_an_error_of_a_step_is_named(step: str) -> None:
     text = f'[workload]\nassignment = [[1, 2]]\n[nemesis]\nkind = "steps"\n[[nemesis.step]]\n{step}\n'
     with pytest.raises(InputError) as caught:
         campaign(text)
@@ -356,7 +356,7 @@ def test_a_workload_has_its_kinds_own_keys_and_a_client_of_the_users() -> None:
     assert made.client.options == {"token": "x"}
 
 
-def test_files_of_a_client_lie_beside_the_campaign(tmp_path: Path) -> None:
+def test_files_of_a_client_are_relative_to_the_campaign(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from brownout_api import Client\n\n\nclass C(Client): ...\n")
     (tmp_path / "c.toml").write_text(
         'name = "x"\n[workload]\nkind = "append-log"\n[client]\nclient_class = "mine.py:C"\n'
@@ -386,7 +386,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "latin.toml")
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_file() -> None:
     with pytest.raises(InputError) as caught:
         campaign(
             '[topology]\nfilesystem = "fat"\n[seeds]\ncount = 0\n[workload]\nrate = "fast"\n[checks]\nmin_okay = 3\n'
@@ -398,7 +398,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     assert told[3] == "  c.toml:9: [checks] unknown key 'min_okay'; did you mean 'min_ok'?"
 
 
-def test_what_follows_from_a_mistake_is_not_told_beside_it() -> None:
+def test_consequences_of_an_error_are_not_reported_beside_it() -> None:
     with pytest.raises(InputError) as caught:
         campaign('[topology]\nnodes = "five"\n[workload]\nassignment = [[1, 2, 5]]\n')
     assert str(caught.value) == "c.toml:3: [topology] nodes: 'five' is not a whole number"

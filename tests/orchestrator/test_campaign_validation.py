@@ -19,7 +19,7 @@ def campaign(tmp_path: Path) -> Campaign:
     return load(path)
 
 
-def test_a_campaign_whose_parts_fit_has_no_complaints(tmp_path: Path) -> None:
+def test_a_consistent_campaign_is_valid(tmp_path: Path) -> None:
     made = campaign(tmp_path)
     found = [*node_complaints(made), *workload_complaints(made, BROWNOUT, False), *minimum_complaints(made)]
     assert found == []

@@ -67,7 +67,7 @@ def test_values_that_repeat_are_decided() -> None:
     assert result("wrong")["anomalies"][0]["name"] == "non-linearizable-register"
 
 
-def test_a_failed_cas_is_an_answer_in_a_log_of_porcupine_and_none_in_one_of_jepsen() -> None:
+def test_a_failed_cas_returns_a_value_in_porcupine_logs_but_not_in_jepsen_logs() -> None:
     events = ["0 invoke write 1", "0 ok write 1", "0 invoke cas [1 2]", "0 fail cas [1 2]"]
     assert check(porcupine(*events), "h.log") == 1
     of_jepsen = [tuple(event.split(" ", 3)[1:]) for event in events]
@@ -247,7 +247,7 @@ def test_bad_input_names_file_line_and_remedy(name: str, capsys: pytest.CaptureF
     assert not Path("checks").exists() or os.listdir("checks") == []
 
 
-def test_other_histories_are_judged_beside_a_bad_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_histories_are_checked_beside_a_bad_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.log").write_text("hello\n")
     Path("good.log").write_text(READS_WHAT_WAS_WRITTEN)
     assert line.main(["check", "bad.log", "good.log", "missing.log"]) == 64

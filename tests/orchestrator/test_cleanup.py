@@ -76,7 +76,7 @@ def test_an_interrupt_behind_a_shield_wins_over_an_error() -> None:
     assert str(raised.value.__cause__) == "cause"
 
 
-def test_nothing_is_cleaned_up_behind_a_body_that_succeeds_unless_always() -> None:
+def test_cleanup_after_a_successful_body_happens_only_with_always() -> None:
     done = list[str]()
     with on_failure(lambda: done.append("no")), always(lambda: done.append("yes")):
         pass
@@ -85,7 +85,7 @@ def test_nothing_is_cleaned_up_behind_a_body_that_succeeds_unless_always() -> No
         pass
 
 
-def test_an_interrupts_own_count_tells_of_one_that_was_lost() -> None:
+def test_the_count_of_interrupts_reveals_a_lost_one() -> None:
     interrupts = Interrupts(lambda: None, lambda: None)
     with interrupts.installed(), pytest.raises(Interrupted):
         interrupt()

@@ -66,7 +66,7 @@ def test_the_documentation_is_listed_printed_and_searched(capsys: pytest.Capture
     assert "did you mean 'your-system'?" in capsys.readouterr().err
 
 
-def test_a_campaign_may_begin_with_a_byte_order_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_campaign_may_start_with_a_byte_order_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     campaign = tmp_path / "bom.toml"
     campaign.write_bytes(b"\xef\xbb\xbf" + (ROOT / "campaigns" / "demo.toml").read_bytes())
     assert main(["run", str(campaign), "--dry-run"]) == 0, capsys.readouterr().err
@@ -77,7 +77,7 @@ def test_without_an_argument_the_demo_is_run(capsys: pytest.CaptureFixture[str])
     assert "demo.toml --cell main --seed 1" in capsys.readouterr().out
 
 
-def test_a_dry_run_of_more_seeds_than_anybody_runs_answers_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_accepts_more_seeds_than_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--dry-run", "--seeds", "1-1000000000000"]) == 0
     shown = capsys.readouterr().out
     assert "1,000,000,000,000 runs" in shown
@@ -93,7 +93,7 @@ def test_a_dry_run_says_where_the_runs_would_be_made(capsys: pytest.CaptureFixtu
     assert [run["seed"] for run in plan["runs"]] == [1, 2, 3]
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_refuses_the_same_input_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "kip101-scenario1", "--dry-run", "--world", "process"]) == 64
     assert "which the process world cannot do" in capsys.readouterr().err
     assert main(["run", "--dry-run", "--inventory", "nowhere.yml"]) == 64
@@ -103,7 +103,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path: Path, capsys: pyt
     assert "3 nodes are wanted" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_gone_is_no_error_worth_a_word(tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000000.log").write_bytes(build_batch([Record(0, 1000, None, b"v")], 0, 1))
     for arguments in (["log", "dump", str(tmp_path)], ["run", "--dry-run", "--seeds", "1-90000", "--json"]):
         command = [sys.executable, "-m", "orchestrator", *arguments]
@@ -175,7 +175,7 @@ def test_links_that_lead_in_a_circle_are_wrong_usage(
     assert "Traceback" not in told
 
 
-def test_without_java_nothing_is_begun(
+def test_without_java_a_run_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -200,7 +200,7 @@ def test_a_campaign_that_is_wrong_ends_with_64(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == f"brownout: {path}:3: [workload] unknown key 'rat'; did you mean 'rate'?\n"
 
 
-def test_it_tells_version_and_commit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_option_prints_version_and_commit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
@@ -209,7 +209,7 @@ def test_it_tells_version_and_commit(capsys: pytest.CaptureFixture[str]) -> None
     assert re.fullmatch(said, capsys.readouterr().out)
 
 
-def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("run", "analyze", "report", "gate", "doctor", "install-packages", "mutants", "test", "quorum", "log"):
         with pytest.raises(SystemExit) as ended:
             parser().parse_args([name, "--help"])

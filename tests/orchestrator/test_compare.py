@@ -107,14 +107,14 @@ def test_stores_are_compared_campaign_by_campaign(tmp_path: Path) -> None:
     assert (found["only_before"], found["only_after"]) == (["one/main"], ["three/main"])
 
 
-def test_sides_with_nothing_in_common_say_so(tmp_path: Path) -> None:
+def test_sides_without_common_runs_are_reported(tmp_path: Path) -> None:
     for store, names in (("a", ("one", "two")), ("b", ("three", "four"))):
         for name in names:
             campaign(tmp_path / store, [10], name)
     assert compared(tmp_path / "a", tmp_path / "b")["notes"] == ["no cell is on both sides: nothing can be compared"]
 
 
-def test_a_run_whose_verdict_is_gone_is_unknown_and_unreadable_settings_are_named(tmp_path: Path) -> None:
+def test_a_run_without_a_verdict_is_unknown_and_unreadable_settings_are_named(tmp_path: Path) -> None:
     before, after = campaign(tmp_path / "a", [10]), campaign(tmp_path / "b", [10])
     run = next(after.glob("*/verdict.json")).parent
     (run / "verdict.json").unlink()
@@ -124,7 +124,7 @@ def test_a_run_whose_verdict_is_gone_is_unknown_and_unreadable_settings_are_name
     assert "settings of demo/main are not compared" in found["notes"][0]
 
 
-def test_the_page_and_markdown_escape_what_runs_say(tmp_path: Path) -> None:
+def test_the_page_and_markdown_escape_text_of_runs(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>|"
     before, after = campaign(tmp_path / "a", [10]), campaign(tmp_path / "b", [10], anomalies=[hostile], met=False)
     page = tmp_path / "page.html"
@@ -135,7 +135,7 @@ def test_the_page_and_markdown_escape_what_runs_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["nothing", "page"])
-def test_a_place_that_is_neither_a_campaign_nor_a_store_is_wrong_usage(tmp_path: Path, place: str) -> None:
+def test_a_directory_without_a_campaign_or_store_is_wrong_usage(tmp_path: Path, place: str) -> None:
     before = campaign(tmp_path / "a", [10])
     (tmp_path / "nothing").mkdir()
     other = tmp_path / "nothing" if place == "nothing" else before

@@ -59,7 +59,7 @@ def only_run(store: Path) -> Path:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_a_cluster_whose_brokers_are_killed_passes(campaign_file: Path, tmp_path: Path) -> None:
+def test_a_cluster_with_killed_brokers_passes(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     arguments = ["run", str(campaign_file), "--store", str(store), "--engine", "in-process", "--quiet"]
     code = main(arguments)
@@ -125,7 +125,7 @@ def wait_until_gone(run: Path) -> list[str]:
 
 
 @pytest.mark.rotating(4, among="interrupted runs")
-def test_an_interrupted_run_leaves_nothing_behind_but_its_record(campaign_file: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_leaves_only_its_record(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)
     wait_for("first acknowledged operation", process)
@@ -174,7 +174,7 @@ def test_a_terminal_shows_how_to_go_on_as_it_is_to_be_typed(campaign_file: Path,
 
 
 @pytest.mark.rotating(4, among="interrupted runs")
-def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_path: Path) -> None:
+def test_a_run_ends_in_order_when_its_terminal_closes(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     pid, terminal = on_terminal(campaign_file, store)
     with open(terminal, "rb", buffering=0) as screen:
@@ -191,7 +191,7 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(campaign_file: Path, tmp_p
 
 
 @pytest.mark.rotating(4, among="interrupted runs")
-def test_a_killed_run_leaves_nothing_behind_and_can_be_judged(campaign_file: Path, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_and_can_be_analyzed(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = start(campaign_file, store)
     wait_for("first acknowledged operation", process)

@@ -70,7 +70,7 @@ def plan(kind: str, at: float, duration_s: float) -> FaultPlan:
     return FaultPlan(kind, at, duration_s, "any", 0.5)
 
 
-def test_pauses_are_kept_and_what_does_not_fit_is_left_out_unless_it_is_new(clock: Clock, tmp_path: Path) -> None:
+def test_pauses_are_kept_and_faults_that_do_not_fit_are_omitted_unless_new(clock: Clock, tmp_path: Path) -> None:
     nemesis = SlowNemesis(clock)
     schedule = Schedule(1, (plan("kill", 1, 1), plan("pause", 3, 1), plan("kill", 5, 1), plan("power-loss", 8, 1)))
     with Journal(tmp_path) as journal:
@@ -111,7 +111,7 @@ def test_faults_of_different_nodes_are_in_force_at_once(clock: Clock, tmp_path: 
     ]
 
 
-def test_a_fault_that_would_hide_anothers_proof_comes_once_and_only_after_it(clock: Clock, tmp_path: Path) -> None:
+def test_a_fault_that_would_hide_anothers_proof_occurs_once_and_after_it(clock: Clock, tmp_path: Path) -> None:
     cut, dark = plan("partition-one", 1, 9), FaultPlan("power-loss", 3, 2, "any", 0.9)
     again = FaultPlan("power-loss", 12, 1, "any", 0.9)
     once_more = plan("partition-one", 12.5, 1)
@@ -133,7 +133,7 @@ def late(node: str, at: float, duration_s: float, kind: str = "packet-delay") ->
     return FaultPlan(kind, at, duration_s, "any", draw, {"delay_ms": 50} if kind == "packet-delay" else {"percent": 9})
 
 
-def test_somebody_is_left_to_see_by_how_late_others_send(clock: Clock, tmp_path: Path) -> None:
+def test_one_node_stays_undisturbed_to_measure_delays_of_others(clock: Clock, tmp_path: Path) -> None:
     first, second, third = late("n1", 1, 9), late("n2", 2, 9), late("n3", 3, 1)
     assert overlapping(clock, tmp_path, first, second, third) == [
         ("inject", "packet-delay", 1),
@@ -143,7 +143,7 @@ def test_somebody_is_left_to_see_by_how_late_others_send(clock: Clock, tmp_path:
     ], "the third is left out"
 
 
-def test_who_is_to_show_that_a_delay_is_over_was_undisturbed_since_before_it(clock: Clock, tmp_path: Path) -> None:
+def test_the_node_that_measures_the_end_of_a_delay_was_undisturbed_before_it(clock: Clock, tmp_path: Path) -> None:
     first, second, third = late("n1", 1, 2), late("n2", 2, 9), late("n3", 5, 1, "packet-loss")
     assert overlapping(clock, tmp_path, first, second, third) == [
         ("inject", "packet-delay", 1),
@@ -160,7 +160,7 @@ def test_quiet_times_have_no_fault_but_the_first_of_a_kind() -> None:
     assert [(each.kind, each.at) for each in schedule.without([(4, 6)])] == [("kill", 1), ("pause", 4), ("kill", 8)]
 
 
-def test_the_journal_tells_each_fault_with_its_evidence(clock: Clock, tmp_path: Path) -> None:
+def test_the_journal_has_each_fault_with_its_evidence(clock: Clock, tmp_path: Path) -> None:
     nemesis = SlowNemesis(clock, heal="mismatch")
     with Journal(tmp_path) as journal:
         faults_of_run = book(nemesis, journal)
@@ -180,7 +180,7 @@ def test_the_journal_tells_each_fault_with_its_evidence(clock: Clock, tmp_path: 
     ]
 
 
-def test_the_journal_tells_people_what_a_fault_did_and_what_proves_it(clock: Clock, tmp_path: Path) -> None:
+def test_the_journal_describes_action_and_proof_of_a_fault(clock: Clock, tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         faults_of_run = book(SlowNemesis(clock), journal)
         faults_of_run.inject(Fault("clock-jump", ("n1",), parameters={"jump_s": 9.0}))
@@ -190,7 +190,7 @@ def test_the_journal_tells_people_what_a_fault_did_and_what_proves_it(clock: Clo
     assert injected["proof"] == healed["proof"] == "n1: its clock was not read"
 
 
-def test_what_is_not_healed_ends_the_run(clock: Clock, tmp_path: Path) -> None:
+def test_a_failed_heal_ends_the_run(clock: Clock, tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         faults_of_run = book(SlowNemesis(clock, everything="mismatch"), journal)
         faults_of_run.inject(Fault("kill", ("n2",)))

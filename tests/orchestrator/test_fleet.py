@@ -96,7 +96,7 @@ ACTIONS: dict[str, Callable[[Fleet], object]] = {
 
 @pytest.mark.parametrize("time_scale", [1.0, 4.0])
 @pytest.mark.parametrize(("client", "action"), [*(("class", action) for action in ACTIONS), ("program", "probe")])
-def test_a_client_has_the_time_that_it_was_told(tmp_path: Path, client: str, action: str, time_scale: float) -> None:
+def test_a_client_has_the_timeout_of_the_campaign(tmp_path: Path, client: str, action: str, time_scale: float) -> None:
     (planned,) = expand(campaign(f"{LOAD}[client]\n{CLIENTS[client]}\ntimeout_s = 12\n"), "s")
     with Journal(tmp_path) as journal:
         running = Fleet(planned, tmp_path, "n1:1", journal, time_scale, start_client=Slow)
@@ -189,7 +189,7 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
     assert sum(answer.end for answer in answers) >= acknowledged > 0
 
 
-def test_the_record_of_a_run_says_who_judges_it(tmp_path: Path) -> None:
+def test_the_record_of_a_run_names_its_checkers(tmp_path: Path) -> None:
     def told(text: str) -> dict[str, object]:
         (planned,) = expand(campaign(text), "s")
         deployed = deploy(planned)
@@ -232,7 +232,7 @@ def test_the_plan_that_a_run_writes_is_read_whole(
     assert set(plan.roles) == set(plan.node_names)
 
 
-def test_cells_lay_their_options_over_the_clients() -> None:
+def test_options_of_a_cell_override_those_of_the_client() -> None:
     read = campaign(
         '[system]\nname = "etcd"\n[workload]\nkind = "register"\n[client]\ntimeout_s = 1.5\n[[cell]]\nname = "plain"\n'
         '[[cell]]\nname = "old"\nclient = { options = { reads = "serializable" } }\n'
@@ -244,7 +244,7 @@ def test_cells_lay_their_options_over_the_clients() -> None:
 
 
 @pytest.mark.rotating(3, among="clients of a run")
-def test_every_client_is_ready_before_the_load_begins(tmp_path: Path) -> None:
+def test_every_client_is_ready_before_the_load_starts(tmp_path: Path) -> None:
     """A consumer that is only started under load may come when the faults are over."""
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD)
@@ -303,7 +303,7 @@ def test_without_clients_that_start_first_the_probe_does(tmp_path: Path) -> None
         running.close()
 
 
-def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
+def test_a_partition_that_refuses_writes_is_named(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD, "Unanswered")
         running.complete()
@@ -321,7 +321,7 @@ def test_a_place_that_takes_nothing_is_named(tmp_path: Path) -> None:
         (2, 0.0, "partition 0 takes no writes within 0 s: cut off"),
     ],
 )
-def test_one_attempt_that_fills_the_bound_proves_nothing(
+def test_a_single_attempt_as_long_as_the_bound_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, bound_s: float, error: str | None
 ) -> None:
     monkeypatch.setattr(Refused, "times", times)
@@ -337,7 +337,7 @@ def test_one_attempt_that_fills_the_bound_proves_nothing(
     assert isinstance(raised.value, OverdueError) == (times > 1), "only that is a bound that the cluster did not keep"
 
 
-def test_the_reason_why_a_client_cannot_be_made_is_what_the_run_ends_with(tmp_path: Path) -> None:
+def test_the_run_ends_with_the_reason_of_a_failed_client_start(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         running = fleet(tmp_path, journal, LOAD, "Registers")
         running.start_first()

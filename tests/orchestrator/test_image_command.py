@@ -48,7 +48,7 @@ def test_a_built_image_is_shown_and_removed(project: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == "removed 1 image\nthere was no image\n"
 
 
-def test_other_machines_are_told_before_anything_is_installed(
+def test_another_architecture_is_refused_before_any_installation(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
@@ -57,7 +57,7 @@ def test_other_machines_are_told_before_anything_is_installed(
     assert not (project / ".cache").exists()
 
 
-def test_what_an_image_cannot_have_is_told_before_anything_is_installed(
+def test_an_unknown_image_feature_is_refused_before_any_installation(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["image", "build", "--with", "jawa"]) == EXIT_USAGE

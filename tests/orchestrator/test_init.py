@@ -18,7 +18,7 @@ NAMES = ["README.md", "chaos.toml", "ci.yml", "client.py", "system.toml"]
 
 
 @pytest.mark.parametrize("workload", init.WORKLOADS)
-def test_what_it_writes_is_a_campaign(tmp_path: Path, workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_writes_a_valid_campaign(tmp_path: Path, workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     there = tmp_path / "deep" / "tests"
     assert main(["init", str(there), "--workload", workload]) == 0
     assert sorted(path.name for path in there.iterdir()) == NAMES
@@ -70,19 +70,19 @@ def test_it_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("client.py", "mine")]
 
 
-def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_during_init_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         init.write(tmp_path / "new" / "place", {"first": "text", "no/such/directory": "text"})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["init", str(tmp_path / "file" / "below")]) == 64
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_directory_whose_name_is_no_text_is_told_and_not_left(
+def test_a_directory_name_outside_utf8_is_refused_and_not_created(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / "\udcff")]) == EXIT_USAGE

@@ -77,7 +77,7 @@ def test_cleaning_up_after_an_interrupt_raises_no_second_one() -> None:
     assert done == ["cleaned up"]
 
 
-def test_an_interrupt_leaves_nothing_under_way_that_was_begun_at_once() -> None:
+def test_an_interrupt_waits_for_parallel_actions() -> None:
     """Whoever cleans up afterwards would be overtaken by it."""
     left, left_before = threading.Event(), list[bool]()
 
@@ -112,7 +112,7 @@ def test_the_second_interrupt_ends_the_process_at_once() -> None:
     assert (result.returncode, result.stdout) == (EXIT_INTERRUPTED, "first\nsecond\n")
 
 
-def test_one_request_that_comes_as_two_signals_is_one_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_signals_of_one_request_are_one_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1.0
     monkeypatch.setattr("orchestrator.running.interrupts.time.monotonic", lambda: now)
     said = list[str]()
@@ -136,7 +136,7 @@ def test_one_request_that_comes_as_two_signals_is_one_interrupt(monkeypatch: pyt
     assert said == ["first", "second"]
 
 
-def test_one_closed_terminal_is_one_interrupt_and_none_where_it_is_ignored() -> None:
+def test_a_closed_terminal_is_one_interrupt_unless_ignored() -> None:
     program = (
         "import os, signal, sys\n"
         "from orchestrator.running.interrupts import Interrupts\n"

@@ -23,7 +23,7 @@ def written(tmp_path: Path, **summary: Any) -> Any:
 
 
 @pytest.mark.parametrize("field", ["campaign", "reason", "run", "cell", "doubt", "finding"])
-def test_whatever_bytes_somebody_printed_it_is_well_formed(tmp_path: Path, field: str) -> None:
+def test_the_report_is_well_formed_for_any_printed_bytes(tmp_path: Path, field: str) -> None:
     runs = [run("r1", "pass"), run("r2", "fail", reasons=[EVERYTHING])]
     if field in ("run", "cell"):
         runs[0][field] = EVERYTHING

@@ -122,14 +122,14 @@ def test_one_lab_serves_all_runs_of_an_invocation(trouble: Trouble, tmp_path: Pa
     assert trouble.spec.directory.is_relative_to(tmp_path / "store")
 
 
-def test_a_lab_that_cannot_be_made_is_closed_and_no_run_is_begun(trouble: Trouble, tmp_path: Path) -> None:
+def test_a_lab_that_fails_to_open_is_closed_without_a_run(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_open = fail
     with pytest.raises(RunError, match="no such machine"):
         make_runs(trouble, tmp_path, TWO_RUNS)
     assert trouble.done == ["open", "close"]
 
 
-def test_a_lab_is_no_leftover_while_it_is_there(trouble: Trouble, tmp_path: Path) -> None:
+def test_an_open_lab_is_not_a_leftover(trouble: Trouble, tmp_path: Path) -> None:
     def clean_up() -> None:
         assert trouble.spec is not None
         os.utime(trouble.spec.directory, (0, 0))
@@ -174,7 +174,7 @@ def test_a_lab_that_does_not_close_does_not_hide_the_result(trouble: Trouble, tm
     assert trouble.done[-1] == "close"
 
 
-def test_what_is_kept_stays_until_the_user_has_seen_enough(trouble: Trouble, tmp_path: Path) -> None:
+def test_kept_nodes_stay_until_the_user_interrupts(trouble: Trouble, tmp_path: Path) -> None:
     heard: list[str] = []
 
     def look(text: str) -> None:
@@ -190,7 +190,7 @@ def test_what_is_kept_stays_until_the_user_has_seen_enough(trouble: Trouble, tmp
     assert "/world/n1" in heard[0], "how to look in is said"
 
 
-def test_after_the_last_run_looking_is_no_interruption(trouble: Trouble, tmp_path: Path) -> None:
+def test_ctrl_c_on_kept_nodes_after_the_last_run_does_not_interrupt(trouble: Trouble, tmp_path: Path) -> None:
     make_runs(trouble, tmp_path, keep=True, said=lambda text: interrupt() if "until Ctrl-C" in text else None)
     assert trouble.done == ["open", "world", "up", "down", "close"]
 
@@ -219,7 +219,7 @@ def test_a_script_that_needs_more_than_the_lab_can_do_is_refused_first(trouble: 
     assert trouble.done == []
 
 
-def test_who_interrupts_a_run_does_not_want_it_kept(trouble: Trouble, tmp_path: Path) -> None:
+def test_nodes_of_an_interrupted_run_are_not_kept(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_up = interrupt
     with pytest.raises(Interrupted):
         make_runs(trouble, tmp_path, keep=True)

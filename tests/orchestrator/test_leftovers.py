@@ -29,12 +29,12 @@ def clean(tmp_path: Path) -> list[str]:
     return remove_leftovers(tmp_path / "store", tmp_path / "project")
 
 
-def test_nothing_is_found_where_nothing_was_left(tmp_path: Path) -> None:
+def test_an_empty_machine_has_no_leftovers(tmp_path: Path) -> None:
     assert [each for each in clean(tmp_path) if str(tmp_path) in each] == []
 
 
 @pytest.mark.parametrize("kind", [".labs", ".spark"])
-def test_directories_of_killed_runs_are_removed_unless_somebody_uses_them(tmp_path: Path, kind: str) -> None:
+def test_directories_of_killed_runs_are_removed_unless_in_use(tmp_path: Path, kind: str) -> None:
     parent = tmp_path / "store" / kind
     left, worked_in, started_with, locked = (old(parent / name) for name in ("left", "cwd", "argument", "locked"))
     (young := parent / "young").mkdir()
@@ -87,7 +87,7 @@ def test_builds_that_were_killed_are_removed_unless_one_is_under_way(
     assert [path.name for path in images.iterdir() if path.is_dir()] == ["2"]
 
 
-def test_nodes_whose_holder_was_killed_are_removed(tmp_path: Path) -> None:
+def test_nodes_of_a_killed_holder_are_removed(tmp_path: Path) -> None:
     root = tmp_path / "kept"
     for name in ("abc123", "labs/abc123"):
         (root / name).mkdir(parents=True)

@@ -41,7 +41,7 @@ min_share = 0.05  # however slow the machine is
     ],
     ids=["a text for a number", "no JSON", "a field that there is not"],
 )
-def test_it_names_file_and_line_and_leaves_nothing_running(
+def test_an_invalid_line_is_named_with_file_and_line_and_all_processes_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], as_it_stands: str, garbled: str, complaint: str
 ) -> None:
     files = {block.options["file"]: block.text for block in blocks() if "file" in block.options}

@@ -158,7 +158,7 @@ def test_a_store_that_cannot_be_written_is_listed(tmp_path: Path) -> None:
     assert "the page was not written" in answer.err
 
 
-def test_a_campaign_whose_name_is_not_text_is_listed_and_linked(tmp_path: Path) -> None:
+def test_a_campaign_name_outside_utf8_is_listed_and_linked(tmp_path: Path) -> None:
     name = os.fsdecode(b"a\xfe#b")
     summarized(tmp_path, name=name)
     assert ask("list", "--store", tmp_path).code == 0

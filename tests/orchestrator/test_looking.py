@@ -183,7 +183,7 @@ def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
             requests.ask(address, request, metadata.MetadataResponse, 9, timeout_s=60.0)
 
 
-def test_controllers_on_nodes_of_their_own_are_asked_and_brokers_create_topics() -> None:
+def test_separate_controllers_answer_queries_and_brokers_create_topics() -> None:
     def create(request: Message) -> Message | bytes:
         if isinstance(request, create_topics.CreateTopicsRequest):
             return create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult(name="log")])
@@ -217,7 +217,7 @@ def recently_fetched() -> describe_quorum.DescribeQuorumResponse:
     return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])
 
 
-def test_settings_replicas_and_offsets_of_a_topic_are_asked_and_changed() -> None:
+def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None:
     asked: list[Message] = []
     stated = {-1: 90, -2: 0, -4: 40, -5: 59, -6: 60}
 

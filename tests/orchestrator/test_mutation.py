@@ -33,7 +33,7 @@ def test_a_share_has_its_wilson_interval(hits: int, tries: int, interval: tuple[
     assert wilson(hits, tries) == pytest.approx(interval, abs=0.0006)
 
 
-def test_a_share_of_nothing_is_none() -> None:
+def test_an_interval_of_zero_tries_is_refused() -> None:
     with pytest.raises(ValueError, match="zero tries"):
         wilson(0, 0)
 
@@ -44,7 +44,7 @@ def test_a_mutant_is_tried_where_a_cell_has_it_alone() -> None:
     assert [(each.campaign.name, each.cell.mutants) for each in found] == [("bounce-unseen", ("bounce_unseen",))]
 
 
-def test_a_mutant_is_tried_besides_what_does_no_harm_by_itself() -> None:
+def test_a_mutant_is_run_together_with_a_harmless_one() -> None:
     (found,) = schedules(Brownout.mutants, ["truncate_to_hw"], [find("kip101-scenario1")])
     assert (found.cell.name, found.cell.mutants) == ("mutated", ("truncate_to_hw", "bounce_unseen"))
 
@@ -55,7 +55,7 @@ def test_a_campaign_without_mutants_is_run_with_each_switched_on() -> None:
     assert found.cell.expect.anomaly == "lost-acknowledged-write"
 
 
-def test_what_the_simulation_cannot_make_is_refused() -> None:
+def test_a_cell_that_the_simulation_does_not_support_is_refused() -> None:
     with pytest.raises(UsageError, match="the simulation world runs brownout only, not etcd"):
         schedules(Brownout.mutants, ["bounce_unseen"], [find("etcd-chaos")])
 
@@ -97,7 +97,7 @@ KILLED = MutantTrial(1, "fail", ("lost-acknowledged-write",), 8.0, 1.0)
 UNKNOWN = MutantTrial(2, "unknown", (), reason="KeyError: planted")
 
 
-def test_a_run_that_is_unknown_says_nothing_of_a_mutant() -> None:
+def test_an_unknown_run_leaves_a_mutant_undecided() -> None:
     (schedule,) = schedules(Brownout.mutants, ["bounce_unseen"], [find("bounce-unseen")])
     torn = MutantTrial(3, "unknown", ("lost-acknowledged-write",))  # what it found before it broke down stands
     result = MutantResult(schedule, [KILLED, UNKNOWN, torn]).to_json()
@@ -121,16 +121,16 @@ def test_a_run_that_is_unknown_says_nothing_of_a_mutant() -> None:
         ("slow_retry", [KILLED], 1),
     ],
 )
-def test_what_is_not_known_is_no_success_and_an_alarm_is_none(name: str, trials: list[MutantTrial], code: int) -> None:
+def test_an_unknown_result_and_an_alarm_are_failures(name: str, trials: list[MutantTrial], code: int) -> None:
     (schedule,) = schedules(Brownout.mutants, [name], [find("demo")])
     assert exit_code([MutantResult(schedule, trials)]) == code
 
 
-def test_where_nothing_was_tried_nothing_is_known() -> None:
+def test_a_mutant_without_trials_is_unknown() -> None:
     assert exit_code([]) == 2
 
 
-def test_what_breaks_one_run_does_not_cost_the_others(
+def test_an_error_of_one_run_does_not_end_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make = Maker.make
@@ -148,14 +148,14 @@ def test_what_breaks_one_run_does_not_cost_the_others(
     assert result["undecided"] == [{"seed": 1, "reason": "KeyError: 'planted'"}]
 
 
-def test_more_runs_than_anybody_could_make_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_runs_than_the_limit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mutants", "bounce_unseen", "--seeds", "1-100000000", "--campaign", "bounce-unseen"]) == 64
     assert "1 schedules with 100,000,000 seeds are more than 100,000 runs" in capsys.readouterr().err
 
 
 @pytest.mark.rotating(4, among="mutation scores")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_a_measurement_that_is_stopped_leaves_no_process_and_tells_what_it_found(
+def test_a_stopped_measurement_leaves_no_process_and_reports_its_findings(
     sent: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "orchestrator", "mutants", "bounce_unseen", "--seeds", "1-1000", "--jobs", "2"]
@@ -195,7 +195,7 @@ def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_pat
     assert (result["mutant"], result["killed"], result["runs"]) == ("bounce_unseen", 2, 2)
 
 
-def test_of_a_benign_mutant_every_anomaly_is_an_alarm_and_none_is_expected() -> None:
+def test_every_anomaly_of_a_benign_mutant_is_an_alarm() -> None:
     (schedule,) = schedules(Brownout.mutants, ["slow_retry"], [find("demo")])
     assert (schedule.anomalies, schedule.cell.expect.verdict) == ((), "pass")
     result = MutantResult(
@@ -206,7 +206,7 @@ def test_of_a_benign_mutant_every_anomaly_is_an_alarm_and_none_is_expected() -> 
 
 
 @pytest.mark.rotating(4, among="mutation scores")
-def test_processes_of_their_own_come_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parallel_processes_give_the_same_result(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["mutants", "vote_not_persisted", "--seeds", "1-2", "--campaign", "vote-not-persisted", "--json"]
     results = []
     for jobs in ("1", "2"):

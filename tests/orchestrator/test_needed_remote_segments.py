@@ -42,7 +42,9 @@ LACKING = "0 segments completely in remote storage; {} needed (min_remote_segmen
         ("min_remote_segments = 0", "pass", None),
     ],
 )
-def test_a_run_whose_only_segment_stays_open(tmp_path: Path, checks: str, verdict: str, reason: str | None) -> None:
+def test_the_demand_for_remote_segments_decides_a_run_with_one_open_segment(
+    tmp_path: Path, checks: str, verdict: str, reason: str | None
+) -> None:
     campaign = tmp_path / "idle.toml"
     campaign.write_text(IDLE.format(checks=checks))
     main(["run", str(campaign), "--store", str(tmp_path / "store"), "--quiet"])

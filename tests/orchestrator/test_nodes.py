@@ -104,7 +104,7 @@ def test_a_second_set_of_nodes_is_refused(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("action", [["ssh", "n1"], ["start"], ["stop"]])
-def test_without_nodes_the_user_is_told_how_to_get_some(nodes: Nodes, action: list[str]) -> None:
+def test_without_nodes_the_message_names_the_command_to_start_some(nodes: Nodes, action: list[str]) -> None:
     refused = nodes.ask(*action)
     assert refused.returncode == 64
     assert "no nodes are up; bring some up: ./brownout nodes up" in refused.stderr
@@ -134,14 +134,14 @@ def test_a_holder_that_does_not_answer_is_killed_by_down(nodes: Nodes) -> None:
     assert nodes.wait_until_gone() == []
 
 
-def test_an_asked_end_is_an_end_in_order(nodes: Nodes) -> None:
+def test_sigterm_ends_the_nodes_in_order(nodes: Nodes) -> None:
     nodes.must("up", "--world", "process", "--nodes", "1")
     os.kill(nodes.holder(), signal.SIGTERM)
     assert nodes.wait_until_gone() == []
     assert nodes.sets() == [], "it has cleared away after itself"
 
 
-def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_up_leaves_no_nodes(tmp_path: Path) -> None:
     kept = Nodes(tmp_path / "kept")
 
     def interrupt(text: str) -> None:
@@ -154,7 +154,7 @@ def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
     assert kept.wait_until_gone() == []
 
 
-def test_an_up_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_up_reports_its_reason_and_leaves_no_nodes(tmp_path: Path) -> None:
     kept = Nodes(tmp_path / "kept")
     with pytest.raises(UsageError, match="unknown world 'moon'"):
         client.bring_up(Registry(kept.root), NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
@@ -185,7 +185,7 @@ def test_a_world_that_cannot_be_here_is_refused_as_run_refuses_it(
         (["--inventory", "/nowhere"], "/nowhere"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_started(
+def test_wrong_usage_is_reported_before_any_start(
     arguments: list[str],
     words: str,
     tmp_path: Path,
@@ -198,7 +198,7 @@ def test_wrong_usage_is_told_before_anything_is_started(
     assert not (tmp_path / "kept").exists()
 
 
-def test_nodes_in_a_project_that_lies_deep_are_reached(tmp_path: Path) -> None:
+def test_nodes_in_a_deep_directory_are_reachable(tmp_path: Path) -> None:
     deep = Nodes(tmp_path.joinpath(*["a directory with a long name"] * 5) / "kept")
     try:
         deep.must("up", "--world", "process", "--nodes", "1")

@@ -57,7 +57,7 @@ def test_nodes_are_entered_and_their_brokers_reached_from_inside(nodes: Nodes) -
     assert machine_wide() == before
 
 
-def test_nothing_outlives_a_killed_holder(nodes: Nodes) -> None:
+def test_every_process_ends_with_a_killed_holder(nodes: Nodes) -> None:
     before = machine_wide()
     nodes.must("up", "--world", "namespaces", "--nodes", "2")
     nodes.must("start")
@@ -71,7 +71,7 @@ def test_nothing_outlives_a_killed_holder(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_up_that_is_interrupted_leaves_nothing(nodes: Nodes, times: int) -> None:
+def test_an_interrupted_up_leaves_no_namespace(nodes: Nodes, times: int) -> None:
     before = machine_wide()
     plan = NodesPlan("namespaces", "a test asked for it", 3, "ext4", None, True, "2026-01-01T00:00:00Z")
     left: list[Footprint] = []

@@ -49,7 +49,7 @@ def can_mount() -> bool:
 @pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.skipif(not can_mount(), reason="mounts a small filesystem, which needs root")
 @pytest.mark.parametrize(("world", "size"), [("process", "900k"), ("process", "1500k"), ("simulation", "900k")])
-def test_a_full_store_is_unknown_whatever_the_system_did(tmp_path: Path, world: str, size: str) -> None:
+def test_a_full_store_makes_every_run_unknown(tmp_path: Path, world: str, size: str) -> None:
     store, campaign, kept = tmp_path / "store", tmp_path / "small.toml", tmp_path / "verdict.json"
     store.mkdir()
     campaign.write_text(CAMPAIGN.format(world=world))
@@ -73,7 +73,7 @@ def test_a_service_that_ends_beside_a_healthy_tester_is_a_failure(tmp_path: Path
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_services_that_end_with_the_process_that_started_them_have_done_nothing(tmp_path: Path) -> None:
+def test_services_that_end_with_their_parent_process_are_not_findings(tmp_path: Path) -> None:
     run = LiveRun(tmp_path, "process")
     run.await_line(event="note", text="first_ack")
     parent = int(Path(f"/proc/{run.broker('n2')}/stat").read_text().rpartition(") ")[2].split()[1])
@@ -91,7 +91,7 @@ def own(run: Path, journal: Journal) -> OwnResources:
     return OwnResources([run, run / "nowhere"], journal, REAL_TIME)
 
 
-def test_a_healthy_tester_says_nothing(tmp_path: Path) -> None:
+def test_a_healthy_tester_reports_no_shortage(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         looking = own(tmp_path, journal)
         looking.look()
@@ -113,7 +113,7 @@ def test_a_healthy_tester_says_nothing(tmp_path: Path) -> None:
         (errno.ENOMEM, "memory"),
     ],
 )
-def test_an_error_of_the_orchestrator_names_what_is_short(tmp_path: Path, number: int, named: str) -> None:
+def test_an_error_of_the_orchestrator_names_the_short_resource(tmp_path: Path, number: int, named: str) -> None:
     outer = RuntimeError("the run failed")
     outer.__cause__ = OSError(number, "why")
     with Journal(tmp_path) as journal:

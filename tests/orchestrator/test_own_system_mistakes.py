@@ -229,7 +229,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ("{{ settings.level", None),
     ],
 )
-def test_what_templates_take_of_the_settings(tmp_path: Path, text: str, used: set[str] | None) -> None:
+def test_the_settings_used_by_templates_are_found(tmp_path: Path, text: str, used: set[str] | None) -> None:
     role = RoleDescription("server", "all", {"client": 1}, ("a", text))
     assert settings_used(tmp_path, role) == used
     (tmp_path / "a.conf").write_text(text)
@@ -254,7 +254,7 @@ def test_what_templates_take_of_the_settings(tmp_path: Path, text: str, used: se
         ('directory = "log/../.."', "directory: 'log/../..' is not below a node's data directory"),
     ],
 )
-def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect: str, said: str) -> None:
+def test_a_path_that_cannot_be_collected_is_reported_with_its_line(tmp_path: Path, collect: str, said: str) -> None:
     text = 'name = "x"\nworkloads = ["register"]\n[roles.a]\nports = { client = 1 }\ncommand = ["a"]\n[collect]\n'
     (tmp_path / "system.toml").write_text(text + collect)
     with pytest.raises(InputError) as caught:
@@ -276,16 +276,14 @@ def test_what_cannot_be_collected_is_told_with_its_line(tmp_path: Path, collect:
         ("service.log", "'service.log' cannot be written there"),
     ],
 )
-def test_a_file_that_cannot_lie_in_the_configuration_is_told_with_its_line(
-    tmp_path: Path, path: str, said: str
-) -> None:
+def test_a_path_outside_of_the_configuration_is_reported_with_its_line(tmp_path: Path, path: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         fill(tmp_path, f'[roles.server.files]\n"a.conf" = "a.j2"\n"{path}" = "a.j2"\n')
     assert f"system.toml:8: [roles.server.files] {said}" in str(caught.value)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_it_is_told_before_anything_is_started(
+def test_every_mistake_is_reported_before_any_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str
 ) -> None:
     change, said = MISTAKES[mistake]
@@ -318,7 +316,7 @@ def test_a_system_in_the_checkout_is_ones_own(
     assert "[roles.server] command: '{{ node.nope }}' cannot be rendered" in capsys.readouterr().err
 
 
-def test_a_setting_that_one_cell_does_not_give_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_missing_in_one_cell_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path / "mine")]) == 0
     replaced("system.toml", "{{ node.name }}", "{{ settings.level }}")(tmp_path / "mine")
     with (tmp_path / "mine" / "chaos.toml").open("a") as campaign:
@@ -400,7 +398,7 @@ def test_bad_luck_names_the_node_and_its_last_words(tmp_path: Path, luck: str) -
     assert pid is None or not Path(f"/proc/{pid}").exists(), "nothing is left running"
 
 
-def test_a_read_that_fails_at_the_end_says_what_the_client_said(tmp_path: Path) -> None:
+def test_a_failed_final_read_reports_the_error_of_the_client(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from brownout_api import RegisterClient\n\n\nclass Mine(RegisterClient):\n    def read(self, key):\n"
         "        return '17'\n\n    def write(self, key, value): ...\n\n"

@@ -67,7 +67,7 @@ def test_an_interrupt_ends_pytest_its_workers_and_all_that_they_started(tmp_path
 
 
 @pytest.mark.rotating(4, among="ends of test sessions")
-def test_a_killed_pytest_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_killed_pytest_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     running = session(tmp_path, "-n", "2", "-p", "tests.conftest")
     pids = pids_of_both_tests(tmp_path)

@@ -74,7 +74,7 @@ def test_runs_side_by_side_are_the_same_runs(tmp_path: Path) -> None:
         (["--jobs", "0"], "not a number of at least 1"),
     ],
 )
-def test_what_cannot_be_side_by_side_is_wrong_usage(tmp_path: Path, options: list[str], why: str) -> None:
+def test_options_that_exclude_parallel_runs_are_wrong_usage(tmp_path: Path, options: list[str], why: str) -> None:
     answer = ask("run", campaign(tmp_path, 2), "--store", tmp_path / "store", "--jobs", "2", *options)
     assert (answer.code, why in answer.err) == (64, True), answer.err
     assert not list((tmp_path / "store").glob("*/*"))

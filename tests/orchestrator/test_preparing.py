@@ -67,7 +67,7 @@ def test_only_the_versions_that_will_run_are_prepared(
     assert not store.exists()
 
 
-def test_a_dry_run_needs_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_needs_no_preparation(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(file), "--dry-run"]) == EXIT_PASS
     assert "second" in capsys.readouterr().out
 

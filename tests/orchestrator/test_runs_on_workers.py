@@ -67,7 +67,7 @@ def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monke
     assert {table.name: table.read_bytes() for table in folder.glob("*.parquet")} == here
 
 
-def test_a_campaign_and_a_store_stand_for_their_runs(tmp_path: Path) -> None:
+def test_a_campaign_and_a_store_name_their_runs(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store")
     runs = campaign.made()
     for named in (campaign.path, campaign.path.parent):

@@ -47,7 +47,7 @@ def test_the_root_is_the_index_and_reports_are_below_it(server: Server, campaign
     assert "default-src 'none'" in report.headers["Content-Security-Policy"]
 
 
-def test_serving_changes_nothing_in_the_store(tmp_path: Path) -> None:
+def test_serving_leaves_the_store_unchanged(tmp_path: Path) -> None:
     (tmp_path / "index.html").mkdir()  # as in a store that cannot be written
     with served(tmp_path) as made:
         assert made.get("/").code == 200
@@ -69,7 +69,7 @@ def test_serving_changes_nothing_in_the_store(tmp_path: Path) -> None:
         f"/{'a' * 5000}",
     ],
 )
-def test_nothing_outside_of_the_store_is_served(server: Server, campaign: StoredCampaign, path: str) -> None:
+def test_only_files_of_the_store_are_served(server: Server, campaign: StoredCampaign, path: str) -> None:
     secret = campaign.store.parent / "secret"
     secret.write_text("secret")
     for name, target in (("leak", secret), ("leaks", secret.parent)):
@@ -158,7 +158,7 @@ def test_head_has_the_headers_of_get(server: Server, path: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "x..y", "a" * 70])
-def test_an_address_that_is_none_is_wrong_usage(tmp_path: Path, address: str) -> None:
+def test_an_invalid_address_is_wrong_usage(tmp_path: Path, address: str) -> None:
     refused = ask("serve", "--store", tmp_path, "--address", address)
     assert refused.code == 64
     assert "address" in refused.err

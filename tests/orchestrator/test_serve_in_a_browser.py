@@ -82,7 +82,7 @@ def test_the_token_opens_the_pages_and_leaves_the_address(tmp_path: Path, tab: B
         assert not [each for each in tab.requests if token in each]
 
 
-def test_another_sites_name_for_this_machine_shows_nothing(tmp_path: Path, tab: BrowserPage) -> None:
+def test_a_request_with_another_host_name_is_refused(tmp_path: Path, tab: BrowserPage) -> None:
     (tmp_path / "secret").mkdir()
     with served(tmp_path) as server:
         for path in ("", "live.json", "secret/run.toml"):

@@ -77,7 +77,7 @@ def watched(tmp_path: Path) -> Watched:
 @pytest.mark.parametrize(
     ("status", "code", "signal"), [(0, 0, None), (70, 70, None), (137, None, 9), (134, None, 6), (None, None, None)]
 )
-def test_a_service_that_ends_by_itself_is_recorded_once_with_how_and_its_last_words(
+def test_a_service_that_exits_unexpectedly_is_recorded_once_with_status_and_last_lines(
     watched: Watched, status: int | None, code: int | None, signal: int | None
 ) -> None:
     watched.watch.look()
@@ -92,9 +92,7 @@ def test_a_service_that_ends_by_itself_is_recorded_once_with_how_and_its_last_wo
 
 
 @pytest.mark.parametrize("change", [{"pid": 99}, {"start": "8"}], ids=["another pid", "the same pid used again"])
-def test_one_that_somebody_else_has_started_again_has_ended_all_the_same(
-    watched: Watched, change: dict[str, Any]
-) -> None:
+def test_a_service_restarted_by_another_process_counts_as_restarted(watched: Watched, change: dict[str, Any]) -> None:
     vars(watched.hosts["n1"]).update(change)
     watched.watch.look()
     watched.watch.look()
@@ -109,7 +107,7 @@ def test_one_that_is_stopped_is_found_once_and_again_when_it_is_stopped_again(wa
     assert watched.found() == [("n2", "stood still"), ("n2", "stood still")]
 
 
-def test_one_that_a_fault_of_ours_has_stopped_is_no_finding_until_that_is_over(watched: Watched) -> None:
+def test_a_service_suspended_by_a_fault_is_a_finding_only_after_the_heal(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n2"])
     watched.hosts["n2"].threads = "T"
     watched.watch.look()
@@ -119,7 +117,7 @@ def test_one_that_a_fault_of_ours_has_stopped_is_no_finding_until_that_is_over(w
     assert watched.found() == [("n2", "stood still")]
 
 
-def test_one_whose_pause_was_not_seen_to_end_stands_still_by_our_doing(watched: Watched) -> None:
+def test_a_service_without_evidence_of_its_resume_is_excused(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n2"])
     watched.hosts["n2"].threads = "T"
     watched.watch.end("stopped", ["n2"], seen=False)
@@ -134,7 +132,7 @@ def test_one_whose_pause_was_not_seen_to_end_stands_still_by_our_doing(watched: 
     assert watched.found() == [("n2", "stood still")], "it had been seen to run in between"
 
 
-def test_a_pause_that_ends_behind_a_restart_takes_nothing_from_the_next_one(watched: Watched) -> None:
+def test_a_pause_that_ends_after_a_restart_does_not_excuse_the_new_process(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n1"])
     watched.hosts["n1"].threads = "T"
     watched.watch.begin("ended", ["n1"])
@@ -151,14 +149,14 @@ def test_a_pause_that_ends_behind_a_restart_takes_nothing_from_the_next_one(watc
     assert watched.found() == [("n1", "stood still")]
 
 
-def test_one_that_ends_while_it_stands_still_by_our_doing_has_ended_by_itself(watched: Watched) -> None:
+def test_a_service_that_exits_while_suspended_is_an_unexpected_exit(watched: Watched) -> None:
     watched.watch.begin("stopped", ["n2"])
     watched.hosts["n2"].pid = None
     watched.watch.look()
     assert watched.found() == [("n2", "ended")]
 
 
-def test_what_a_fault_ends_is_excused_until_it_was_started_again(watched: Watched) -> None:
+def test_a_service_ended_by_a_fault_is_excused_until_its_restart(watched: Watched) -> None:
     watched.watch.begin("ended", ["n1"])
     watched.hosts["n1"].pid = None
     watched.watch.look()
@@ -170,7 +168,7 @@ def test_what_a_fault_ends_is_excused_until_it_was_started_again(watched: Watche
     assert watched.found() == [("n1", "ended")]
 
 
-def test_one_that_does_not_stay_up_when_it_was_started_after_a_fault_has_ended_by_itself(watched: Watched) -> None:
+def test_a_service_that_exits_after_its_restart_is_an_unexpected_exit(watched: Watched) -> None:
     watched.watch.begin("ended", ["n1"])
     watched.hosts["n1"].pid, watched.hosts["n1"].status = None, 1
     watched.watch.end("ended", ["n1"])
@@ -178,7 +176,7 @@ def test_one_that_does_not_stay_up_when_it_was_started_after_a_fault_has_ended_b
     assert watched.hosts["n1"].asked[-1] is None, "whichever was started last"
 
 
-def test_of_one_that_was_perhaps_never_started_nothing_is_said(watched: Watched) -> None:
+def test_a_service_that_may_never_have_started_is_not_reported(watched: Watched) -> None:
     watched.watch.begin("ended", ["n1"])
     watched.hosts["n1"].pid = None
     watched.watch.end("ended", ["n1"])
@@ -193,7 +191,7 @@ def test_one_that_ended_between_two_looks_and_was_started_with_all_the_others_ha
     assert watched.found() == [("n1", "restarted")]
 
 
-def test_one_that_cannot_be_asked_under_a_fault_must_be_the_same_one_afterwards(watched: Watched) -> None:
+def test_a_service_unobservable_under_a_fault_must_be_the_same_process_afterwards(watched: Watched) -> None:
     watched.watch.begin("unseen", ["n1"])
     watched.hosts["n1"].start = "8"
     watched.watch.look()
@@ -203,7 +201,7 @@ def test_one_that_cannot_be_asked_under_a_fault_must_be_the_same_one_afterwards(
     assert watched.found() == [("n1", "restarted")]
 
 
-def test_a_node_that_cannot_be_asked_is_asked_again(watched: Watched) -> None:
+def test_an_unreachable_node_is_queried_again(watched: Watched) -> None:
     watched.hosts["n1"].reachable = False
     watched.hosts["n1"].pid = None
     watched.watch.look()
@@ -221,7 +219,7 @@ def test_those_that_run_at_the_end_are_named_with_their_process(watched: Watched
 
 
 @pytest.mark.parametrize(("status", "found"), [(0, []), (143, []), (70, [("n1", "ended badly")]), (None, [])])
-def test_how_one_that_was_asked_to_end_has_ended_is_on_record(
+def test_the_exit_status_of_a_stopped_service_is_recorded(
     watched: Watched, status: int | None, found: list[tuple[str, str]]
 ) -> None:
     watched.hosts["n1"].status = status
@@ -232,7 +230,7 @@ def test_how_one_that_was_asked_to_end_has_ended_is_on_record(
 
 
 @pytest.mark.parametrize(("asked", "way"), [(None, "ended"), (99, "restarted")])
-def test_one_that_was_not_there_to_be_asked_has_ended_by_itself(watched: Watched, asked: int | None, way: str) -> None:
+def test_a_service_gone_before_its_stop_is_an_unexpected_exit(watched: Watched, asked: int | None, way: str) -> None:
     """With the status of one that ends in order: it ran when it was looked at last, and had ended when it was asked."""
     watched.hosts["n1"].status = 0
     watched.watch.attest()
@@ -241,7 +239,7 @@ def test_one_that_was_not_there_to_be_asked_has_ended_by_itself(watched: Watched
     assert watched.exits()[0].how == "with exit code 0"
 
 
-def test_the_kernel_is_asked_of_those_that_it_may_have_killed(tmp_path: Path) -> None:
+def test_the_kernel_log_is_read_for_services_that_it_may_have_killed(tmp_path: Path) -> None:
     asked: list[tuple[str, int]] = []
 
     def words(name: str, pid: int) -> str:
@@ -275,7 +273,7 @@ def test_fatal_lines_are_recorded_once_a_pattern(tmp_path: Path) -> None:
     assert found == [("n1", "^FATAL", "FATAL the disk is gone"), ("n1", "assertion.* failed", "assertion failed: x")]
 
 
-def test_of_a_long_line_is_recorded_what_is_fatal(tmp_path: Path) -> None:
+def test_the_fatal_part_of_a_long_line_is_recorded(tmp_path: Path) -> None:
     log = tmp_path / "service.log"
     log.write_text(f"{'x' * 3_000_000}FATAL the disk is gone{'y' * 3_000}\n")
     with Journal(tmp_path) as journal:

@@ -217,7 +217,7 @@ def _after_the_loss(marker: Path, function: Callable[[Any], Any], task: Any) -> 
 
 
 @pytest.mark.parametrize("work", ["a history", "several runs"])
-def test_a_task_whose_worker_is_lost_is_repeated(cluster: Cluster, tmp_path: Path, work: str) -> None:
+def test_a_task_of_a_lost_worker_is_repeated(cluster: Cluster, tmp_path: Path, work: str) -> None:
     handle = SparkHandle.start_in_background(tmp_path / "spark", master=cluster.master)
     marker = tmp_path / "lost"
     try:

@@ -61,7 +61,7 @@ def test_minima_scale_with_the_planned_load_unless_they_are_given(
     assert (found.min_ok, found.min_queries) == (min_ok, min_queries)
 
 
-def test_of_registers_the_weights_say_what_is_planned() -> None:
+def test_the_weights_of_registers_give_the_planned_operations() -> None:
     workload = '[workload]\nkind = "register"\nrate = 100\nduration_s = 10\nreads = 5\nwrites = 3\ncas = 2\n'
     found = stake('[system]\nname = "etcd"\n' + workload)
     assert (found.changes, found.queries, found.min_ok, found.min_queries) == (300, 500, 150, 125)
@@ -80,7 +80,7 @@ def test_of_registers_the_weights_say_what_is_planned() -> None:
         (NO_LOAD + SCRIPT.format("produce", "acks = 1"), "nothing was at stake: no load, no fault"),
     ],
 )
-def test_what_was_not_at_stake_is_said(text: str, limit: str) -> None:
+def test_missing_loads_and_faults_are_stated_as_limits(text: str, limit: str) -> None:
     found = "".join(stake(text).limits)
     assert found.startswith(limit)
     assert bool(found) == bool(limit)
@@ -118,7 +118,7 @@ def test_a_script_is_refused_where_the_world_lacks_one_of_its_faults() -> None:
         require_faults(script, lab("namespaces"), "it was asked for")
 
 
-def test_what_a_campaign_calls_optional_is_left_out_and_nothing_else() -> None:
+def test_only_optional_faults_of_a_campaign_are_omitted() -> None:
     asked = campaign(RANDOM + 'optional_faults = ["power-loss", "partition-one"]\n')
     poor = SimpleNamespace(systems=None, workloads=None, name="process", capabilities=frozenset({"kill"}))
     require_faults(asked, poor, "")  # type: ignore[arg-type]

@@ -191,7 +191,7 @@ def test_roles_are_resolved_when_their_step_runs_and_names_stay(world: FakeWorld
     assert world.done == ["inject kill n1", "inject pause n1", "heal kill n1"]
 
 
-def test_followers_are_told_apart_by_their_number(world: FakeWorld) -> None:
+def test_followers_are_selected_by_their_number(world: FakeWorld) -> None:
     everyone = ("n1", "n2", "n3")
     world.views = [view(partitions={0: PartitionState("n2", 1, everyone, everyone)})]
     play(
@@ -204,7 +204,7 @@ def test_followers_are_told_apart_by_their_number(world: FakeWorld) -> None:
     assert world.done == ["inject kill n3", "inject pause n1"]
 
 
-def test_a_role_that_nobody_plays_is_waited_for(world: FakeWorld) -> None:
+def test_a_step_waits_for_a_role_without_a_node(world: FakeWorld) -> None:
     world.views = [view(None), View(), view("n2")]
     play(world, 'do = "kill"; node = "leader:0"')
     assert world.done == ["inject kill n2"]
@@ -223,7 +223,7 @@ def test_a_cut_and_its_end(world: FakeWorld) -> None:
     ]
 
 
-def test_who_is_in_both_groups_by_its_role_is_cut_from_the_others(world: FakeWorld) -> None:
+def test_a_node_in_both_groups_is_cut_from_the_others(world: FakeWorld) -> None:
     journal = play(world, 'do = "cut"; between = [["leader:0"], ["n1", "n2", "n3"]]')
     (invoked,) = [line for line in journal if line["event"] == "fault_invoked"]
     assert invoked["parameters"]["pairs"] == [["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n1"]]
@@ -304,14 +304,14 @@ def test_a_wait_looks_until_its_condition_holds(world: FakeWorld, condition: str
     assert world.looks == 3
 
 
-def test_no_controller_means_that_nothing_is_known_of_fencing(world: FakeWorld) -> None:
+def test_without_a_controller_fencing_is_unknown(world: FakeWorld) -> None:
     world.views = [View(unfenced=frozenset())]
     with pytest.raises(RunError, match="not within"):
         play(world, 'do = "wait"; fenced = "n1"; deadline_s = 0.1')
 
 
 @pytest.mark.parametrize("condition", ["fenced", "unfenced"])
-def test_what_nodes_without_a_controller_remember_is_no_news(world: FakeWorld, condition: str) -> None:
+def test_an_uncertain_view_does_not_satisfy_a_wait_for_fencing(world: FakeWorld, condition: str) -> None:
     alive = frozenset({"n1", "n2"} if condition == "unfenced" else {"n2"})
     world.views = [view(unfenced=alive, certain=False)]
     with pytest.raises(RunError, match="not within"):
@@ -350,7 +350,7 @@ def test_the_checkpoint_on_a_nodes_disk_is_read(world: FakeWorld) -> None:
         play(world, 'do = "wait"; checkpoint = 5; node = "n1"; deadline_s = 0.1')
 
 
-def test_the_log_end_is_what_the_node_says_last(world: FakeWorld) -> None:
+def test_the_log_end_is_from_the_last_event_of_the_node(world: FakeWorld) -> None:
     world.node(1)
     world.emit("n1", event="replica_progress", topic="log", partition=0, log_end_offset=9, high_watermark=2)
     world.emit("n1", event="replica_progress", topic="log", partition=0, log_end_offset=3, high_watermark=2)
@@ -382,12 +382,12 @@ def test_a_fault_without_proof_fails_the_step(world: FakeWorld) -> None:
         play(world, 'do = "kill"; node = "n1"')
 
 
-def test_ending_what_was_not_begun_fails_the_step(world: FakeWorld) -> None:
+def test_ending_an_absent_fault_fails_the_step(world: FakeWorld) -> None:
     with pytest.raises(RunError, match=r"step 1 \(resume n1\): nothing to end: n1 is not under such a fault"):
         play(world, 'do = "resume"; node = "n1"')
 
 
-def test_a_wait_past_its_deadline_says_what_was_seen(world: FakeWorld) -> None:
+def test_a_wait_past_its_deadline_reports_the_last_observation(world: FakeWorld) -> None:
     with pytest.raises(RunError) as caught:
         play(world, 'do = "heal"\ndo = "wait"; leader = "n2"; deadline_s = 0.05')
     assert str(caught.value) == (
@@ -396,7 +396,7 @@ def test_a_wait_past_its_deadline_says_what_was_seen(world: FakeWorld) -> None:
     )
 
 
-def test_a_wait_for_seconds_lets_the_load_go_on_and_looks_at_nothing(world: FakeWorld) -> None:
+def test_a_wait_for_seconds_continues_the_load_without_observation(world: FakeWorld) -> None:
     passed = Passed()
     play(world, 'do = "wait"; seconds = 90.5', passed.tick, scheduler=passed)
     assert passed.now_s == pytest.approx(90.5)
@@ -410,7 +410,7 @@ def test_a_node_is_elected_until_it_is(world: FakeWorld) -> None:
     assert world.done == ["elect n2 0"] * 3 + ["elect n2 None"]
 
 
-def test_an_election_that_does_not_come_to_an_end_says_why(world: FakeWorld) -> None:
+def test_an_election_past_its_deadline_reports_the_reason(world: FakeWorld) -> None:
     world.complaints = ["the controller is busy"] * 1000
     with pytest.raises(RunError, match=r"step 1 \(elect n2 partition=0\): not within .*: the controller is busy"):
         play(world, 'do = "elect"; node = "n2"; partition = 0; deadline_s = 0.05', system="apache-kafka-zk")
@@ -443,7 +443,7 @@ def test_a_line_is_waited_for_that_is_printed_after_the_last_action(world: FakeW
     assert next(moments, None) is None
 
 
-def test_a_line_that_is_never_printed_says_what_was(world: FakeWorld) -> None:
+def test_a_wait_for_an_absent_line_reports_the_printed_lines(world: FakeWorld) -> None:
     world.node(1)
     world.print("n1", "something else\n")
     with pytest.raises(RunError, match=r"log: node=n1, pattern=deleted\): not within .*: on n1: something else"):
@@ -466,7 +466,7 @@ def test_it_waits_for_an_offset_that_the_leader_states(world: FakeWorld) -> None
         play(world, 'do = "wait"; offset = "last-tiered"; at_least = 5; deadline_s = 0.01')
 
 
-def test_a_replica_joins_and_what_it_took_is_recorded(world: FakeWorld) -> None:
+def test_a_replica_joins_and_the_journal_records_its_start_and_size(world: FakeWorld) -> None:
     three = {0: PartitionState("n1", 1, ("n1", "n2", "n3"), ("n1", "n2", "n3"))}
     world.views = [view(), view(), view(partitions=three)]
     world.complaints = ["REQUEST_TIMED_OUT: slow"]

@@ -34,7 +34,7 @@ def test_a_run_is_found_by_path_name_and_as_the_latest(tmp_path: Path) -> None:
     assert (first.path / "campaign.toml").read_text().startswith('name = "x"')
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_run_or_campaign_is_reported(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="nothing-1: is neither a directory nor a run in the store; runs are in"):
         store.find("nothing-1")
@@ -77,9 +77,7 @@ def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert (tmp_path / "x" / "interrupted" / f"{interrupted.id}.1" / "history").is_dir()
 
 
-def test_invocations_that_begin_at_the_same_moment_have_a_plan_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simultaneous_invocations_have_separate_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([(), ()])  # neither sees the other one's plan
     monkeypatch.setattr(Store, "new_stamp", lambda _: "20260102T03040542")
     monkeypatch.setattr("orchestrator.campaign.plans.stamps", lambda at: next(looks, stamps(at)))
@@ -106,7 +104,7 @@ def test_a_plan_of_selected_runs_is_not_one_of_the_whole_campaign(tmp_path: Path
     assert read_plan(tmp_path / "x", all_of_them.stamp).whole
 
 
-def test_what_was_planned_and_changed_since_is_not_resumed(tmp_path: Path) -> None:
+def test_a_changed_campaign_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="was never run"):
         resume_invocation(store, campaign(TWO_SEEDS), world="paper")
@@ -128,7 +126,7 @@ def begun_after(store: Store, earlier: CampaignInvocation, seeds: Sequence[int] 
     return begun
 
 
-def test_what_is_resumed_is_the_newest_that_is_not_finished(tmp_path: Path) -> None:
+def test_resume_takes_the_newest_unfinished_invocation(tmp_path: Path) -> None:
     store = Store(tmp_path)
     begun = plan_invocation(store, campaign(TWO_SEEDS), world="paper")
     later = begun_after(store, begun, seeds=[1])
@@ -147,7 +145,7 @@ def never_made(store: Store) -> str:
     return " ".join(str(entry) for entry in read_matrix(store.campaign_dir("x")).entries)
 
 
-def test_what_a_later_one_has_taken_the_place_of_is_not_resumed(tmp_path: Path) -> None:
+def test_a_superseded_invocation_is_not_resumed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     judge_all(store, begun_after(store, plan_invocation(store, campaign(TWO_SEEDS), world="paper")))
     with pytest.raises(UsageError, match="every planned run is made"):
@@ -163,7 +161,7 @@ def test_a_plan_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
         resume_invocation(store, campaign(TWO_SEEDS), world="paper")
 
 
-def test_of_an_invocation_that_is_withdrawn_nothing_stays_but_what_is_judged(tmp_path: Path) -> None:
+def test_a_withdrawn_invocation_keeps_only_analyzed_runs(tmp_path: Path) -> None:
     store = Store(tmp_path)
     before = plan_invocation(store, campaign(TWO_SEEDS), seeds=[1], world="paper")
     judge_all(store, before)
@@ -178,7 +176,7 @@ def test_of_an_invocation_that_is_withdrawn_nothing_stays_but_what_is_judged(tmp
     assert stamps(tmp_path / "x") == (before.stamp,), "it is judged"
 
 
-def test_runs_are_resumed_in_the_world_that_they_were_begun_in(tmp_path: Path) -> None:
+def test_runs_are_resumed_only_in_their_original_world(tmp_path: Path) -> None:
     store, elsewhere = Store(tmp_path), ["--world", "vagrant"]
     begun = plan_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="vagrant")
     with pytest.raises(UsageError, match="was last run with --world vagrant; resume it in the same world"):

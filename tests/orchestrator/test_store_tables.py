@@ -53,7 +53,7 @@ def test_an_older_table_has_no_influence(tmp_path: Path, damage: str) -> None:
     assert [row["run"] for row in table(store, "runs")] == [run.name]
 
 
-def test_a_run_whose_verdict_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_run_with_an_unreadable_verdict_is_named(tmp_path: Path) -> None:
     store = tmp_path / "store"
     first, second = StoredCampaign(store).made()
     (second / "verdict.json").write_text("{")
@@ -63,7 +63,7 @@ def test_a_run_whose_verdict_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert [row["run"] for row in table(store, "runs")] == [first.name]
 
 
-def test_tables_are_no_campaign(tmp_path: Path) -> None:
+def test_the_tables_directory_is_not_listed_as_a_campaign(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     assert ask("list", "--store", store, "--tables").code == 0

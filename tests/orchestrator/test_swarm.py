@@ -46,12 +46,12 @@ def test_runs_are_planned_as_they_are_drawn(campaign: Campaign, drawn: list[Camp
     assert [run.campaign for run in planned] == [drawn[0], drawn[7]]
 
 
-def test_a_campaign_that_leaves_nothing_open_is_as_it_is(campaign: Campaign) -> None:
+def test_a_campaign_without_drawn_parts_is_unchanged(campaign: Campaign) -> None:
     fixed = draw(campaign, 1)
     assert draw(fixed, 2) == fixed
 
 
-def test_every_size_and_every_kind_comes(campaign: Campaign, drawn: list[Campaign]) -> None:
+def test_every_size_and_every_kind_is_drawn(campaign: Campaign, drawn: list[Campaign]) -> None:
     assert {each.topology.nodes for each in drawn} == set(range(1, 8))
     assert {settings(each)["quorum.voters"] for each in drawn} == {"1", "2", "3", "4", "5"}
     assert {each.topology.filesystem for each in drawn} == {"ext4", "xfs", "strict"}
@@ -63,7 +63,7 @@ def test_every_size_and_every_kind_comes(campaign: Campaign, drawn: list[Campaig
     assert {len(each.settings["broker"].per_node) for each in drawn} == {0, 1}
 
 
-def test_what_is_drawn_keeps_the_promises(drawn: list[Campaign]) -> None:
+def test_a_drawn_campaign_supports_its_promises(drawn: list[Campaign]) -> None:
     for each in drawn:
         given, workload = settings(each), each.workload
         assert 1 <= int(given["quorum.voters"]) <= each.topology.nodes
@@ -102,7 +102,7 @@ def test_some_clusters_have_tiered_storage_and_only_these_have_faults_of_the_sto
     assert {settings(each)["follower.fetch.last.tiered.offset.enable"] for each in tiered} == {"true", "false"}
 
 
-def test_tiered_storage_changes_nothing_else_that_a_seed_draws(campaign: Campaign, drawn: list[Campaign]) -> None:
+def test_tiered_storage_leaves_the_other_draws_of_a_seed_unchanged(campaign: Campaign, drawn: list[Campaign]) -> None:
     local = [kind for kind in campaign.nemesis.faults if "objects" not in KINDS[kind].needs]
     without = replace(campaign, nemesis=replace(campaign.nemesis, faults=tuple(local)))
     for seed, each in enumerate(drawn):
@@ -114,7 +114,7 @@ def test_tiered_storage_changes_nothing_else_that_a_seed_draws(campaign: Campaig
         assert settings(plain).items() <= settings(each).items()
 
 
-def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
+def test_a_drawn_schedule_is_valid(drawn: list[Campaign]) -> None:
     for seed, each in enumerate(drawn):
         nemesis = each.nemesis
         schedule = plan_schedule(
@@ -136,7 +136,7 @@ def test_what_is_drawn_can_be_scheduled(drawn: list[Campaign]) -> None:
         ('[broker]\n"quorum.voters" = "n1"', "'n1' is not a number from 1"),
     ],
 )
-def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, complaint: str) -> None:
+def test_drawable_keys_can_be_given_and_others_are_refused(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         parse(TomlSource("c.toml", f'name = "c"\n{text}'), Path("c.toml"))
     given = parse(
@@ -151,7 +151,7 @@ def test_what_is_drawn_can_be_given_and_what_cannot_be_is_refused(text: str, com
         require_faults(given, lab_named("process"), "it was asked for")
 
 
-def test_what_the_file_says_is_not_drawn() -> None:
+def test_values_of_the_file_are_not_drawn() -> None:
     fixed = SWARM.read_text().replace("[workload]", '[broker]\n"min.insync.replicas" = 1\n[workload]')
     campaign = parse(TomlSource("swarm.toml", fixed), SWARM)
     assert {settings(draw(campaign, seed))["min.insync.replicas"] for seed in range(20)} == {"1"}
@@ -168,7 +168,7 @@ def with_faults(least: int, *faults: str) -> str:
     ("least", "faults"),
     [(1, ["partition-one"]), (1, ["partition-one", "disk-flip"]), (2, ["disk-flip"]), (7, ["disk-flip"])],
 )
-def test_a_swarm_whose_smallest_cluster_could_suffer_nothing_is_refused(least: int, faults: list[str]) -> None:
+def test_a_swarm_without_a_fault_for_its_smallest_cluster_is_refused(least: int, faults: list[str]) -> None:
     with pytest.raises(InputError, match=rf"^swarm.toml:\d+: \[nemesis\] faults: a cluster of {least} .* add one"):
         parse(TomlSource("swarm.toml", with_faults(least, *faults)), SWARM)
 

@@ -23,7 +23,7 @@ def test_packages_of_programs_that_are_not_there_are_named_once() -> None:
     system_packages.ensure(THERE, "this test")
 
 
-def test_where_nothing_may_be_installed_the_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_installation_reports_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROWNOUT_SETUP", "skip")
     with pytest.raises(UsageError) as caught:
         system_packages.ensure({"no-such-program": "some-package"}, "building the nodes' image")
@@ -80,9 +80,7 @@ def test_only_names_of_packages_are_taken(tmp_path: Path, arguments: tuple[str, 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0 or not Path("/etc/debian_version").exists(), reason="needs root on Debian")
-def test_packages_are_installed_without_what_they_only_recommend(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_are_installed_without_recommended_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path("/usr/sbin/policy-rc.d").exists()
     done = enter(tmp_path, "one", "g++-12")
     assert done.returncode == 0, done.stderr

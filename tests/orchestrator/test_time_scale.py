@@ -29,7 +29,7 @@ def configured(time_scale: float) -> BrokerConfig:
     return BrokerConfig.from_properties(parse_properties(text, "p"))
 
 
-def test_every_time_of_a_broker_is_scaled_and_nothing_else() -> None:
+def test_only_times_of_a_broker_are_scaled() -> None:
     usual, slow = configured(1.0), configured(4.0)
     assert usual == replace(
         BrokerConfig(1, usual.listeners, usual.voters, "/data/log", "/var/b/events.jsonl", "c"),
@@ -66,7 +66,7 @@ def test_clients_wait_longer_for_answers() -> None:
         assert all(after == 3 * before for before, after in changed.values())
 
 
-def test_the_record_of_a_run_says_at_what_pace_it_was_made(tmp_path: Path) -> None:
+def test_the_record_of_a_run_states_its_pace(tmp_path: Path) -> None:
     (planned,) = expand(campaign(""), "s")
     deployed = deploy(planned)
     world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))

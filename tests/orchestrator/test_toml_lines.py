@@ -66,7 +66,7 @@ def test_every_key_that_tomllib_sees_has_a_line() -> None:
     assert paths(tomllib.loads(DOCUMENT)) <= key_lines(DOCUMENT).keys()
 
 
-def test_what_is_written_as_toml_reads_back_the_same() -> None:
+def test_written_toml_reads_back_the_same() -> None:
     data = {
         "text": 'quotes " and \\ and\nlines \x7f ä',
         "number": 3,
@@ -82,7 +82,7 @@ def test_what_is_written_as_toml_reads_back_the_same() -> None:
     assert tomllib.loads(dump(data)) == expected
 
 
-def test_what_is_dumped_is_read_back_with_arrays_of_tables() -> None:
+def test_dumped_toml_reads_back_with_arrays_of_tables() -> None:
     data = {
         "name": "x",
         "nemesis": {

@@ -32,7 +32,7 @@ def write(project: Path, name: str, text: str = "x = 1\n") -> None:
     "name",
     ["store/x/run.py", "room/__pycache__/module.pyc", "room/report.html", "notes.txt", "mine/client.py"],
 )
-def test_what_no_module_of_ours_can_be_leaves_a_build_clean(project: Path, name: str) -> None:
+def test_files_that_cannot_be_modules_leave_a_build_clean(project: Path, name: str) -> None:
     write(project, name)
     assert len(versions.commit()) == 12
 
@@ -65,7 +65,7 @@ def test_code_is_the_same_when_commit_and_changes_are(project: Path, name: str) 
     assert all(each.startswith(f"{clean}{versions.CHANGES}-") for each in said)
 
 
-def test_a_package_in_somebodys_repository_is_not_told_apart_by_what_is_changed_there(
+def test_an_installed_package_ignores_changes_of_a_surrounding_repository(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two that were built of one commit, each with other changes, would pass for one where those are the same."""

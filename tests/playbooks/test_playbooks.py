@@ -79,7 +79,7 @@ def played(scenario: str, *arguments: str) -> Any:
 
 @pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
-def test_a_second_run_changes_nothing(tmp_path: Path, archives: str) -> None:
+def test_a_second_run_makes_no_changes(tmp_path: Path, archives: str) -> None:
     home = sorted(os.listdir(Path.home()))
     seen = played("provision_twice", str(tmp_path), archives)
     bare, provisioned, again, tagged = seen["changed"]
@@ -122,7 +122,7 @@ def test_a_broker_is_started_collected_stopped_and_wiped(tmp_path: Path, archive
 
 @pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
-def test_a_system_that_runs_on_java_is_refused_where_there_is_none_that_will_do(tmp_path: Path, archives: str) -> None:
+def test_a_java_system_is_refused_on_a_host_without_a_suitable_java(tmp_path: Path, archives: str) -> None:
     seen = played("on_java", str(tmp_path), archives)
     none, old = seen["none"]["said"], seen["old"]["said"]
     assert "Java 17 or later is needed, and this host has none in the PATH of root; install one" in none
@@ -139,7 +139,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.rotating(6, among="playbooks", files=PLAYBOOKS)
 @pytest.mark.root
-def test_what_goes_wrong_is_told(tmp_path: Path, archives: str) -> None:
+def test_a_failure_is_reported_with_its_task_and_host(tmp_path: Path, archives: str) -> None:
     seen = played("failures", str(tmp_path), archives)
     said = {name: failure["said"] for name, failure in seen.items()}
     assert all("/artifacts/" in words and words.endswith("/stdout") for words in said.values())

@@ -18,7 +18,7 @@ expect = { verdict = "fail", anomaly = "lost-acknowledged-write" }
 """
 
 
-def test_a_plan_whose_runs_all_passed_lets_the_change_through(campaign: StoredCampaign) -> None:
+def test_a_plan_with_only_passed_runs_passes_the_gate(campaign: StoredCampaign) -> None:
     answer = decided(campaign.path)
     assert (answer.code, answer.json["reason"]) == (0, "all 2 runs met their expectation")
     assert answer.json["worlds"] == ["paper"]
@@ -72,7 +72,7 @@ def test_a_proven_failure_stays_one_when_its_files_change(tmp_path: Path) -> Non
     assert decided(campaign.path).code == 1
 
 
-def test_a_failure_that_was_expected_counts_and_one_that_did_not_come_fails(tmp_path: Path) -> None:
+def test_an_expected_failure_counts_and_its_absence_fails(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", LOST)
     main, lossy = campaign.plan()
     campaign.make(main)
@@ -90,7 +90,7 @@ def test_a_failure_that_was_expected_counts_and_one_that_did_not_come_fails(tmp_
     assert "| ❌ | lossy | 1 | pass |" in ask("gate", campaign.path, "--markdown").out
 
 
-def test_a_failed_run_says_in_every_document_what_is_undecided_besides(tmp_path: Path) -> None:
+def test_every_document_of_a_failed_run_lists_undecided_checks(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     campaign.make(planned, lost=7, fault_status="inconclusive")

@@ -89,7 +89,7 @@ def test_a_run_of_another_seed_is_unknown(tmp_path: Path, made: dict[str, Any], 
     assert words in " ".join(answer.json["runs"][0]["reasons"])
 
 
-def test_what_files_of_the_users_settle_is_kept_with_the_plan(campaign: StoredCampaign) -> None:
+def test_the_plan_keeps_descriptions_from_files_of_the_user(campaign: StoredCampaign) -> None:
     """A store may be looked at where the campaign's system is not."""
     (plan,) = (campaign.path / "plans").glob("*.toml")
     assert tomllib.loads(plan.read_text())["settled"]["main"]["system"]["title"] == "What a test writes down"

@@ -28,7 +28,7 @@ def test_a_later_invocation_of_the_whole_campaign_takes_the_place_of_an_earlier_
     assert ask("gate", campaign.path, "--invocation", "2099").code == 64
 
 
-def test_an_invocation_that_would_seem_to_be_older_than_what_is_there_is_refused(
+def test_an_invocation_with_a_stamp_older_than_the_last_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what it finds would be superseded at once by a pass of a time when the clock was wrong."""
@@ -45,7 +45,7 @@ def test_an_invocation_that_would_seem_to_be_older_than_what_is_there_is_refused
     assert len(campaign.plans) == 3
 
 
-def test_an_invocation_in_another_world_takes_the_place_of_none(tmp_path: Path) -> None:
+def test_an_invocation_in_another_world_supersedes_no_other(tmp_path: Path) -> None:
     """Both asked for whatever world the machine has, and it had another one then."""
     campaign = StoredCampaign(tmp_path / "store", "")
     for planned in campaign.plan(world="namespaces"):
@@ -59,7 +59,7 @@ def test_an_invocation_in_another_world_takes_the_place_of_none(tmp_path: Path) 
     assert decided(campaign.path).json["superseded"] == [campaign.plans[0]]
 
 
-def test_an_invocation_in_the_same_world_takes_the_place_of_an_earlier_one_in_whichever_words_it_was_asked_for(
+def test_an_invocation_in_the_same_world_supersedes_an_earlier_one_for_any_spelling(
     tmp_path: Path,
 ) -> None:
     """A campaign of the simulation, say, whose runs were replayed, for which that world is asked for by name. Other
@@ -83,7 +83,7 @@ def test_an_invocation_in_the_same_world_takes_the_place_of_an_earlier_one_in_wh
         ('[topology]\nworld = "process"\n', {}, True),
     ],
 )
-def test_of_an_older_plan_the_world_is_known_where_it_was_asked_for_by_name(
+def test_an_older_plan_has_a_known_world_if_the_command_named_it(
     tmp_path: Path, text: str, asked: dict[str, list[str]], *, is_superseded: bool
 ) -> None:
     campaign = StoredCampaign(tmp_path / "store", text)
@@ -94,7 +94,7 @@ def test_of_an_older_plan_the_world_is_known_where_it_was_asked_for_by_name(
     assert (decided(campaign.path).json["superseded"] == campaign.plans[:1]) is is_superseded
 
 
-def test_what_came_after_the_whole_campaign_counts_too(campaign: StoredCampaign) -> None:
+def test_invocations_after_the_whole_campaign_count(campaign: StoredCampaign) -> None:
     (again,) = campaign.plan(seeds=[2])
     assert decided(campaign.path).code == 2, "it was begun and never made"
     campaign.make(again, lost=7)
@@ -166,14 +166,14 @@ def test_a_run_of_no_plan_is_not_overlooked(campaign: StoredCampaign) -> None:
     assert "copy (unknown, expected pass: the run is in no plan of the campaign)" in answer.json["reason"]
 
 
-def test_what_is_left_of_an_unplanned_run_is_not_overlooked(campaign: StoredCampaign) -> None:
+def test_the_remains_of_an_unplanned_run_are_found(campaign: StoredCampaign) -> None:
     shutil.copytree(runs_of(campaign)[0] / "nodes", campaign.path / "copy" / "nodes")
     answer = decided(campaign.path)
     assert answer.code == 2
     assert "copy (unknown, expected pass: the run is in no plan" in answer.json["reason"]
 
 
-def test_what_macos_writes_beside_plans_is_ignored(campaign: StoredCampaign) -> None:
+def test_files_of_macos_beside_plans_are_ignored(campaign: StoredCampaign) -> None:
     for path in list((campaign.path / "plans").iterdir()):
         path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
     (campaign.path / "._plans").write_bytes(b"\0\5\x16\7")
@@ -182,9 +182,7 @@ def test_what_macos_writes_beside_plans_is_ignored(campaign: StoredCampaign) -> 
     assert ask("gate", campaign.store).code == 0
 
 
-def test_an_invocation_that_begins_leaves_no_document_of_an_older_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_invocation_removes_documents_of_an_older_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     campaign.made()
     assert ask("gate", campaign.path).code == 0

@@ -95,7 +95,7 @@ def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> No
         assert (f"n2: state is '{state}', not 'gone'" in " ".join(told["reasons"])) is (state == "S")
 
 
-def test_a_simulated_seed_that_is_run_again_adds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_simulated_seed_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There it is the same run: its faults are none more, and that it is slow again is no chance that did not come."""
     again = [run(1, world="simulation", cell="main") for _ in range(8)]
     again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
@@ -119,7 +119,7 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     assert told == ["mutation score: 1 of 2 cells with mutants were killed as expected; 90% are required"]
 
 
-def test_a_mutant_of_which_nobody_can_tell_has_not_survived(tmp_path: Path) -> None:
+def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
     """Its run is missing, say; without a policy, too, that is unknown."""
     mutant = {"expected": "fail (duplicate)", "mutants": ("m",)}
     caught = run(1, "fail", "a", **mutant, met=True)
@@ -135,7 +135,7 @@ def test_a_mutant_of_which_nobody_can_tell_has_not_survived(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("expected", ["pass", "unknown"])
-def test_a_mutant_that_is_not_expected_to_fail_counts_for_nothing(tmp_path: Path, expected: str) -> None:
+def test_a_mutant_without_an_expected_failure_is_not_counted(tmp_path: Path, expected: str) -> None:
     """Neither is a survivor caught, nor does one that is benign have to be."""
     survivor = run(1, expected, "b", expected=expected, met=True, mutants=("m",))
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
@@ -164,7 +164,7 @@ def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> Non
     assert verdicts(tmp_path, KNOWN + "2030-01-01", stale)[0] == "fail"
 
 
-def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path) -> None:
+def test_a_known_failure_does_not_excuse_missing_evidence(tmp_path: Path) -> None:
     reasons = "stale-read: x", "besides, undecided: fault power-loss was required and never confirmed"
     entries = run(1), run(2, "fail", anomalies=("stale-read",), reasons=reasons)
     report = check_policy(policy(tmp_path, KNOWN + "2030-01-01"), "c", Matrix((), (), entries, ()), TODAY)
@@ -193,14 +193,14 @@ def test_a_known_failure_excuses_nothing_that_is_missing_besides(tmp_path: Path)
         ("[", "gate.toml:1: not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
+def test_an_error_of_a_policy_names_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "gate.toml").write_text(text)
     with pytest.raises(InputError) as caught:
         find_policy([tmp_path / "store"], None)
     assert words in str(caught.value)
 
 
-def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
+def test_a_policy_is_beside_the_store_or_given_by_option(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     campaign.made()
     assert ask("gate", campaign.path).code == 0
@@ -220,7 +220,7 @@ def test_a_policy_lies_beside_the_store_or_is_given(tmp_path: Path) -> None:
     assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, "told before, not after"
 
 
-def test_a_policy_lies_beside_a_link_to_the_store_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_is_found_beside_a_link_to_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     campaign = StoredCampaign(tmp_path / "disk" / "store", "")
     (run,) = campaign.made()
@@ -278,12 +278,12 @@ def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> 
 
 
 @pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="somebody has a policy there")
-def test_a_campaign_may_lie_in_the_root_directory() -> None:
+def test_a_campaign_may_be_in_the_root_directory() -> None:
     """As where it is mounted in a container, or a run was copied into a directory there to be judged."""
     assert find_policy([Path("/")], None) is None
 
 
-def test_a_policy_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_policy_that_is_a_broken_link_is_refused(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     campaign.made()
     (tmp_path / "gate.toml").symlink_to(tmp_path / "gone.toml")
@@ -311,7 +311,7 @@ def test_a_baseline_is_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "their smallest p is 0.1: run more seeds" in answer.out
 
 
-def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) -> None:
+def test_a_baseline_with_the_same_runs_is_undecided(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "[seeds]\ncount = 5\n")
     runs = campaign.made()
     (tmp_path / "gate.toml").write_text('[baseline]\npath = "store"\n')
@@ -324,7 +324,7 @@ def test_a_baseline_of_the_runs_that_are_judged_shows_nothing(tmp_path: Path) ->
     )
 
 
-def test_a_baseline_of_another_campaign_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_of_another_campaign_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells may have the same names."""
     then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
     plan = StoredCampaign(tmp_path / "store")
@@ -336,7 +336,7 @@ def test_a_baseline_of_another_campaign_shows_nothing(tmp_path: Path, monkeypatc
     assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign} and cannot be compared with c"]
 
 
-def test_worlds_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_are_compared_within_a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How fast a run was in one world says nothing of another, in the very same cell."""
     slow = {"latency_p50_ms": 90.0}
     then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
@@ -360,7 +360,7 @@ def test_worlds_are_compared_with_themselves(tmp_path: Path, monkeypatch: pytest
     ],
 )
 @pytest.mark.parametrize("side", ["now", "then"])
-def test_a_run_in_which_nothing_was_measured_does_not_drop_out(
+def test_a_run_without_measurements_stays_in_the_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, changes: dict[str, Any], measures: set[str]
 ) -> None:
     cells = [(cell, seed) for cell in "ab" for seed in range(1, 6)]
@@ -386,7 +386,7 @@ def test_a_difference_must_be_more_than_chance() -> None:
     assert faster.p == 1
 
 
-def test_cells_are_compared_with_themselves() -> None:
+def test_measures_are_compared_within_a_cell() -> None:
     """That one cell is slower than another says nothing, however unevenly they are mixed."""
     sides = {"fast": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]), "slow": ([100.0, 101, 99], [100.0, 101, 99])}
     assert compare(sides, larger_is_worse=True).p > 0.4

@@ -34,7 +34,7 @@ def test_a_store_is_decided_campaign_by_campaign(campaign: StoredCampaign) -> No
     assert ask("gate", campaign.store, "--invocation", "x").code == 64
 
 
-def test_a_campaign_whose_runs_and_plans_are_gone_is_not_forgotten(campaign: StoredCampaign) -> None:
+def test_a_campaign_without_its_runs_and_plans_is_unknown(campaign: StoredCampaign) -> None:
     other = campaign.store / "other"
     other.mkdir()
     (other / "summary.json").write_text("{}")
@@ -75,7 +75,7 @@ def _with_plans_behind_a_dead_link(campaign: StoredCampaign) -> None:
     [_without_plans, _without_plans_and_descriptions, _with_plans_behind_a_dead_link],
     ids=lambda f: f.__name__,
 )
-def test_a_store_whose_campaign_lost_its_plans_is_unknown(
+def test_a_store_with_a_campaign_without_plans_is_unknown(
     campaign: StoredCampaign, damage: Callable[[StoredCampaign], None]
 ) -> None:
     shutil.copytree(campaign.path, campaign.store / "aside" / NAME)
@@ -87,7 +87,7 @@ def test_a_store_whose_campaign_lost_its_plans_is_unknown(
     assert len(told["runs"]) == 2
 
 
-def test_a_campaign_whose_directory_is_a_link_counts(campaign: StoredCampaign) -> None:
+def test_a_campaign_directory_that_is_a_link_counts(campaign: StoredCampaign) -> None:
     moved = campaign.store.parent / "elsewhere" / "copy of the story"
     moved.parent.mkdir()
     campaign.path.rename(moved)
@@ -108,7 +108,7 @@ def test_the_latest_is_one_run(campaign: StoredCampaign) -> None:
     assert ask("gate", "latest", "--store", campaign.store).code == 0
 
 
-def test_what_is_none_of_these_is_wrong_usage(tmp_path: Path) -> None:
+def test_a_path_other_than_run_campaign_or_store_is_wrong_usage(tmp_path: Path) -> None:
     answer = ask("gate", tmp_path)
     assert answer.code == 64
     assert "is not a run, a campaign or a store" in answer.err

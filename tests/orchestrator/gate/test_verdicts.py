@@ -189,7 +189,7 @@ def test_a_verdict_that_cannot_be_believed_is_unknown(
         ({"analysis": "another"}, "another version of the analysis"),
     ],
 )
-def test_a_verdict_that_contradicts_itself_is_unknown(
+def test_a_contradictory_verdict_file_is_unknown(
     campaign: StoredCampaign, change: dict[str, object], words: str
 ) -> None:
     from analysis.core.anomaly import Anomaly
