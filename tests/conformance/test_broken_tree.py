@@ -72,27 +72,27 @@ def test_each_break_is_tried_even_when_it_is_as_long_as_the_last_one(tree: Broke
         pytest.param("later()\ndef later():\n    raise TimeoutError", "TimeoutError", id="a wait that was in vain"),
     ],
 )
-def test_a_slip_kills_nothing(tree: BrokenTree, new: str, said: str) -> None:
+def test_a_break_with_a_mistake_is_not_killed(tree: BrokenTree, new: str, said: str) -> None:
     trial = tree.trial(change("a if a > b else b", new))
     assert trial.outcome is Outcome.DID_NOT_RUN
     assert said in trial.said
 
 
-def test_tests_that_do_not_end_or_are_not_there_kill_nothing(project: Path, tmp_path: Path) -> None:
+def test_a_test_that_hangs_or_is_missing_does_not_kill_a_break(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text("import threading\ndef test_for_ever():\n    threading.Event().wait()\n")
     with BrokenTree(tmp_path / "copy", project) as tree:
         for test in ("test_rule.py::test_for_ever", "test_rule.py::test_of_equals"):
             assert tree.run([test], limit_s=2).outcome is Outcome.DID_NOT_RUN
 
 
-def test_tests_that_are_skipped_say_nothing(project: Path, tmp_path: Path) -> None:
+def test_a_skipped_test_does_not_kill_a_break(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text("import pytest\ndef test_it():\n    pytest.skip('no root here')\n")
     with BrokenTree(tmp_path / "copy", project) as tree:
         trial = tree.run(["test_rule.py::test_it"])
     assert (trial.outcome, trial.said) == (Outcome.DID_NOT_RUN, "all tests were skipped")
 
 
-def test_a_fixture_that_breaks_kills_nothing(project: Path, tmp_path: Path) -> None:
+def test_an_error_of_a_fixture_does_not_kill_a_break(project: Path, tmp_path: Path) -> None:
     (project / "test_rule.py").write_text(
         "import pytest\n@pytest.fixture\ndef gone():\n    assert False\ndef test_it(gone):\n    pass\n"
     )
@@ -119,7 +119,7 @@ def test_a_break_of_a_source_that_has_changed_is_named(project: Path, tree: Brok
         (Break("R-1", "rule.py", "a > b", "a < b", "is wrong", []), "names no tests"),
     ],
 )
-def test_a_break_that_shows_nothing_is_named(project: Path, one: Break, fault: str) -> None:
+def test_a_break_without_effect_is_named(project: Path, one: Break, fault: str) -> None:
     assert fault in next(faults(one, project, MARKS))
 
 

@@ -20,7 +20,7 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.anomalies"
 
 
-def test_every_checker_declares_what_it_can_find_in_a_sentence() -> None:
+def test_every_checker_declares_a_sentence_for_each_anomaly() -> None:
     assert {"partition logs", "replicas", "services"} <= {checker.name for checker in CHECKERS}
     kinds = [kind for checker in CHECKERS for kind in checker.anomalies]
     assert {kind.name for kind in kinds} == set(CLASSES)

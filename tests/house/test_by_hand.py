@@ -16,7 +16,7 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.by_hand"
 
 
-def test_what_is_needed_is_needed_and_nothing_else() -> None:
+def test_exactly_the_listed_settings_are_required() -> None:
     values = {"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d"}
     assert values.keys() == REQUIRED.keys()
     BrokerConfig.from_properties(values)

@@ -86,9 +86,9 @@ def is_reader(call: ast.Call) -> bool:
     return call.func.attr in METHODS or text.startswith("msgspec.json.decode(")
 
 
-def test_what_a_run_left_is_read_in_one_way() -> None:
+def test_only_allowed_modules_read_files_of_a_run() -> None:
     assert sorted(set(readers()) - ALLOWED) == []
 
 
-def test_what_is_allowed_is_there() -> None:
+def test_every_allowed_module_reads_files_of_a_run() -> None:
     assert sorted(ALLOWED - set(readers())) == []

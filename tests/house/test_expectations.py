@@ -24,7 +24,7 @@ UNLIMITED: Final = frozenset(
 
 
 @pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)
-def test_a_cell_that_must_fail_states_what_must_hold(path: Path) -> None:
+def test_a_cell_that_must_fail_states_the_promises_that_hold(path: Path) -> None:
     told = {cell["name"]: cell.get("expect", {}) for cell in tomllib.loads(path.read_text("utf-8")).get("cell", [])}
     read = {cell.name: cell.expect for cell in load(path).cells}
     for name, expect in told.items():

@@ -10,5 +10,5 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.faults"
 
 
-def test_the_page_tells_of_every_kind() -> None:
+def test_the_page_has_every_kind_of_fault() -> None:
     assert [name for name in KINDS if f"| `{name}` |" not in page()] == []

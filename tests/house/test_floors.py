@@ -93,7 +93,7 @@ def is_virtual_client(path: Path) -> bool:
     return module_name(path).startswith(VIRTUAL_CLIENTS)
 
 
-def test_clients_of_the_simulated_world_stay_apart_from_the_real_ones() -> None:
+def test_simulated_clients_import_no_real_clients() -> None:
     virtual = [path for path in modules("workloads") if is_virtual_client(path)]
     below = {"workloads", "history", "installation", "broker", "simulator"}
     used = {name.split(".")[0] for path in virtual for _, name in imports(path)}
@@ -130,7 +130,7 @@ def test_the_rule_can_fail(tmp_path: Path) -> None:
     assert "orchestrator" not in MAY_IMPORT["broker"]
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
+def test_no_module_is_in_an_import_cycle() -> None:
     """Imports in functions and for type checking count: two modules that need each other are one subject."""
     names = {module_name(path): path for room in MAY_IMPORT for path in modules(room)}
     graph = {name: {target for _, target in imports(path)} & names.keys() - {name} for name, path in names.items()}

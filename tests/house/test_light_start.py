@@ -15,7 +15,7 @@ DESCRIBES_A_RUN = "import orchestrator.running.run, orchestrator.running.descrip
 
 
 @pytest.mark.parametrize("program", [READS_A_CAMPAIGN, LISTS_THE_COMMANDS, DESCRIBES_A_RUN])
-def test_a_run_begins_without_the_libraries_of_the_analysis(program: str) -> None:
+def test_a_run_starts_without_the_libraries_of_the_analysis(program: str) -> None:
     tells = f"{program}\nimport sys\nprint('loaded:', *sorted({HEAVY!r} & set(sys.modules)))"
 
     done = subprocess.run([sys.executable, "-c", tells], check=True, capture_output=True, text=True)

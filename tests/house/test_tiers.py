@@ -59,7 +59,7 @@ def chosen(items: list[pytest.Item], rotation: int, *changed: str) -> list[str]:
     return [item.name for item in kept]
 
 
-def test_a_test_that_stands_for_itself_is_always_chosen(items: list[pytest.Item]) -> None:
+def test_a_test_without_a_group_is_always_chosen(items: list[pytest.Item]) -> None:
     assert all("test_plain" in chosen(items, rotation) for rotation in range(9))
 
 
@@ -93,12 +93,12 @@ def test_one_seed_of_each_scenario_is_chosen(items: list[pytest.Item]) -> None:
     assert seeds == {"0", "1", "2", "3", "4"}
 
 
-def test_a_test_whose_file_has_changed_is_chosen(items: list[pytest.Item]) -> None:
+def test_a_test_with_a_changed_file_is_chosen(items: list[pytest.Item]) -> None:
     assert "test_each[b5]" not in chosen(items, 0)
     assert "test_each[b5]" in chosen(items, 0, "source/5.py")
 
 
-def test_what_differs_from_the_main_branch_has_changed(tmp_path: Path) -> None:
+def test_files_that_differ_from_the_main_branch_are_changed(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", "-C", str(tmp_path), *author, *arguments], check=True, capture_output=True)
@@ -119,7 +119,7 @@ def test_what_differs_from_the_main_branch_has_changed(tmp_path: Path) -> None:
     assert selection_of(tmp_path).changed == {"committed", "added"}, "on the main branch: what the last commit changed"
 
 
-def test_without_git_nothing_counts_as_changed(tmp_path: Path) -> None:
+def test_without_git_no_file_counts_as_changed(tmp_path: Path) -> None:
     assert selection_of(tmp_path) == Selection(0, frozenset())
 
 

@@ -125,7 +125,7 @@ def test_the_real_campaign_is_let_through(campaign: Path) -> None:
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", CHANGES)
-def test_nothing_else_is(campaign: Path, name: str) -> None:
+def test_the_gate_refuses_every_other_change(campaign: Path, name: str) -> None:
     CHANGES[name](campaign)
     assert main(["gate", str(campaign)]) in (EXIT_FAIL, EXIT_UNKNOWN)
 
@@ -178,7 +178,7 @@ BEGUN: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", BEGUN)
-def test_a_run_whose_journal_began_otherwise_is_not(
+def test_the_gate_refuses_a_run_with_another_first_journal_line(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, (fields, words) = the_run(campaign), BEGUN[name]

@@ -42,7 +42,7 @@ def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
-def test_the_seal_tells_of_every_change(bench: Bench, mutation: Mutation) -> None:
+def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None:
     require_that_the_seal_tells(bench, mutation)
 
 

@@ -105,7 +105,7 @@ def judged(bench: Bench, base: str, name: str, make: Make, *, sealed: bool) -> J
 
 @pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("base", ["log", "group", "register", "simulated"])
-def test_analyze_answers_unknown_whatever_file_of_the_evidence_is_a_pipe(bench: Bench, base: str) -> None:
+def test_analyze_is_unknown_when_any_file_of_the_evidence_is_a_pipe(bench: Bench, base: str) -> None:
     for number, name in enumerate(evidence(bench.bases[base])):
         found = judged(bench, base, name, KINDS[number % len(KINDS)], sealed=bool(number % 2))
         assert found.verdict in ("unknown", "fail"), (name, found)
@@ -114,7 +114,7 @@ def test_analyze_answers_unknown_whatever_file_of_the_evidence_is_a_pipe(bench: 
 
 @pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("make", KINDS)
-def test_analyze_passes_whatever_of_what_it_makes_itself_was_a_pipe(bench: Bench, make: Make) -> None:
+def test_analyze_passes_when_an_output_file_was_a_pipe(bench: Bench, make: Make) -> None:
     run = bench.bases["log"]
     with copied(run, bench.directory / "pipes" / run.name) as mutant:
         for path in sorted(path for name in ("tables", "certificate") for path in (mutant / name).rglob("*.*")):
@@ -142,7 +142,7 @@ def campaign(bench: Bench, tmp_path: Path) -> Path:
 @pytest.mark.rotating(19, among="pipes")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("make", KINDS)
-def test_gate_and_report_answer_whatever_is_a_pipe(campaign: Path, make: Make, part: int) -> None:
+def test_gate_and_report_return_when_any_file_is_a_pipe(campaign: Path, make: Make, part: int) -> None:
     """Of the run and of its campaign. The gate lets nothing pass of which it was asked to see the evidence."""
     (run,) = (path.parent for path in campaign.glob("*/run.toml"))
     made = {"report.html", "junit.xml", "summary.json", ".lock"}  # by those who answer

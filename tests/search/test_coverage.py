@@ -26,7 +26,7 @@ def bounced(tmp_path: Path) -> SimulatedRun:
     return simulate(campaign("bounce-unseen"), tmp_path, cell="mutated", seeds=[2])
 
 
-def test_when_a_run_was_where_is_told_in_seconds_of_its_load(bounced: SimulatedRun) -> None:
+def test_visits_have_times_in_seconds_of_the_load(bounced: SimulatedRun) -> None:
     moments = [it.at_s for it in visits(bounced.path, "log")]
     (began,) = (line["wall"] for line in bounced.of("phase") if line["name"] == "main")
     (first, *_) = (line["wall"] for line in bounced.of("fault_injected"))
@@ -43,7 +43,7 @@ LEADER, FOLLOWER, LAGGARD = (
 BOTH, ALONE = ClusterAbstraction((FOLLOWER, LEADER), (), ()), ClusterAbstraction((LAGGARD, LEADER), (), ())
 
 
-def test_the_longest_stay_in_a_constellation_is_told_with_who_was_what() -> None:
+def test_a_constellation_has_its_longest_stay_and_the_roles_of_nodes() -> None:
     shaken = ClusterAbstraction(BOTH.replicas, (), ("kill",))
     told = stays(
         [
@@ -62,7 +62,7 @@ def test_the_longest_stay_in_a_constellation_is_told_with_who_was_what() -> None
     }
 
 
-def test_partitions_stay_each_for_itself() -> None:
+def test_stays_are_counted_for_each_partition() -> None:
     told = stays(
         [
             Visit(1.0, ALONE, LOG, ("n1", "n2")),
@@ -73,7 +73,7 @@ def test_partitions_stay_each_for_itself() -> None:
     assert told[constellation(str(ALONE))].lasts_s == 2.0
 
 
-def test_which_node_a_replica_is_on_is_told(bounced: SimulatedRun) -> None:
+def test_a_visit_names_the_node_of_each_replica(bounced: SimulatedRun) -> None:
     last = list(visits(bounced.path, "log"))[-1]
     leader = next(node for node, it in zip(last.nodes, last.state.replicas, strict=True) if it.role == "leader")
     told = [event for node in last.nodes for event in node_events(bounced.path, node)]
@@ -129,7 +129,7 @@ def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
         ),
     ],
 )
-def test_a_deep_state_is_told_from_one_that_is_not(
+def test_a_deep_state_is_distinguished_from_a_shallow_one(
     name: str, deep: list[ReplicaAbstraction], shallow: list[ReplicaAbstraction]
 ) -> None:
     assert DEEP[name](ClusterAbstraction(tuple(deep), (), ()))

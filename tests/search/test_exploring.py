@@ -50,7 +50,7 @@ from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 
 @pytest.mark.parametrize(("option", "number"), [("--runs N", RUNS), ("--round N", ROUND), ("--first SEED", FIRST)])
-def test_the_help_tells_what_is_taken_where_nothing_is_asked_for(
+def test_the_help_states_the_default_of_each_option(
     option: str, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -69,7 +69,7 @@ def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
     assert plain.curve == list(range(1, 21))
 
 
-def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short: Path) -> None:
+def test_guided_search_varies_runs_with_new_states_and_continues_with_fresh_seeds(short: Path) -> None:
     world, guided = World(), arm(GUIDED, short)
     list(explore(guided, 24, world.make, known={}, kept={}))
     varied = [task for task in world.asked if task.parent >= 0]
@@ -83,7 +83,7 @@ def test_guided_varies_what_led_to_new_states_and_goes_on_with_fresh_seeds(short
         assert [cell.mutants for cell in variation.cells] == [("bounce_unseen",)]
 
 
-def test_what_few_runs_came_through_is_varied_most(short: Path) -> None:
+def test_guided_search_varies_runs_with_rare_states_most(short: Path) -> None:
     """Every run is the first in some state, for the voters have many; in one the replicas were as in no other."""
     asked: list[ExplorationTask] = []
 
@@ -104,7 +104,7 @@ def test_what_few_runs_came_through_is_varied_most(short: Path) -> None:
 UP, FEW = "up/leaderi up/followeri", "up/leaderi up/followero"
 
 
-def test_a_stay_in_which_nobody_runs_or_no_time_is_left_is_not_struck() -> None:
+def test_a_stay_without_a_running_node_or_time_left_is_not_struck() -> None:
     stays = {
         UP: Stay(1.0, 0.5, {}),
         "down/leaderi still/followeri": Stay(2.0, 0.5, {}),
@@ -152,7 +152,7 @@ def begins_of(task: ExplorationTask) -> list[float]:
     return begins
 
 
-def test_a_variation_of_a_variation_repeats_what_was_asked_for_not_what_came_of_it(short: Path) -> None:
+def test_a_variation_of_a_variation_repeats_the_requested_schedule(short: Path) -> None:
     """Else every generation would come later, and to other places than the one before."""
     asked: dict[int, ExplorationTask] = {}
     late = InjectedFaults((InjectedFault("kill", ("n1",), 1.125, 2.2, {}),), 11.0)
@@ -234,7 +234,7 @@ def test_the_cheapest_run_of_an_anomaly_is_the_one_with_the_fewest_steps(short: 
     assert cheapest(made, "lost-acknowledged-write").steps == min(it.steps for it in shows)
 
 
-def test_the_report_compares_only_what_was_measured(short: Path) -> None:
+def test_the_report_compares_only_measured_values(short: Path) -> None:
     guided, plain = arm(GUIDED, short), arm(RANDOM, short)
     list(explore(guided, 24, World().make, known={}, kept={}))
     assert "Only one way" in comparison([guided])
@@ -249,7 +249,7 @@ def test_the_report_compares_only_what_was_measured(short: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_workers_of_a_cluster_have_what_they_need(short: Path, tmp_path: Path) -> None:
+def test_workers_of_a_cluster_have_their_modules_and_files(short: Path, tmp_path: Path) -> None:
     """Executors are processes of their own here, as on other machines: they inherit nothing of this one."""
     if java_version() is None:
         pytest.skip("no Java runtime: install openjdk-17-jre-headless")
@@ -371,7 +371,7 @@ def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(
 
 
 @pytest.mark.parametrize("engine", ["in-process", "spark"])
-def test_what_is_made_on_the_way_lies_where_leftovers_are_removed(
+def test_temporary_directories_are_in_places_that_cleanup_covers(
     engine: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Path] = []
@@ -389,7 +389,7 @@ def test_what_is_made_on_the_way_lies_where_leftovers_are_removed(
     assert not (tmp_path / LABS).exists()
 
 
-def test_without_spark_the_reason_is_told(
+def test_without_spark_explore_reports_the_reason(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unavailable(*_: object) -> None:
@@ -415,13 +415,13 @@ def test_without_spark_the_reason_is_told(
         (["--resume", "--random", "--round", "2"], "leave out --round, --random"),
     ],
 )
-def test_what_cannot_be_explored_is_refused(
+def test_a_campaign_that_cannot_be_explored_is_refused(
     words: list[str], complaint: str, short: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_explore(short, tmp_path, *words) == 64
     assert complaint in capsys.readouterr().err
 
 
-def test_a_script_has_nothing_to_explore(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scripted_campaign_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_explore(campaign("bounce-unseen"), tmp_path) == 64
     assert "every seed has the same faults" in capsys.readouterr().err

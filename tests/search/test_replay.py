@@ -44,7 +44,7 @@ def replay(store: Path, *words: str) -> int:
     return main(["replay", *words, "--store", str(store), "--quiet", "--json"])
 
 
-def test_a_run_is_the_same_again_and_tells_what_happened_in_it(
+def test_a_replayed_run_is_the_same_and_has_a_trace(
     copied: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -74,7 +74,7 @@ def test_a_seed_is_replayed_by_its_campaign(tmp_path: Path) -> None:
     assert replay(tmp_path, "3", "--campaign", str(BOUNCE), "--cell", "mutated") == 0
 
 
-def test_of_an_interrupted_replay_nothing_stays(
+def test_an_interrupted_replay_leaves_no_run(
     stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -88,7 +88,7 @@ def test_of_an_interrupted_replay_nothing_stays(
 
 
 @pytest.mark.parametrize("content", ["", '{"seed": 1, "dig', "[]", "[" * 100_000], ids=["", "half", "list", "deep"])
-def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
+def test_a_run_with_a_partial_summary_cannot_be_compared(
     content: str, stored: SimulatedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (stored.path / "simulation.json").write_text(content)
@@ -97,7 +97,7 @@ def test_a_run_whose_summary_is_not_whole_is_none_to_compare_with(
     assert "ended before it had a digest" in json.loads(capsys.readouterr().out)["comparison"]
 
 
-def test_a_run_that_comes_out_otherwise_is_told(
+def test_a_replay_with_another_digest_is_reported(
     stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = stored.summary | {"digest": "0" * 64}
@@ -124,7 +124,7 @@ def test_a_run_that_comes_out_otherwise_is_told(
         ("simulation.json", '"digest": "', '"digest": "0'),
     ],
 )
-def test_a_run_that_was_changed_since_accuses_nobody(
+def test_a_replay_of_changed_evidence_is_unknown(
     name: str, old: str, new: str, stored: SimulatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -141,7 +141,7 @@ def test_a_run_that_was_changed_since_accuses_nobody(
     assert f"evidence was changed since: {name} was " in told["comparison"]
 
 
-def test_what_cannot_be_read_beside_a_run_is_not_needed_for_it(stored: SimulatedRun, tmp_path: Path) -> None:
+def test_a_replay_needs_no_files_beside_the_run(stored: SimulatedRun, tmp_path: Path) -> None:
     (plan,) = stored.path.parent.glob("plans/*.toml")
     plan.write_text(plan.read_text().replace(str(BOUNCE), str(tmp_path)))
     assert replay(tmp_path, str(stored.path)) == 0, "the campaign's file has become a directory"
@@ -150,9 +150,7 @@ def test_what_cannot_be_read_beside_a_run_is_not_needed_for_it(stored: Simulated
     assert replay(tmp_path, "2", "--campaign", str(BOUNCE), "--cell", "mutated") == 2, "none can be compared with"
 
 
-def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
-    stored: SimulatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_unknown_commits_are_not_compared(stored: SimulatedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     description = stored.path / "run.toml"
     made_by = f'brownout = "{stored.verdict.versions["brownout"]}"'
     assert made_by in description.read_text()
@@ -175,7 +173,7 @@ def test_whether_two_commits_that_nobody_knows_are_the_same_is_not_known(
         (["nowhere"], "neither a directory nor a run"),
     ],
 )
-def test_what_is_no_run_is_refused(
+def test_replay_refuses_a_directory_without_a_run(
     words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert replay(tmp_path, *words) == 64

@@ -18,7 +18,7 @@ from tests.search.imagined import SHORT, World, arm, run_explore
 pytestmark = pytest.mark.rotating(3, among="stored searches")
 
 
-def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
+def test_an_interrupted_exploration_keeps_its_findings_and_resumes(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world, rounds = World(), iter(range(10))
@@ -43,7 +43,7 @@ def test_an_interrupted_exploration_keeps_what_it_found_and_goes_on(
     assert len(world.asked) == 24, "there is nothing left to make"
 
 
-def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_not_made_again(
+def test_an_exploration_resumes_after_its_failure_and_reuses_kept_runs(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world, remade = World(), list[int]()
@@ -66,7 +66,7 @@ def test_one_that_stopped_at_a_failure_goes_on_behind_it_and_what_was_kept_is_no
     assert remade == [5]
 
 
-def test_what_is_kept_is_told_though_the_next_round_does_not_begin(
+def test_kept_runs_are_reported_when_the_next_round_does_not_start(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World()
@@ -125,7 +125,7 @@ def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
     assert ends == [5, 5, 7, 12]
 
 
-def test_what_other_code_has_explored_is_not_gone_on_with(
+def test_an_exploration_by_other_code_is_not_resumed(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World()
@@ -148,7 +148,7 @@ def test_what_other_code_has_explored_is_not_gone_on_with(
         assert goes_on or f"was explored by commit {then}, and this is {now}" in capsys.readouterr().err
 
 
-def test_the_last_exploration_is_the_one_that_was_begun_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_exploration_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the clock says."""
     head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True, code="a")
     stamps = ["20261123T150000ff", "20261123T15000000", "20300101T00000000", "20261123T150001ff"]
@@ -190,7 +190,7 @@ def test_one_process_at_a_time_goes_on_with_an_exploration(
         ("summary.json", '"found": [', '"found": 1, "lost": [', ""),
     ],
 )
-def test_what_is_kept_of_one_may_be_damaged(
+def test_damaged_files_of_an_exploration_are_refused(
     name: str, old: str, new: str, complaint: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -204,7 +204,7 @@ def test_what_is_kept_of_one_may_be_damaged(
     assert complaint in capsys.readouterr().err
 
 
-def test_what_another_version_had_chosen_is_not_gone_on_with(short: Path) -> None:
+def test_runs_chosen_by_another_version_are_not_resumed(short: Path) -> None:
     kept = {0: World().make([ExplorationTask(0, GUIDED, SHORT, str(short), "mutated", 77)])[0]}
     with pytest.raises(UsageError, match="run 1 of the exploration was chosen by another version"):
         list(explore(arm(GUIDED, short), 8, World().make, known={}, kept=kept))

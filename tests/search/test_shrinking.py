@@ -62,11 +62,11 @@ class Judge:
 
 
 @pytest.mark.parametrize("needed", [set(), {3}, {0, 7}, {1, 4, 6}, set(range(8))])
-def test_ddmin_keeps_what_is_needed_and_nothing_else(needed: set[int]) -> None:
+def test_ddmin_keeps_exactly_the_needed_elements(needed: set[int]) -> None:
     assert ddmin(range(8), lambda kept: needed <= set(kept)) == sorted(needed)
 
 
-def test_ddmin_leaves_nothing_that_could_go_alone() -> None:
+def test_ddmin_leaves_no_element_that_can_be_removed_alone() -> None:
     def holds(kept: list[int]) -> bool:  # one of two is enough, but not none
         return bool({2, 5} & set(kept)) and 7 in kept
 
@@ -87,7 +87,7 @@ def test_a_fault_goes_together_with_its_end() -> None:
     assert pairs([{"do": "pause", "node": "n1"}]) == [[0]], "what nothing ends, the end of the run does"
 
 
-def test_only_what_the_anomaly_needs_is_left() -> None:
+def test_shrinking_keeps_only_the_parts_needed_for_the_anomaly() -> None:
     def holds(candidate: Document) -> bool:
         words = [step["do"] for step in candidate.steps]
         return "power-loss" in words and "produce" in words and candidate.nodes >= 3
@@ -110,7 +110,7 @@ def test_a_wait_that_is_needed_becomes_as_short_as_it_may() -> None:
     assert smallest.steps == [{"do": "wait", "seconds": 0.5}]
 
 
-def test_waits_that_nothing_is_between_any_more_become_one() -> None:
+def test_adjacent_waits_are_merged() -> None:
     def holds(candidate: Document) -> bool:
         return sum(float(step.get("seconds", 0)) for step in candidate.steps) >= 2.9
 
@@ -204,7 +204,7 @@ def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
     return SimulatedRun(tmp_path / failed.path.relative_to(failed.path.parents[1]))
 
 
-def test_a_journal_tells_what_was_injected(bounced: SimulatedRun) -> None:
+def test_a_journal_gives_the_injected_faults(bounced: SimulatedRun) -> None:
     told = injected_faults_of(bounced.path)
     assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
     assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
@@ -218,7 +218,7 @@ def test_a_journal_tells_what_was_injected(bounced: SimulatedRun) -> None:
 
 @pytest.mark.rotating(6, among="long simulations")
 @pytest.mark.kills("bounce_unseen")
-def test_a_failed_run_is_shrunk_to_a_campaign_that_comes_to_the_same(
+def test_a_failed_run_is_shrunk_to_a_campaign_with_the_same_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = 'node = "controller"\nas = "C"\n'
@@ -287,7 +287,7 @@ def test_seeds_that_chose_the_result_do_not_confirm_it(bounced: SimulatedRun, fa
         (["--budget", "9"], 1, 130, "interrupted; nothing was written"),
     ],
 )
-def test_why_there_is_no_result_is_told_as_it_is(
+def test_the_reason_for_a_missing_result_is_reported(
     words: list[str], stops_at: int, code: int, told: str, bounced: SimulatedRun, fake: type[FakeMaker],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -305,7 +305,7 @@ def test_why_there_is_no_result_is_told_as_it_is(
         ("unknown", "no run shows it, and 2 were not decided: seed 2: the disk is full"),
     ],
 )
-def test_whether_it_does_not_come_to_it_or_nobody_can_tell_is_told(
+def test_an_absent_and_an_undecided_anomaly_are_reported_differently(
     verdict: str, told: str, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -315,7 +315,7 @@ def test_whether_it_does_not_come_to_it_or_nobody_can_tell_is_told(
 
 
 @pytest.mark.parametrize("stops_at", [4, 12], ids=["searching", "confirming"])
-def test_what_is_interrupted_keeps_the_smallest_so_far(
+def test_an_interrupted_search_keeps_the_smallest_result(
     stops_at: int, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake, "stops_at", stops_at)
@@ -336,7 +336,7 @@ def test_what_is_interrupted_keeps_the_smallest_so_far(
         ("", ["--tries", "-1"], "'-1' is not a number of at least 1"),
     ],
 )
-def test_what_cannot_come_to_anything_is_refused_before_the_search(
+def test_impossible_input_is_refused_before_the_search(
     spoil: str, words: list[str], complaint: str, bounced: SimulatedRun, fake: type[FakeMaker],
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -357,7 +357,7 @@ def test_a_store_in_which_no_run_can_be_made_is_refused(
     assert fake.seeds == []
 
 
-def test_a_run_without_a_verdict_is_to_be_judged_first(
+def test_a_run_without_a_verdict_must_be_analyzed_first(
     bounced: SimulatedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (bounced.path / "verdict.json").unlink()
@@ -365,7 +365,7 @@ def test_a_run_without_a_verdict_is_to_be_judged_first(
     assert f"analyze {bounced.path}" in capsys.readouterr().err
 
 
-def test_what_shows_nothing_cannot_be_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_an_anomaly_cannot_be_shrunk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulate(campaign("bounce-unseen"), tmp_path, cell="fixed", seeds=[2])
     assert main(["shrink", "latest", "--store", str(tmp_path)]) == 64
     assert "its verdict has no anomaly" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_a_candidate_must_show_it_as_often_as_the_whole(whole: Document, tmp_pat
     assert tried.best.steps == smaller.steps
 
 
-def test_no_more_seeds_are_asked_than_it_takes_to_know(whole: Document, tmp_path: Path) -> None:
+def test_a_trial_ends_when_its_result_is_certain(whole: Document, tmp_path: Path) -> None:
     maker = FakeMaker(lambda _: True)
     tried = trials(maker, tmp_path)
     assert tried(whole)
@@ -89,7 +89,7 @@ def test_only_a_run_that_fails_by_the_same_anomaly_counts(
     assert not trials(FakeMaker(lambda _: True, **change), tmp_path)(whole)
 
 
-def test_what_comes_to_its_end_is_left_only_for_what_does_so_too(whole: Document, tmp_path: Path) -> None:
+def test_a_complete_run_is_replaced_only_by_complete_runs(whole: Document, tmp_path: Path) -> None:
     """A script of which too much was taken away fails for that, and would show only what happened before."""
     maker = FakeMaker(lambda _: True)
     tried = trials(maker, tmp_path)
@@ -100,7 +100,7 @@ def test_what_comes_to_its_end_is_left_only_for_what_does_so_too(whole: Document
     assert tried.to_the_end
 
 
-def test_where_no_run_comes_to_its_end_none_has_to(whole: Document, tmp_path: Path) -> None:
+def test_if_no_run_completes_candidates_need_not_complete(whole: Document, tmp_path: Path) -> None:
     """What is broken may keep a cluster from ever being whole again."""
     maker = FakeMaker(lambda planned: planned.seed in (4, 6), finished=False)
     tried = trials(maker, tmp_path)
@@ -112,7 +112,7 @@ def test_where_no_run_comes_to_its_end_none_has_to(whole: Document, tmp_path: Pa
     assert tried(whole.with_steps(whole.steps[1:])), "nor may none"
 
 
-def test_seeds_whose_runs_come_to_their_end_are_preferred(whole: Document, tmp_path: Path) -> None:
+def test_seeds_with_complete_runs_are_preferred(whole: Document, tmp_path: Path) -> None:
     maker = FakeMaker(lambda _: True)
     make = maker.make
 
@@ -128,7 +128,7 @@ def test_seeds_whose_runs_come_to_their_end_are_preferred(whole: Document, tmp_p
     assert tried.best.data["seeds"] == {"first": 5, "count": 1}
 
 
-def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole: Document, tmp_path: Path) -> None:
+def test_an_invalid_candidate_makes_no_run_and_an_error_is_undecided(whole: Document, tmp_path: Path) -> None:
     maker = FakeMaker(lambda _: True)
     tried = trials(maker, tmp_path, tries=1)
     assert tried(whole)
@@ -148,9 +148,7 @@ def test_what_is_no_campaign_costs_nothing_and_what_breaks_proves_nothing(whole:
 
 
 @pytest.mark.parametrize("error", [OSError(ENOSPC, "full"), UsageError("no run can be made")], ids=["a", "b"])
-def test_where_no_run_can_be_made_nothing_follows_for_a_candidate(
-    error: Exception, whole: Document, tmp_path: Path
-) -> None:
+def test_an_error_of_the_machine_ends_the_search(error: Exception, whole: Document, tmp_path: Path) -> None:
     """Else a disk that is full would leave nothing more to be taken away."""
 
     def full(_: PlannedRun) -> bool:

@@ -58,7 +58,7 @@ def test_a_variation_strikes_during_the_stay_where_few_runs_were() -> None:
     assert sum(bool(struck(it)) for it in variations(schedule(), None)) < 30
 
 
-def test_whom_a_strike_hits_is_drawn_by_the_parts_that_nodes_have_there() -> None:
+def test_the_target_of_a_strike_is_drawn_by_role() -> None:
     """The leader is as likely to be hit as both followers together."""
     made = variations(schedule(), ALONE, ("kill",))
     hit = Counter(target for it in made if (new := struck(it)) for target in new[0].targets)
@@ -66,14 +66,14 @@ def test_whom_a_strike_hits_is_drawn_by_the_parts_that_nodes_have_there() -> Non
     assert 0.4 < hit["n2"] / hit.total() < 0.6
 
 
-def test_nothing_is_changed_before_a_strike() -> None:
+def test_the_schedule_before_a_strike_stays_unchanged() -> None:
     """So the run comes to where few were again."""
     before = tuple(it for it in TOLD.faults if it.begin_s < ALONE.at_s)
     struck_there = [it for it in variations(TOLD, ALONE) if struck(it)]
     assert sum(it.faults[: len(before)] == before for it in struck_there) > 0.9 * len(struck_there)
 
 
-def test_a_strike_is_not_put_off_by_what_is_in_force() -> None:
+def test_a_fault_in_force_does_not_delay_a_strike() -> None:
     """n2 does not run, so only the others are hit, and at once."""
     parent = schedule(InjectedFault("kill", ("n2",), 4.0, 9.0, {}))
     made = [it for it in variations(parent, ALONE, ("kill",)) if struck(it)]
@@ -81,13 +81,13 @@ def test_a_strike_is_not_put_off_by_what_is_in_force() -> None:
     assert all(new.targets != ("n2",) for it in made for new in struck(it))
 
 
-def test_where_all_is_dark_nothing_can_strike_and_something_follows() -> None:
+def test_without_a_running_node_a_fault_follows_instead_of_a_strike() -> None:
     parent = schedule(InjectedFault("power-loss-all", NODES, 4.0, 6.0, {"tear": None}))
     assert not any(struck(it) for it in variations(parent, ALONE))
     assert any(len(it.faults) > 1 for it in variations(parent, ALONE))
 
 
-def test_more_faults_come_upon_a_strike_beside_it() -> None:
+def test_further_faults_follow_a_strike_on_other_nodes() -> None:
     """While it is in force or right after it, on somebody else."""
     made = [it for it in variations(schedule(), ALONE, ("kill", "pause")) if struck(it)]
     followed = 0
@@ -99,7 +99,7 @@ def test_more_faults_come_upon_a_strike_beside_it() -> None:
     assert followed > 0.8 * len(made)
 
 
-def test_what_happened_later_than_it_was_asked_for_is_struck_by_the_clock_of_the_script() -> None:
+def test_strike_times_are_converted_to_the_clock_of_the_script() -> None:
     """Each step takes time itself, and the next ones wait for it; on three nodes, one after the other."""
     asked = schedule(
         InjectedFault("power-loss-all", NODES, 1.0, 2.0, {"tear": None}), InjectedFault("kill", ("n1",), 4.0, 5.0, {})
@@ -115,7 +115,7 @@ def test_what_happened_later_than_it_was_asked_for_is_struck_by_the_clock_of_the
     assert asked_for(3.0, asked, asked) == 3.0
 
 
-def test_what_would_meet_another_fault_comes_after_it() -> None:
+def test_a_fault_that_overlaps_another_on_its_node_is_moved_after_it() -> None:
     one, other = InjectedFault("kill", ("n1",), 1.0, 3.0, {}), InjectedFault("pause", ("n1",), 2.0, 2.5, {})
     moved = possible([other, one], 10.0)[1]
     assert moved.kind == "pause"

@@ -112,7 +112,7 @@ def test_a_leader_that_is_left_gives_up_in_time(nodes: int) -> None:
         (looks_at_no_clock, "when its time is up"),
     ],
 )
-def test_who_would_lead_on_is_seen(
+def test_a_leader_that_would_not_resign_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

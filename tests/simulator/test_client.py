@@ -22,7 +22,7 @@ CUT_S = 4 * REFRESH_S
 
 
 @pytest.mark.parametrize("healed", [True, False])
-def test_asking_who_leads_ends_no_appends_wait(healed: bool) -> None:
+def test_a_leader_query_does_not_end_the_wait_of_an_append(healed: bool) -> None:
     """A leader who is cut off from its followers answers nothing that was asked behind an append before that."""
     with SimulatedCluster(1, properties=PATIENT) as cluster:
 

@@ -61,7 +61,7 @@ def test_a_frozen_machine_loses_the_time() -> None:
     assert clock.ahead(loop.now) == pytest.approx(-10.0)
 
 
-def test_a_world_of_which_everything_is_frozen_never_goes_on() -> None:
+def test_a_world_with_every_clock_frozen_is_a_deadlock() -> None:
     loop, clock = new_loop(), MachineClock()
     host = HostContext("n1", "n1", clock)
     clock.run(loop.now, frozen=True)

@@ -77,7 +77,7 @@ def test_a_killed_leader_is_replaced_and_committed_records_stay(seed: int) -> No
 @pytest.mark.conforms("K101-15")
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_cut_of_all_loses_nothing_that_was_flushed_and_acknowledged(seed: int, file_system: FileSystem) -> None:
+def test_a_power_cut_of_all_nodes_keeps_flushed_and_acknowledged_records(seed: int, file_system: FileSystem) -> None:
     with SimulatedCluster(seed, properties=FLUSHED, file_system=file_system) as cluster:
         acknowledged: list[bytes] = []
 
@@ -223,7 +223,7 @@ def _isr(cluster: SimulatedCluster) -> set[int]:
 
 
 @pytest.mark.parametrize("ending", ["none", "kill", "power loss", "exit"])
-def test_a_brokers_task_that_fails_and_that_nobody_awaits_fails_the_run(
+def test_a_failed_task_of_a_broker_without_an_awaiter_fails_the_run(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = DeathWatch.probe_all

@@ -98,7 +98,7 @@ async def turns(count: int) -> None:
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("file_system", list(FileSystem))
-def test_a_power_cut_leaves_what_was_there_or_what_has_become_of_it(file_system: FileSystem) -> None:
+def test_a_power_cut_leaves_old_or_compacted_segments(file_system: FileSystem) -> None:
     seen = set()
     for seed in range(60):
         before, after, log, over, names = cut_while_compacting(seed, file_system, steps=seed * 4)

@@ -43,13 +43,13 @@ NOBODY = after(FIRST, leader=-1, leader_epoch=5, isr=(), elr=(1,))
 
 
 @pytest.mark.conforms("H13", "H14", "H15")
-def test_an_isr_grows_as_its_leader_asked() -> None:
+def test_an_isr_grows_by_the_proposal_of_its_leader() -> None:
     assert judged(FIRST, GROWN, asked=proposal()) == set()
 
 
 @pytest.mark.conforms("H13")
 @pytest.mark.kills("stale_partition_epoch_ok")
-def test_an_isr_that_nobody_asked_for_on_top_of_this_state_was_not_granted() -> None:
+def test_an_isr_without_a_proposal_on_this_state_is_a_finding() -> None:
     assert judged(FIRST, GROWN) == {"isr-not-granted"}
     assert judged(FIRST, GROWN, asked=proposal(partition_epoch=FIRST.partition_epoch - 1)) == {"isr-not-granted"}
 
@@ -62,19 +62,19 @@ def test_an_isr_has_the_process_that_was_counted() -> None:
 
 @pytest.mark.conforms("H14")
 @pytest.mark.kills("fenced_in_isr")
-def test_nobody_in_an_isr_is_fenced() -> None:
+def test_an_isr_with_a_fenced_member_is_a_finding() -> None:
     assert judged(FIRST, GROWN, asked=proposal(), fenced=(3,)) == {"isr-not-granted"}
 
 
 @pytest.mark.conforms("K704-1")
-def test_who_was_eligible_leads_at_once() -> None:
+def test_an_eligible_replica_leads_without_recovery() -> None:
     assert judged(FIRST, after(FIRST, leader=2, leader_epoch=5, isr=(2,))) == set()
     assert judged(NOBODY, after(NOBODY, leader=1, leader_epoch=6, isr=(1,), elr=())) == set()
 
 
 @pytest.mark.conforms("K704-1")
 @pytest.mark.kills("unclean_keeps_isr")
-def test_who_was_not_eligible_recovers_and_is_the_only_one_that_is() -> None:
+def test_an_ineligible_leader_recovers_as_the_only_member() -> None:
     unclean = after(NOBODY, leader=3, leader_epoch=6, isr=(3,), elr=(), recovering=True)
     assert judged(NOBODY, unclean) == set()
     assert judged(NOBODY, replace(unclean, recovering=False)) == {"election-not-allowed"}

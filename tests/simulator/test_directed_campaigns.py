@@ -145,7 +145,7 @@ def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> 
 
 
 @pytest.mark.rotating(6, among="long simulations")
-def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path) -> None:
+def test_a_deposed_leader_that_proposes_a_member_raises_no_alarm(tmp_path: Path) -> None:
     """With this seed one is cut off for a while, and asks for a replica that has what its successor committed."""
     loaded = load(find("demo"))
     (only,) = loaded.cells
@@ -154,7 +154,7 @@ def test_a_deposed_leader_that_asks_for_a_member_raises_no_alarm(tmp_path: Path)
 
 
 @pytest.mark.rotating(6, among="long simulations")
-def test_a_log_that_still_begins_in_front_of_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
+def test_a_log_that_starts_before_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
     """With this seed a member starts whose segment is older than its snapshot: epochs below that are known no more."""
     (schedule,) = schedules(BENIGN, ["many_snapshots"], [find("chaos-simulated")])
     result = tried([schedule], tmp_path, seed=3)

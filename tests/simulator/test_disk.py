@@ -66,7 +66,7 @@ def test_middle_pages_leave_a_hole() -> None:
 
 @pytest.mark.parametrize("tear", list(Tear))
 @pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
-def test_tails_tear_behind_what_was_synced(tear: Tear, file_system: FileSystem) -> None:
+def test_only_unsynced_tails_tear(tear: Tear, file_system: FileSystem) -> None:
     async def case(disk: Disk) -> None:
         file = disk.open("a", create=True)
         file.append([b"s" * 5000])
@@ -107,7 +107,7 @@ def test_every_tear_happens_by_chance() -> None:
     assert len(left) >= 5
 
 
-def test_a_strict_disk_keeps_only_what_the_port_promises() -> None:
+def test_a_strict_disk_keeps_only_durable_files() -> None:
     async def case(disk: Disk) -> None:
         disk.make_directory("d")
         await disk.sync_directory("")
@@ -126,7 +126,7 @@ def test_a_strict_disk_keeps_only_what_the_port_promises() -> None:
     assert disk.open("d/promised").read(0, 9) == b"x"
 
 
-def test_what_lies_in_a_directory_that_was_not_durable_is_gone_with_it() -> None:
+def test_files_in_a_directory_that_was_not_durable_are_lost_with_it() -> None:
     async def case(disk: Disk) -> None:
         disk.make_directory("d/e")
         file = disk.open("d/e/a", create=True)
@@ -160,7 +160,7 @@ async def forgotten(disk: SimulatedDisk) -> None:
     disk.faults.failing = False
 
 
-def test_syncs_that_fail_forget_what_they_should_have_written() -> None:
+def test_failed_syncs_discard_their_writes() -> None:
     async def case(disk: SimulatedDisk) -> None:
         await forgotten(disk)
         again = disk.open("a")
@@ -174,7 +174,7 @@ def test_syncs_that_fail_forget_what_they_should_have_written() -> None:
     assert disk.faults.failed_syncs == 1
 
 
-def test_a_full_disk_takes_what_there_is_room_for() -> None:
+def test_a_full_disk_writes_the_part_that_fits() -> None:
     async def case(disk: SimulatedDisk) -> None:
         file = disk.open("a", create=True)
         disk.faults.free_bytes = 4
@@ -227,7 +227,7 @@ def test_bits_flip_on_the_disk_and_are_mended_where_they_still_are() -> None:
     assert disk.flip(random.Random(1), []) is None
 
 
-def test_another_disk_has_what_was_copied_or_nothing() -> None:
+def test_a_restored_disk_has_the_copied_content_or_none() -> None:
     async def case(disk: SimulatedDisk) -> None:
         disk.make_directory("d")
         file = disk.open("d/a", create=True)
@@ -246,7 +246,7 @@ def test_another_disk_has_what_was_copied_or_nothing() -> None:
     assert disk.files() == copy
 
 
-def test_a_cut_that_was_not_synced_may_come_back() -> None:
+def test_an_unsynced_truncation_may_be_undone() -> None:
     async def case(disk: Disk) -> None:
         await append_and_sync(disk)
         file = disk.open("old")
@@ -259,7 +259,7 @@ def test_a_cut_that_was_not_synced_may_come_back() -> None:
         assert disk.open("old").read(0, 100) == left
 
 
-def test_a_sync_covers_what_was_written_before_it_began() -> None:
+def test_a_sync_covers_writes_before_its_start() -> None:
     async def case(disk: SimulatedDisk) -> None:
         file = disk.open("a", create=True)
         file.append([b"1"])
@@ -280,7 +280,7 @@ def test_a_sync_covers_what_was_written_before_it_began() -> None:
     assert copies[0] > 0
 
 
-def test_whoever_waits_for_a_turn_shares_it() -> None:
+def test_waiting_syncs_of_a_file_share_one_turn() -> None:
     async def case(disk: SimulatedDisk) -> None:
         file, other = disk.open("a", create=True), disk.open("b", create=True)
         loop = asyncio.get_running_loop()
@@ -315,7 +315,7 @@ def test_a_cut_during_a_sync() -> None:
         assert disk.open("a").read(0, 100) == left
 
 
-def test_a_process_that_is_killed_takes_its_own_waiting_syncs_along_and_nobody_elses() -> None:
+def test_a_killed_process_loses_only_its_own_waiting_syncs() -> None:
     world = World()
     disk = SimulatedDisk(world.loop, random.Random(0), file_system=STRICT)
 
@@ -404,7 +404,7 @@ def test_a_lock_is_held_as_long_as_its_process_lives() -> None:
 
 @pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
 @pytest.mark.parametrize("seed", range(15))
-def test_a_log_keeps_what_it_said_was_durable(file_system: FileSystem, seed: int) -> None:
+def test_a_log_keeps_its_durable_records_after_power_cuts(file_system: FileSystem, seed: int) -> None:
     """A hundred power cuts: everything below `durable_end_offset` is there again, and what follows is a prefix."""
     loop = new_loop()
     rng = random.Random(seed)
@@ -465,7 +465,7 @@ def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -
     assert loop.run_until_complete(reopen()) >= durable
 
 
-def test_what_is_written_again_is_no_longer_forgotten() -> None:
+def test_data_that_is_synced_again_is_durable() -> None:
     async def case(disk: SimulatedDisk) -> None:
         await forgotten(disk)
         await disk.open("a").sync_again(len(b"kept"))
@@ -501,7 +501,7 @@ def test_a_later_sync_of_clean_pages_is_not_believed(again: bool) -> None:
 
 @pytest.mark.parametrize("file_system", [EXT4, XFS, STRICT])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_leaves_what_was_said_to_be_durable(file_system: FileSystem, seed: int) -> None:
+def test_a_power_cut_keeps_durable_files(file_system: FileSystem, seed: int) -> None:
     """Whatever was done to files and directories before, and whichever syncs failed."""
     rng, loop = random.Random(seed), new_loop()
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)

@@ -45,7 +45,7 @@ def test_the_leaderships_of_a_killed_broker_move_at_once(seed: int) -> None:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_reset_proves_nothing_so_that_the_lease_is_waited_for(seed: int) -> None:
+def test_a_reset_without_ordered_ends_does_not_shorten_the_lease(seed: int) -> None:
     assert fail_over_s(replace(IN_ORDER, deaths_end_in_order=False), seed) > LEASE_S - 1
 
 

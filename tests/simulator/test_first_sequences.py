@@ -65,7 +65,7 @@ def test_the_second_of_two_requests_waits_for_the_first_that_was_refused(written
 
 @pytest.mark.conforms("K98-10")
 @pytest.mark.parametrize("seed", range(4))
-def test_several_requests_in_flight_at_the_moment_of_creation_lose_nothing(seed: int) -> None:
+def test_several_requests_in_flight_during_creation_lose_no_record(seed: int) -> None:
     refused, unwritten = _written_at_creation(seed, ())
     assert refused == []
     assert unwritten == 0
@@ -100,7 +100,7 @@ def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(seed: i
 
 @pytest.mark.rotating(6, among="long simulations")
 @pytest.mark.kills("any_first_sequence")
-def test_a_leader_that_accepts_any_first_sequence_loses_what_was_refused() -> None:
+def test_a_leader_that_accepts_any_first_sequence_loses_refused_records() -> None:
     found = [_written_at_creation(seed, ("any_first_sequence",)) for seed in range(4)]
     assert any(gap for gap, _ in found)
     assert any(unwritten for _, unwritten in found)

@@ -150,7 +150,7 @@ def test_a_group_lives_on_when_its_coordinator_is_killed(seed: int) -> None:
         cluster.run(story())
 
 
-def test_what_a_group_has_committed_stays_where_it_is_looked_for() -> None:
+def test_committed_offsets_stay_at_the_coordinator_of_the_group() -> None:
     """A group's partition depends on their number, which therefore cannot be changed."""
     with SimulatedCluster(1, properties=SETTINGS) as cluster:
 
@@ -197,9 +197,7 @@ def test_a_coordinator_that_acknowledges_before_the_high_watermark_loses_commits
 
 
 @pytest.mark.parametrize("planted", [True, False])
-def test_what_a_coordinator_commits_is_held_against_disks_as_any_log_is(
-    planted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_of_a_coordinator_are_compared_with_disks(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until replicas may have compacted it, each for itself."""
     flush = PartitionLog.flush
 
@@ -225,7 +223,7 @@ def test_what_a_coordinator_commits_is_held_against_disks_as_any_log_is(
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_that_may_have_been_replaced_answers_nothing() -> None:
+def test_a_coordinator_that_may_be_replaced_does_not_answer() -> None:
     with SimulatedCluster(1, properties=SETTINGS) as cluster:
 
         async def story() -> None:
@@ -244,7 +242,7 @@ def test_a_coordinator_that_may_have_been_replaced_answers_nothing() -> None:
 
 
 @pytest.mark.conforms("CG-3")
-def test_what_is_committed_outlives_the_retention_of_records_and_whoever_deletes_them() -> None:
+def test_committed_offsets_survive_retention_and_deleted_records() -> None:
     properties = {
         **SETTINGS,
         "log.retention.ms": "1",

@@ -56,7 +56,7 @@ def numbers(count: int) -> list[bytes]:
 
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("ended", ["kill", "power_loss", "stop"])
-def test_a_leader_that_was_away_knows_what_it_has(ended: str) -> None:
+def test_a_restarted_leader_keeps_its_producer_sequences(ended: str) -> None:
     log, again = _away(ended, ())
     assert log == numbers(8)
     assert again == list(range(3, 8)), "each of the last five has its offset again"
@@ -107,7 +107,7 @@ def test_a_producer_that_is_silent_for_too_long_is_forgotten() -> None:
 
 @pytest.mark.conforms("K98-3", "K98-8")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_leader_knows_what_the_old_one_knew(seed: int) -> None:
+def test_a_new_leader_has_the_producer_sequences_of_the_old_one(seed: int) -> None:
     with SimulatedCluster(seed, properties=FLUSHED) as cluster:
 
         async def story() -> None:
@@ -125,11 +125,11 @@ def test_a_new_leader_knows_what_the_old_one_knew(seed: int) -> None:
 
 
 @pytest.mark.conforms("K98-7")
-def test_what_was_cut_off_is_appended_when_it_comes_again() -> None:
+def test_a_truncated_batch_is_appended_on_retry() -> None:
     assert _cut_off(()) == [*numbers(3), b"of another", b"3"]
 
 
-def test_who_keeps_the_producers_of_what_was_cut_off_acknowledges_what_is_lost() -> None:
+def test_a_replica_with_producers_of_truncated_batches_acknowledges_lost_records() -> None:
     assert _cut_off(("producer_state_survives_truncation",)) == [*numbers(3), b"of another"]
 
 
@@ -187,6 +187,6 @@ def test_no_fault_makes_a_record_twice_or_out_of_order(seed: int) -> None:
 
 
 @pytest.mark.kills("sequence_unchecked")
-def test_the_judge_sees_a_leader_that_does_not_check_sequences() -> None:
+def test_the_checker_finds_a_leader_that_does_not_check_sequences() -> None:
     found = next(outcome for seed in range(1, 6) if (outcome := run(seed, "sequence_unchecked")).violations)
     assert "twice" in found.violations[0]

@@ -33,7 +33,7 @@ def replica(cluster: SimulatedCluster, name: str) -> Partition:
 @pytest.mark.kills("no_producer_snapshot")
 @pytest.mark.parametrize("ended", ["kill", "power_loss", "stop"])
 @pytest.mark.parametrize("mutants", [(), ("no_producer_snapshot",)])
-def test_who_forgets_producers_in_a_restart_is_seen_at_once(ended: str, mutants: Sequence[str]) -> None:
+def test_a_replica_that_loses_producers_in_a_restart_is_found_immediately(ended: str, mutants: Sequence[str]) -> None:
     with SimulatedCluster(1, 1, properties=ALONE, mutants=mutants) as cluster:
 
         async def story() -> None:
@@ -55,7 +55,7 @@ def test_who_forgets_producers_in_a_restart_is_seen_at_once(ended: str, mutants:
 @pytest.mark.conforms("K98-7")
 @pytest.mark.kills("producer_state_survives_truncation")
 @pytest.mark.parametrize("mutants", [(), ("producer_state_survives_truncation",)])
-def test_who_knows_what_it_has_cut_off_is_seen_at_once(mutants: Sequence[str]) -> None:
+def test_a_replica_with_producers_of_truncated_batches_is_found_immediately(mutants: Sequence[str]) -> None:
     properties = {**FLUSHED, "replica.lag.time.max.ms": "600000"}
     with SimulatedCluster(1, properties=properties, mutants=mutants) as cluster:
 
@@ -81,7 +81,7 @@ def test_who_knows_what_it_has_cut_off_is_seen_at_once(mutants: Sequence[str]) -
 
 @pytest.mark.conforms("K98-7")
 @pytest.mark.parametrize("keeps", [False, True])
-def test_who_knows_what_was_in_a_log_that_has_begun_anew_is_seen(keeps: bool) -> None:
+def test_a_replica_with_producers_of_a_discarded_log_is_found(keeps: bool) -> None:
     with planted(properties=FLUSHED) as cluster:
 
         async def story() -> None:
@@ -103,7 +103,7 @@ def test_who_knows_what_was_in_a_log_that_has_begun_anew_is_seen(keeps: bool) ->
 
 
 @pytest.mark.conforms("K98-6")
-def test_a_producer_is_known_whose_batches_were_deleted() -> None:
+def test_a_producer_with_deleted_batches_is_kept() -> None:
     with SimulatedCluster(1, 1, properties=ALONE) as cluster:
 
         async def story() -> None:

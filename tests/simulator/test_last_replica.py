@@ -66,7 +66,7 @@ def lost_after_all_go_down(seed: int, *mutants: str, powered_off: int = 1) -> in
 
 @pytest.mark.conforms("H16", "K101-15")
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_one_power_loss_among_three_loses_nothing_that_two_replicas_held(seed: int) -> None:
+def test_one_power_loss_among_three_keeps_records_of_two_replicas(seed: int) -> None:
     assert lost_after_all_go_down(seed) == 0
 
 
@@ -95,13 +95,13 @@ def test_with_the_mutant_the_last_replica_standing_leads_without_its_data() -> N
 
 @pytest.mark.conforms("K101-15")
 @pytest.mark.kills("last_known_leader_leads")
-def test_with_the_mutant_the_last_leader_leads_whatever_it_has_lost() -> None:
+def test_with_the_mutant_the_last_leader_leads_without_its_lost_records() -> None:
     assert any(lost_after_all_go_down(seed, "last_known_leader_leads") == RECORDS for seed in range(8))
 
 
 @pytest.mark.conforms("K704-1", "K704-9", "K101-15")
 @pytest.mark.parametrize("seed", range(4))
-def test_an_unclean_election_that_is_allowed_loses_records_and_leaves_the_replicas_alike(seed: int) -> None:
+def test_an_allowed_unclean_election_loses_records_and_leaves_equal_replicas(seed: int) -> None:
     properties = {"default.replication.factor": "3", "unclean.leader.election.enable": "true"}
     with SimulatedCluster(seed, properties=properties) as cluster:
 
@@ -186,7 +186,7 @@ async def _create(cluster: SimulatedCluster, leader: str, follower: str) -> Simu
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
-def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing(resource: tuple[int, str]) -> None:
+def test_a_minimum_raised_while_the_isr_shrinks_loses_no_record(resource: tuple[int, str]) -> None:
     """The answer to the leader's proposal overtakes the metadata log, in which the new minimum comes first."""
     with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000"}) as cluster:
 
@@ -220,7 +220,7 @@ def test_a_minimum_that_is_raised_while_the_isr_shrinks_loses_nothing(resource: 
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
-def test_a_minimum_that_is_lowered_loses_nothing_that_the_leader_commits_from_then_on(
+def test_a_lowered_minimum_keeps_later_commits(
     resource: tuple[int, str],
 ) -> None:
     """Who was eligible, because nothing was committed without it, is so no more."""
@@ -266,7 +266,7 @@ async def _roll(cluster: SimulatedCluster, properties: Mapping[str, str]) -> tup
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("seed", range(4))
-def test_a_minimum_that_is_raised_in_one_file_after_the_other_loses_nothing(seed: int) -> None:
+def test_a_minimum_raised_in_one_file_after_the_other_loses_no_record(seed: int) -> None:
     """Who leads still has the old file, who controls the new one: by numbers of their own, what the leader commits
     alone would not be committed to the controller, and one that lacks it eligible."""
     properties = {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "1"}

@@ -32,7 +32,7 @@ def found(cluster: SimulatedCluster) -> dict[str, str]:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.kills("refused_is_dead")
-def test_who_is_replaced_under_a_lease_is_seen_though_nobody_commits() -> None:
+def test_a_leader_replaced_under_a_lease_is_found_without_commits() -> None:
     for mutants in ((), ("refused_is_dead",)):
         with SimulatedCluster(2, properties=LONG, mutants=mutants) as cluster:
 
@@ -78,7 +78,7 @@ async def be_cut_off(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_leaders_without_a_lease_would_answer_nobody() -> None:
+def test_the_oracle_tests_requests_at_leaders_without_a_lease() -> None:
     with SimulatedCluster(1, properties=QUICK) as cluster:
         cluster.run(be_cut_off(cluster))
         checks = cluster.watch.findings.checks["request-would-be-answered"]
@@ -91,7 +91,7 @@ def test_leaders_without_a_lease_would_answer_nobody() -> None:
 @pytest.mark.parametrize(
     ("plant", "answered"), [(fetches_without, "a consumer's Fetch"), (lists_without, "ListOffsets")]
 )
-def test_who_would_answer_without_a_lease_is_seen(
+def test_a_leader_that_would_answer_without_a_lease_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], answered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

@@ -174,7 +174,7 @@ def test_a_reader_sees_a_lease_that_outlives_a_leadership(fault: Fault, mutant: 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_successor_that_lost_its_log_waits_for_the_lease_of_who_led_before(seed: int) -> None:
+def test_a_successor_without_its_log_waits_for_the_lease_of_the_last_leader(seed: int) -> None:
     """The most complete log that is left is no cause for haste; the oracle of shared leases looks on."""
     with SimulatedCluster(seed) as cluster:
 

@@ -142,7 +142,7 @@ def never_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(never_lets_go, kill_follower, {STILL, KEEPS}, id="an ISR that never shrinks"),
     ],
 )
-def test_who_stands_still_or_keeps_whom_nobody_reaches_is_found(
+def test_a_stalled_partition_and_an_unreachable_isr_member_are_found(
     broken: Callable[[pytest.MonkeyPatch], None],
     harm: Callable[[SimulatedCluster, str, str], None],
     oracles: set[str],

@@ -28,7 +28,7 @@ GAPS = LogConfig(segment_bytes=1000, index_interval_bytes=200, compacted=True)
 
 
 @pytest.mark.parametrize("late", [0, LAG])
-def test_a_log_begins_anew_where_another_one_does(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who begins later lacks what was committed, and nobody has removed."""
     begin = PartitionLog.truncate_fully_and_start_at
     starts: list[int] = []
@@ -68,7 +68,7 @@ def test_a_log_begins_anew_where_another_one_does(late: int, monkeypatch: pytest
         assert found == {}
 
 
-def test_a_start_that_a_killed_leader_had_only_written_down_is_where_a_log_begins(
+def test_a_log_starts_at_the_start_offset_written_before_a_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its next process begins there, and who was away begins anew with it."""
@@ -115,7 +115,7 @@ def test_a_start_that_a_killed_leader_had_only_written_down_is_where_a_log_begin
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_what_recovery_has_lost_in_front_of_a_log_nobody_had_deleted(
+def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was away and begins anew with such a leader shows it."""
@@ -163,7 +163,7 @@ def test_what_recovery_has_lost_in_front_of_a_log_nobody_had_deleted(
 
 
 @pytest.mark.parametrize("removed", [True, False])
-def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: bool) -> None:
+def test_records_of_a_follower_before_the_leaders_start_are_not_compared(removed: bool) -> None:
     """Asked for an epoch in front of its log, a leader answers with where that begins (K101-7)."""
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
@@ -186,7 +186,7 @@ def test_what_a_follower_has_in_front_of_its_leaders_start_is_nobodys(removed: b
 
 
 @pytest.mark.parametrize("lacks", [True, False])
-def test_what_is_missing_where_a_log_was_gone_on_with_is_found(lacks: bool) -> None:
+def test_a_gap_at_the_continuation_of_a_log_is_found(lacks: bool) -> None:
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}

@@ -99,7 +99,7 @@ def test_a_livelock_is_an_error_and_not_a_hang(pause: float, monkeypatch: pytest
         loop.run_until_complete(body())
 
 
-def test_what_nobody_caught_is_collected() -> None:
+def test_an_uncaught_exception_is_collected() -> None:
     world = World()
 
     async def body() -> None:
@@ -116,7 +116,7 @@ async def fail() -> None:
     raise KeyError("planted")
 
 
-def test_the_failure_of_a_task_that_nobody_awaits_is_collected() -> None:
+def test_the_failure_of_a_task_without_an_awaiter_is_collected() -> None:
     world = World()
     forgotten: list[asyncio.Task[None]] = []
 
@@ -133,7 +133,7 @@ def test_the_failure_of_a_task_that_nobody_awaits_is_collected() -> None:
     assert "no code awaits the failed task fail" in str(unhandled)
 
 
-def test_the_failure_of_a_task_that_somebody_awaits_is_theirs() -> None:
+def test_the_failure_of_an_awaited_task_is_left_to_its_awaiter() -> None:
     world = World()
 
     async def body() -> None:
@@ -146,7 +146,7 @@ def test_the_failure_of_a_task_that_somebody_awaits_is_theirs() -> None:
     assert world.loop.unhandled == []
 
 
-def test_who_awaits_a_task_and_has_not_had_its_turn_yet_is_not_forestalled() -> None:
+def test_a_failure_is_left_to_an_awaiter_that_has_not_run_yet() -> None:
     world = World()
 
     async def body() -> None:
@@ -198,7 +198,7 @@ def test_everything_that_a_host_sets_off_belongs_to_it() -> None:
     assert seen == ["b", "b", "b", "b", "-"]
 
 
-def test_nothing_of_a_killed_host_runs() -> None:
+def test_no_task_of_a_killed_host_runs() -> None:
     world = World()
     seen: list[str] = []
 

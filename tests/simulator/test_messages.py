@@ -29,11 +29,11 @@ def conversation(*, recorded: bool) -> tuple[str, list[Said]]:
         return cluster.digest(), recorder.said
 
 
-def test_whoever_is_listened_to_does_the_same() -> None:
+def test_a_recorded_cluster_behaves_the_same() -> None:
     assert conversation(recorded=False)[0] == conversation(recorded=True)[0]
 
 
-def test_messages_are_whole_in_order_and_told_when_they_arrive() -> None:
+def test_messages_are_recorded_whole_in_order_with_arrival_times() -> None:
     _, said = conversation(recorded=True)
     assert [each.sent_s for each in said] == sorted(each.sent_s for each in said)
     assert all(each.arrived_s is None or each.sent_s < each.arrived_s for each in said)
@@ -61,5 +61,5 @@ def test_messages_are_whole_in_order_and_told_when_they_arrive() -> None:
         (VoteResponse(topics=[TopicResult("meta", [PartitionResult(0, 0, -1, 5, vote_granted=True)])]), None),
     ],
 )
-def test_a_message_is_told_by_its_offsets_epochs_and_errors(message: Message, text: str | None) -> None:
+def test_the_text_of_a_message_has_offsets_epochs_and_errors(message: Message, text: str | None) -> None:
     assert text_of(message) == (text or "meta, p0: epoch 5, granted")

@@ -62,7 +62,7 @@ def found_by(cluster: SimulatedCluster) -> dict[str, str]:
 
 
 @pytest.mark.conforms("H16")
-def test_a_snapshot_holds_what_its_node_and_the_others_know() -> None:
+def test_a_snapshot_has_the_state_of_its_node_and_the_others() -> None:
     with SimulatedCluster(1, 5, properties=TWO_IN_SYNC) as cluster:
 
         async def story() -> None:
@@ -115,7 +115,7 @@ async def make_topics(cluster: SimulatedCluster) -> None:
     await cluster.until(lambda: all(cluster.node(name).image.offset >= end for name in cluster.machines))
 
 
-def test_a_snapshot_that_does_not_know_who_votes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_without_the_voters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VoterHistory, "as_of", lambda *_: None)
     with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
         cluster.run(make_topics(cluster))
@@ -157,7 +157,7 @@ def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() ->
 
 
 @pytest.mark.conforms("H16")
-def test_a_snapshot_that_would_lack_something_is_found_though_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_would_be_incomplete_is_found_without_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
     restore = MetadataImage.restore
 
     def restore_poorer(image: MetadataImage, end: int, records: Sequence[bytes]) -> Changes:

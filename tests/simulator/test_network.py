@@ -103,7 +103,7 @@ async def connect(world: World, host: str = "b") -> Client:
     return client
 
 
-def test_bytes_come_back_in_order_after_a_latency() -> None:
+def test_echoed_bytes_arrive_in_order_after_a_latency() -> None:
     world = World(conditions=Conditions(spike_probability=0.3, split_probability=0.3))
     serve(world)
     data = bytes(range(256)) * 1000
@@ -158,7 +158,7 @@ def test_once_paused_a_protocol_gets_no_further_bytes_until_it_resumes() -> None
     assert (bytes(server.received), server.ended) == (b"abcdefgh", True)
 
 
-def test_connections_that_nobody_accepts() -> None:
+def test_connections_without_a_listener_are_refused() -> None:
     world = World()
     serve(world)
 
@@ -212,7 +212,7 @@ def test_a_slow_reader_stops_the_writer() -> None:
     world.run("a", body())
 
 
-def test_closing_sends_what_waits() -> None:
+def test_closing_sends_buffered_bytes() -> None:
     world = World()
     made: list[Client] = []
 
@@ -268,7 +268,7 @@ def test_a_failing_protocol_loses_its_connection_only() -> None:
     assert [str(error.exception) for error in world.loop.unhandled] == ["b'x'"]
 
 
-def test_a_partition_stalls_what_is_under_way_and_it_flows_after_healing() -> None:
+def test_a_partition_stalls_bytes_in_flight_until_its_heal() -> None:
     world = World()
     serve(world)
 
@@ -361,7 +361,7 @@ def test_a_killed_process_resets_its_peers() -> None:
     world.run("a", body())
 
 
-def test_what_a_process_sent_arrives_although_it_was_killed() -> None:
+def test_bytes_sent_by_a_killed_process_arrive() -> None:
     world = World()
     made: list[Client] = []
     serve(world, factory=lambda: made.append(Client()) or made[-1])  # type: ignore[func-returns-value]
@@ -428,7 +428,7 @@ def test_some_connections_are_reset_by_a_partition() -> None:
     assert 0 < resets(0.5) < 20
 
 
-def test_a_connection_whose_opening_is_cancelled_does_not_linger() -> None:
+def test_a_cancelled_connection_attempt_is_removed() -> None:
     world = World()
     made: list[Client] = []
     accepted = asyncio.Event()
@@ -469,7 +469,7 @@ def test_the_seed_decides_everything() -> None:
     assert seen(1) != seen(2)
 
 
-def test_a_direction_that_rejects_refuses_and_resets_whoever_sends_over_it() -> None:
+def test_a_rejecting_direction_refuses_connections_and_resets_senders() -> None:
     world = World()
     made: list[Client] = []
     serve(world, factory=lambda: made.append(Client()) or made[-1])  # type: ignore[func-returns-value]
@@ -493,7 +493,7 @@ def test_a_direction_that_rejects_refuses_and_resets_whoever_sends_over_it() -> 
     world.run("a", body())
 
 
-def test_a_way_back_that_rejects_lets_no_connection_come_about() -> None:
+def test_a_rejecting_way_back_prevents_connections() -> None:
     world = World()
     serve(world)
 

@@ -157,7 +157,7 @@ def test_a_storm_of_faults_kills(mutant: str, oracle: str, how: Mapping[str, obj
 
 @pytest.mark.conforms("K595-14", "K595-19")
 @pytest.mark.kills("vote_not_persisted")
-def test_a_voter_that_forgets_its_vote_begins_again_in_an_older_epoch() -> None:
+def test_a_voter_without_its_vote_restarts_in_an_older_epoch() -> None:
     for mutants in ((), ("vote_not_persisted",)):
         with SimulatedCluster(1, properties=QUICK, mutants=mutants) as cluster:
             cluster.start()
@@ -213,7 +213,7 @@ def test_a_refused_connection_that_counts_as_death_makes_two_leaders_share_a_lea
 
 
 @pytest.mark.conforms("H13", "H16")
-def test_what_a_deposed_leader_commits_is_held_against_what_others_have_committed(
+def test_commits_of_a_deposed_leader_are_compared_with_other_commits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts: dict[int, frozenset[int]] = {}
@@ -350,7 +350,7 @@ def test_after_an_unclean_election_a_mark_that_falls_is_still_found() -> None:
 
 
 @pytest.mark.conforms("H9", "K704-1")
-def test_after_an_unclean_election_a_follower_ahead_of_what_is_committed_is_still_found() -> None:
+def test_after_an_unclean_election_a_follower_above_the_high_watermark_is_found() -> None:
     with planted(properties=UNCLEAN) as cluster:
         client, leader = cluster.run(lose(cluster))
         follower, log = _role(cluster, PartitionFollower), _partition(cluster, PartitionFollower).log
@@ -364,7 +364,7 @@ def test_after_an_unclean_election_a_follower_ahead_of_what_is_committed_is_stil
 
 
 @pytest.mark.conforms("K704-1")
-def test_what_an_unclean_election_has_deposed_may_go_on_committing_what_will_be_lost() -> None:
+def test_a_leader_deposed_by_an_unclean_election_may_commit_records_that_are_lost() -> None:
     with SimulatedCluster(1, properties=UNCLEAN) as cluster:
 
         async def story() -> None:
@@ -406,7 +406,7 @@ class LastByte(random.Random):
         return int(bounds[-1]) - 1
 
 
-def test_bits_that_have_rotted_on_a_disk_are_not_the_brokers_deed() -> None:
+def test_bit_rot_on_a_disk_is_not_a_finding_about_the_broker() -> None:
     """A broker that was stopped in order does not read what it had written; it is judged by that all the same."""
     with SimulatedCluster(1, properties=QUICK) as cluster:
 
@@ -449,7 +449,7 @@ class At(random.Random):
         pytest.param(12, "metadata_behind_log", id="a leader epoch: the log seems to be newer than the metadata"),
     ],
 )
-def test_what_a_broker_does_with_what_has_rotted_outside_of_a_crc_is_not_its_fault(byte: int, heard: str) -> None:
+def test_bit_rot_outside_of_a_crc_is_not_a_finding_about_the_broker(byte: int, heard: str) -> None:
     with SimulatedCluster(1, properties=QUICK) as cluster:
 
         async def story() -> None:
@@ -480,7 +480,7 @@ def test_what_a_broker_does_with_what_has_rotted_outside_of_a_crc_is_not_its_fau
         assert found(cluster) == {}
 
 
-def test_what_rots_while_nobody_runs_is_not_the_brokers_deed_either() -> None:
+def test_bit_rot_on_a_stopped_node_is_not_a_finding_about_the_broker() -> None:
     """What a follower had on its disk when its leader counted it may be gone when the leader commits: nobody has told
     the leader yet that another process has found the rest of the log to be rotten."""
     with SimulatedCluster(1, properties={**QUICK, "log.flush.interval.messages": "1"}) as cluster:
@@ -518,7 +518,7 @@ def test_what_rots_while_nobody_runs_is_not_the_brokers_deed_either() -> None:
         assert found(cluster) == {}
 
 
-def test_what_a_leader_has_committed_is_known_though_it_leads_no_more_when_its_machine_rests() -> None:
+def test_commits_of_a_former_leader_are_observed_at_the_next_step() -> None:
     """Roles are looked at when they begin, too: one may end in the moment in which it began."""
     with SimulatedCluster(1, properties=QUICK) as cluster:
         checks = cluster.watch.findings.checks
@@ -535,7 +535,7 @@ def test_what_a_leader_has_committed_is_known_though_it_leads_no_more_when_its_m
         cluster.run(story())
 
 
-def test_a_leader_has_what_was_committed_up_to_its_epoch() -> None:
+def test_a_leader_has_the_records_committed_up_to_its_epoch() -> None:
     """One that hears of its election when others have led, and committed, since lacks nothing that it should have."""
     committed = Committed()
     one, two, three = (CopiedBatch(base, base + 5, epoch, 0) for base, epoch in ((0, 1), (5, 1), (10, 3)))
@@ -584,7 +584,7 @@ def _isr_of(cluster: SimulatedCluster) -> tuple[int, ...]:
 
 
 @pytest.mark.rotating(10, among="storms")
-def test_a_finding_says_where_when_and_what_contradicts_what() -> None:
+def test_a_finding_names_place_time_and_contradiction() -> None:
     cluster = storm(1, "resume_as_leader", seconds=8)
     finding = next(each for each in cluster.watch.findings.found if each.oracle == "two-leaders-of-one-epoch")
     assert (finding.topic, finding.partition) == ("__cluster_metadata", 0)

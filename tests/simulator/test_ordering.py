@@ -61,11 +61,11 @@ def test_a_set_is_not_iterated_over_in_its_own_order(statement: str) -> None:
         "first, *rest = ['a', 'b']",
     ],
 )
-def test_what_does_not_depend_on_it_goes_on(statement: str) -> None:
+def test_code_independent_of_set_order_is_allowed(statement: str) -> None:
     run(statement)
 
 
-def test_what_is_imported_already_would_go_unseen() -> None:
+def test_install_refuses_modules_that_are_already_imported() -> None:
     import broker  # noqa: F401 - it is imported
 
     with pytest.raises(RuntimeError, match="install this before"):

@@ -22,7 +22,7 @@ from tests.simulator.reached_lines import (
 
 
 @pytest.mark.rotating(6, among="long simulations")
-def test_every_run_has_a_broker_as_it_should_be_and_what_is_left_over_is_drawn() -> None:
+def test_every_run_has_an_unmutated_broker_and_the_rest_is_drawn() -> None:
     made = list(islice(runs(), 200))
     assert len(set(made)) == len(made)
     campaigns = {path: load(path) for path in {run.campaign for run in made}}
@@ -49,7 +49,7 @@ def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None
 
 
 @pytest.mark.rotating(6, among="long simulations")
-def test_what_a_run_reaches_is_kept_and_counted_again(tmp_path: Path) -> None:
+def test_reached_lines_of_a_run_are_kept_and_counted_again(tmp_path: Path) -> None:
     for _ in range(2):
         told = subprocess.run(
             [sys.executable, "-m", "tests.simulator.reached_lines", "--seeds", "1", "--jobs", "1", "--keep", tmp_path],

@@ -40,7 +40,7 @@ def after_a_cut(seed: int, file_system: FileSystem) -> PartitionLog:
 
 
 @pytest.mark.parametrize("file_system", list(FileSystem))
-def test_a_power_cut_leaves_all_that_follows_where_the_log_begins(file_system: FileSystem) -> None:
+def test_a_power_cut_leaves_every_record_from_the_log_start(file_system: FileSystem) -> None:
     begins = set()
     for seed in range(60):
         log = after_a_cut(seed, file_system)

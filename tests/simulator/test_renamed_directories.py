@@ -90,7 +90,7 @@ def test_it_has_the_new_name_for_certain_once_the_directory_above_is_synced(file
     assert names(disk, "", NEW, f"{NEW}/below") == [[NEW], ["a", "b", "below"], ["c"]]
 
 
-def test_a_journal_that_promises_nothing_moves_all_of_it_or_nothing() -> None:
+def test_a_strict_file_system_renames_a_directory_completely_or_not() -> None:
     left = set()
     for seed in range(20):
         disk = disk_with(STRICT, renamed)
@@ -102,7 +102,7 @@ def test_a_journal_that_promises_nothing_moves_all_of_it_or_nothing() -> None:
 
 
 @pytest.mark.parametrize("first", ["", OLD], ids=["the one above synced first", "its own names first"])
-def test_another_that_takes_the_old_name_has_only_what_is_its_own(first: str) -> None:
+def test_a_new_directory_with_the_old_name_has_only_its_own_files(first: str) -> None:
     async def case(disk: SimulatedDisk) -> None:
         await renamed(disk)
         disk.make_directory(OLD)

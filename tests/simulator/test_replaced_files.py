@@ -25,7 +25,7 @@ async def replaced_in_vain(disk: SimulatedDisk, *, begun: bool) -> None:
     assert replacing.cancelled()
 
 
-def test_the_replacement_of_a_file_that_was_given_up_is_finished_if_it_had_begun() -> None:
+def test_a_cancelled_file_replacement_completes_if_it_has_started() -> None:
     """As by the thread of the real disk (`test_what_nobody_waits_for_any_more_is_not_begun`)."""
 
     async def case(disk: SimulatedDisk, *, begun: bool) -> None:
@@ -38,7 +38,7 @@ def test_the_replacement_of_a_file_that_was_given_up_is_finished_if_it_had_begun
         disk_with(STRICT, functools.partial(case, begun=begun))
 
 
-def test_a_later_replacement_of_a_file_comes_behind_one_that_was_given_up() -> None:
+def test_a_later_file_replacement_follows_a_cancelled_one() -> None:
     async def case(disk: SimulatedDisk) -> None:
         await replaced_in_vain(disk, begun=True)
         await disk.replace_file("a", b"last")

@@ -20,7 +20,7 @@ def sentences(cluster: SimulatedCluster) -> list[str]:
 
 
 @pytest.mark.conforms("CG-3", "CG-4")
-def test_coordinators_show_what_is_committed() -> None:
+def test_coordinators_return_only_committed_offsets() -> None:
     with SimulatedCluster(1, properties=SETTINGS) as cluster:
         cluster.run(commit_and_go_on(cluster))
         assert cluster.watch.findings.checks[ORACLE] >= 4
@@ -29,7 +29,7 @@ def test_coordinators_show_what_is_committed() -> None:
 
 @pytest.mark.conforms("CG-3")
 @pytest.mark.kills("commit_acked_before_hw")
-def test_a_coordinator_that_shows_what_is_not_committed_yet_is_seen_though_nothing_is_lost() -> None:
+def test_a_coordinator_that_returns_uncommitted_offsets_is_found_without_a_loss() -> None:
     with SimulatedCluster(1, properties=SETTINGS, mutants=["commit_acked_before_hw"]) as cluster:
 
         async def story() -> None:

@@ -49,7 +49,7 @@ def node(*, isr: tuple[int, ...], elr: tuple[int, ...], tiered: bool, locked: bo
         ({"follows": False}, False),
     ],
 )
-def test_a_follower_that_cannot_be_elected_may_drop_what_is_below_another_local_start(
+def test_a_follower_that_cannot_be_elected_may_drop_records_below_another_local_start(
     changed: dict[str, Any], is_excused: bool
 ) -> None:
     case = SAFE | changed

@@ -57,7 +57,7 @@ def test_leaders_would_answer_in_their_epoch_once_they_have_recovered() -> None:
 
 @pytest.mark.conforms("H3")
 @pytest.mark.parametrize(("where", "answered"), [("reads", FETCHES), ("queries", QUESTIONS)])
-def test_who_would_answer_what_names_another_epoch_is_seen(
+def test_a_leader_that_would_answer_another_epoch_is_found(
     where: str, answered: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"broker.replica.{where}.epoch_error", lambda *_: ErrorCode.NONE)
@@ -68,7 +68,7 @@ def test_who_would_answer_what_names_another_epoch_is_seen(
 
 
 @pytest.mark.conforms("H15")
-def test_who_would_count_a_fetch_of_an_earlier_process_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_would_count_a_fetch_of_an_earlier_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     count = PartitionLeader.follower_fetched
 
     def count_anybody(leader: PartitionLeader, replica: int, *, broker_epoch: int, **fetch: Any) -> bool:
@@ -91,7 +91,7 @@ def test_who_would_count_a_fetch_of_an_earlier_process_is_seen(monkeypatch: pyte
 
 @pytest.mark.conforms("K704-5")
 @pytest.mark.kills("serve_while_recovering")
-def test_who_would_answer_in_a_recovery_is_seen_though_nobody_asks() -> None:
+def test_a_leader_that_would_answer_in_recovery_is_found_without_a_request() -> None:
     with SimulatedCluster(1, properties=UNCLEAN, mutants=["serve_while_recovering"]) as cluster:
         cluster.run(recover(cluster))
     sentence = found(cluster)["served-in-recovery"]

@@ -54,7 +54,9 @@ def test_a_coordinator_would_take_no_commit_of_another_generation() -> None:
 
 
 @pytest.mark.conforms("CG-1")
-def test_who_would_take_a_commit_of_another_generation_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_that_would_accept_a_commit_of_another_generation_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     replay, commit, generations = Shard.replay, Shard.commit, dict[str, int]()
 
     def remember(shard: Shard, key: bytes, value: bytes | None) -> None:
@@ -77,7 +79,7 @@ def test_who_would_take_a_commit_of_another_generation_is_seen(monkeypatch: pyte
     assert "would take a commit of generation 0 from its member" in finding.sentence
 
 
-def test_what_has_rotted_in_the_log_of_groups_is_not_served_because_it_was_looked_at() -> None:
+def test_observation_of_a_damaged_group_log_does_not_change_its_reads() -> None:
     """It is looked at as it was written, and the leader reads it as it is."""
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)

@@ -39,7 +39,7 @@ def asked(world: World) -> tuple[int, list[str]]:
 
 
 @pytest.mark.conforms("H13", "H14", "H15", "K704-4")
-def test_the_rules_grant_nothing_that_they_forbid() -> None:
+def test_the_rules_refuse_every_forbidden_proposal() -> None:
     assert asked(led()) == (5, [])
     world = led()
     world.fence(3)
@@ -49,21 +49,21 @@ def test_the_rules_grant_nothing_that_they_forbid() -> None:
 
 @pytest.mark.conforms("K704-4")
 @pytest.mark.kills("isr_grows_while_recovering")
-def test_who_would_let_another_join_a_leader_that_recovers_is_seen() -> None:
+def test_a_controller_that_would_add_a_member_in_recovery_is_found() -> None:
     (sentence,) = asked(recovering("isr_grows_while_recovering"))[1]
     assert sentence.endswith("the leader recovers, and does so alone")
 
 
 @pytest.mark.conforms("H13")
 @pytest.mark.kills("stale_partition_epoch_ok")
-def test_who_would_grant_on_top_of_an_older_state_is_seen() -> None:
+def test_a_controller_that_would_grant_a_stale_proposal_is_found() -> None:
     (sentence,) = asked(led("stale_partition_epoch_ok"))[1]
     assert sentence.endswith("the state has changed since")
 
 
 @pytest.mark.conforms("H14")
 @pytest.mark.kills("fenced_in_isr")
-def test_who_would_take_a_fenced_broker_is_seen() -> None:
+def test_a_controller_that_would_accept_a_fenced_broker_is_found() -> None:
     world = led("fenced_in_isr")
     world.fence(3)
     (sentence,) = asked(world)[1]
@@ -72,12 +72,12 @@ def test_who_would_take_a_fenced_broker_is_seen() -> None:
 
 @pytest.mark.conforms("H15")
 @pytest.mark.kills("stale_broker_epoch_ok")
-def test_who_would_take_an_earlier_process_is_seen() -> None:
+def test_a_controller_that_would_accept_an_earlier_process_is_found() -> None:
     (sentence,) = asked(led("stale_broker_epoch_ok"))[1]
     assert "is another process than the one of epoch" in sentence
 
 
-def test_where_nothing_is_granted_there_is_nothing_to_ask() -> None:
+def test_without_a_leader_no_proposal_is_tested() -> None:
     world = led()
     for broker in (1, 2, 3):
         world.fence(broker)

@@ -92,7 +92,7 @@ def test_closed_segments_are_uploaded_and_local_copies_removed_on_every_replica(
         cluster.run(story())
 
 
-def test_with_the_default_local_retention_nothing_local_is_removed() -> None:
+def test_with_the_default_local_retention_every_local_segment_stays() -> None:
     with SimulatedCluster(2, properties=TIERED) as cluster:
 
         async def story() -> None:
@@ -224,7 +224,7 @@ def test_the_first_traced_bounds_after_a_restart_are_those_of_the_known_log() ->
         cluster.run(story())
 
 
-def test_while_the_store_fails_the_topic_stays_available_and_nothing_local_is_removed() -> None:
+def test_while_the_store_fails_the_topic_stays_available_and_local_segments_stay() -> None:
     with SimulatedCluster(6, properties=TIERED) as cluster:
 
         async def story() -> None:

@@ -48,7 +48,7 @@ def metrics(cluster: SimulatedCluster, name: str) -> dict[str, float]:
         ),
     ],
 )
-def test_a_store_that_refuses_from_the_start_is_reported_once_and_nothing_local_is_removed(
+def test_a_store_that_refuses_from_the_start_is_reported_once_and_local_segments_stay(
     failing: dict[str, str], operations: set[str]
 ) -> None:
     with SimulatedCluster(21, properties=TIERED) as cluster:

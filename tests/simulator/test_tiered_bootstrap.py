@@ -67,7 +67,7 @@ def test_a_follower_that_jumped_serves_all_records_once_it_leads() -> None:
 
 
 @pytest.mark.conforms("K1023-3")
-def test_a_leader_that_stays_the_leader_in_the_next_epoch_always_knows_the_last_tiered_offset() -> None:
+def test_a_leader_reelected_in_the_next_epoch_keeps_the_last_tiered_offset() -> None:
     """A new leader answers -1 until it has read the events. The same leader has no reason to: it wrote them."""
 
     async def story(joining: Joining) -> None:

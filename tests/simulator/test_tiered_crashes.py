@@ -256,7 +256,7 @@ def failures(kind: type[Scenario], chosen: list[CrashPoint], seen: list[str]) ->
 @pytest.mark.rotating(SHARES * len(SCENARIOS))
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("kind", SCENARIOS)
-def test_a_crash_at_any_operation_loses_nothing_and_leaves_nothing(kind: type[Scenario], share: int) -> None:
+def test_a_crash_at_any_operation_loses_no_record_and_leaves_no_orphan(kind: type[Scenario], share: int) -> None:
     seen = play(kind).seen
     found = list(failures(kind, points(seen)[share::SHARES], seen))
     assert not found, "\n".join(found)

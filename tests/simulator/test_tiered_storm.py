@@ -43,7 +43,7 @@ def strike(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_is_lost_and_nothing_is_orphaned(seed: int) -> None:
+def test_a_storm_loses_no_record_and_leaves_no_orphan(seed: int) -> None:
     with SimulatedCluster(seed, properties={**TIERED, "log.flush.interval.messages": "1"}) as cluster:
 
         async def story() -> None:

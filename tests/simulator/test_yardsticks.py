@@ -111,7 +111,7 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
         yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_oracles_import_of_the_broker_only_what_they_observe_or_ask() -> None:
+def test_oracles_import_only_allowed_names_of_the_broker() -> None:
     wrong = [
         f"{path.name}: {node.module}.{alias.name}"
         for path, tree in modules()
@@ -174,7 +174,7 @@ def forgets_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_who_is_wrong_about_producers_is_found(
+def test_a_broker_with_wrong_producer_sequences_is_found(
     broken: Callable[[pytest.MonkeyPatch], None],
     sequences: list[int],
     oracle: str,
@@ -235,7 +235,7 @@ def asks_the_quorum_late(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_who_misreads_its_settings_is_found(
+def test_a_broker_that_misreads_its_settings_is_found(
     broken: Callable[[pytest.MonkeyPatch], None], oracle: str, is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_broken:
@@ -262,7 +262,7 @@ def test_who_misreads_its_settings_is_found(
 
 @pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("lies", [True, False])
-def test_who_is_wrong_about_the_voters_is_found(lies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_with_wrong_voters_is_found(lies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minority that wins an election is judged by the voters of the log, whatever the broker says they are."""
     if lies:
         monkeypatch.setattr(QuorumRunner, "voter_ids", property(lambda runner: (runner.member.settings.node_id,)))

@@ -187,7 +187,7 @@ def test_of_those_that_were_eligible_the_most_complete_leads(ends: dict[int, tup
 
 @pytest.mark.conforms("K101-15")
 @pytest.mark.kills("last_known_leader_leads")
-def test_with_the_mutant_the_last_leader_leads_whatever_it_has_lost() -> None:
+def test_with_the_mutant_the_last_leader_leads_without_its_lost_records() -> None:
     for mutants, leader in (((), 2), (("last_known_leader_leads",), 1)):
         world = three(*mutants)
         for broker in (3, 2, 1):
