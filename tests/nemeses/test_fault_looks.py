@@ -67,7 +67,7 @@ def test_colours_of_groups_are_distinct_for_every_vision(vision: str) -> None:
     assert close == {}
 
 
-def test_the_look_of_a_fault_comes_from_the_journal(tmp_path: Path) -> None:
+def test_the_look_of_a_fault_is_from_the_journal(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.fault_invoked("f1", "kill", ["n1"], look=(FaultGroup.PROCESS, FaultMark.CROSS))
         journal.fault_invoked("f2", "quake", ["n1"], look=(FaultGroup.MACHINE, FaultMark.STAR))

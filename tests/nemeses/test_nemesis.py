@@ -13,7 +13,7 @@ from tests.nemeses.fakes import FakeHost, FakeNetwork, FakePower, inject, lines,
 
 
 @pytest.mark.parametrize("kind", ["kill", "pause"])
-def test_who_was_not_there_proves_nothing(kind: str) -> None:
+def test_a_host_without_its_service_is_inconclusive(kind: str) -> None:
     host = FakeHost("n1")
     host.pid = None
     assert inject(kind, host).status == "inconclusive"
@@ -22,7 +22,7 @@ def test_who_was_not_there_proves_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["kill", "pause"])
 @pytest.mark.parametrize("answer", [unreachable, lambda _: "", lambda _: "no such file\n"])
-def test_who_does_not_answer_proves_nothing(kind: str, answer: Any) -> None:
+def test_a_host_that_does_not_answer_is_inconclusive(kind: str, answer: Any) -> None:
     evidence = inject(kind, FakeHost("n1", answer))
     assert evidence.status == "inconclusive"
     assert evidence.detail["n1"]["error"]
@@ -53,7 +53,7 @@ def sound(command: str) -> str:
 
 @pytest.mark.parametrize("kind", ["kill", "stop", "pause", "power-loss", "power-loss-all"])
 @pytest.mark.parametrize("wrong", DOWN)
-def test_what_is_done_to_a_service_that_was_down_already_is_not_confirmed(kind: str, wrong: str) -> None:
+def test_a_fault_on_a_stopped_service_is_not_confirmed(kind: str, wrong: str) -> None:
     host = DownHost("n1", sound)
     assert inject(kind, host, power=FakePower()).status == "confirmed"
     host = DownHost("n1", sound)
@@ -63,7 +63,7 @@ def test_what_is_done_to_a_service_that_was_down_already_is_not_confirmed(kind: 
     assert evidence.detail["already"] == [f"n1: {wrong}"]
 
 
-def test_what_our_own_fault_has_done_to_a_service_is_nobodys_surprise() -> None:
+def test_an_exit_caused_by_a_fault_is_expected() -> None:
     host = DownHost("n1", sound)
     nemesis = Nemesis(Site({"n1": host}, FakePower()))
     kill, cut = Fault("kill", ("n1",)), Fault("power-loss", ("n1",))
@@ -75,7 +75,7 @@ def test_what_our_own_fault_has_done_to_a_service_is_nobodys_surprise() -> None:
     assert nemesis.inject(cut).status == "inconclusive", "the heal had started it"
 
 
-def test_heal_all_leaves_nothing_behind() -> None:
+def test_heal_all_leaves_no_fault() -> None:
     power, network = FakePower(), FakeNetwork(("n1",))
 
     def answer(command: str) -> str:
@@ -91,7 +91,7 @@ def test_heal_all_leaves_nothing_behind() -> None:
     assert (power.off, host.starts) == (set(), 1)
 
 
-def test_heal_all_says_what_it_could_not_heal() -> None:
+def test_heal_all_names_faults_that_it_could_not_heal() -> None:
     host = FakeHost("n1", unreachable)
     evidence = Nemesis(Site({"n1": host})).heal_all()
     assert evidence.status == "inconclusive"

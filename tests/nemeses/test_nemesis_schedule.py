@@ -47,7 +47,7 @@ def test_a_kind_that_is_listed_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_faults_are_bounded_and_every_kind_comes(seed: int) -> None:
+def test_faults_are_bounded_and_every_kind_occurs(seed: int) -> None:
     schedule = draw(seed)
     assert {each.kind for each in schedule} == set(KINDS)
     assert len({each.kind for each in schedule.plans[: len(KINDS)]}) == len(KINDS), "all before any comes again"
@@ -107,14 +107,14 @@ def test_aims_are_turned_into_nodes_by_the_view(aim: Aim, expected: set[str]) ->
     assert all(len(targets) == 1 for targets in aimed)
 
 
-def test_without_a_view_anybody_may_be_meant() -> None:
+def test_without_a_view_a_role_resolves_to_any_node() -> None:
     blind = ClusterView(nodes=("n1", "n2", "n3"))
     aims: tuple[Aim, ...] = ("leader", "controller", "follower", "last-isr")
     for aim in aims:
         assert plan("pause", aim).resolve(blind).targets[0] in blind.nodes
 
 
-def test_without_partitions_who_leads_the_cluster_is_the_leader() -> None:
+def test_without_partitions_the_controller_is_the_leader() -> None:
     view = ClusterView(nodes=("n1", "n2", "n3"), controller="n2")
     expected: dict[Aim, set[str]] = {"leader": {"n2"}, "follower": {"n1", "n3"}}
     for aim, names in expected.items():
@@ -183,7 +183,7 @@ def test_seeds_of_old_runs_still_mean_the_same_faults() -> None:
         ("in", {("b", "a"), ("c", "a")}),
     ],
 )
-def test_directions_are_what_the_targets_lose(direction: str, expected: set[tuple[str, str]]) -> None:
+def test_directions_give_the_blocked_traffic_of_the_targets(direction: str, expected: set[tuple[str, str]]) -> None:
     fault = Fault("partition-one", ("a",), parameters={"direction": direction})
     assert cut_pairs(fault, "abc") == expected
 

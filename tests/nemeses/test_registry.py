@@ -93,12 +93,12 @@ def test_a_file_that_is_added_is_found(kinds: Package) -> None:
         ("quake", WHOLE.replace('"steady"', '"shake"'), "both inject a fault and heal one"),
     ],
 )
-def test_a_file_that_is_no_whole_kind_is_refused(kinds: Package, name: str, text: str, complaint: str) -> None:
+def test_an_incomplete_kind_file_is_refused(kinds: Package, name: str, text: str, complaint: str) -> None:
     with pytest.raises(RegistrationError, match=complaint):
         discover(kinds.write(name, text))
 
 
-def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package) -> None:
+def test_two_files_with_the_same_kind_or_verb_are_refused(kinds: Package) -> None:
     kinds.write("flood", WHOLE.replace('"quake"', '"flood"'))
     with pytest.raises(RegistrationError, match="flood are both injected by 'shake'"):
         discover(kinds.write("quake", WHOLE))
@@ -109,7 +109,7 @@ def test_no_two_files_are_the_same_kind_or_begin_by_the_same_word(kinds: Package
         discover(kinds_again.write("b", WHOLE.replace('"quake"', '"a"').replace("shake", "b")))
 
 
-def test_what_a_world_offers_says_what_can_be_injected_there() -> None:
+def test_the_capabilities_of_a_world_decide_its_kinds_of_faults() -> None:
     assert {"kill", "pause"} <= injectable(())
     assert {KINDS[name].needs for name in injectable(())} == {frozenset()}
     power: tuple[Need, ...] = ("power",)

@@ -56,12 +56,12 @@ SAID: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "evidence", "words"), SAID)
-def test_the_evidence_that_matters_most_is_told(kind: str, evidence: dict[str, Any], words: str) -> None:
+def test_the_proof_states_the_most_important_evidence(kind: str, evidence: dict[str, Any], words: str) -> None:
     after = evidence.get("healed", {}).get("detail", {})
     assert KINDS[kind].proof({key: facts for key, facts in evidence.items() if key != "healed"}, after) == words
 
 
-def test_what_was_not_seen_is_told_too() -> None:
+def test_missing_evidence_is_described() -> None:
     for kind in KINDS.values():
         for seen in ({}, {"error": "this world has no such thing"}, {"n1": {"error": "it does not answer"}}):
             assert isinstance(kind.proof(seen, {}), str), kind.name
@@ -96,7 +96,7 @@ TOLD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "targets", "parameters", "words"), TOLD)
-def test_a_sentence_tells_what_a_fault_does(
+def test_a_sentence_describes_the_action_of_a_fault(
     kind: str, targets: tuple[str, ...], parameters: dict[str, Any], words: str
 ) -> None:
     assert KINDS[kind].sentence(Fault(kind, targets, parameters=parameters)) == words

@@ -50,7 +50,7 @@ def test_the_broker_travels_as_sources_and_compiled(tmp_path: Path) -> None:
     assert nodeimage.app_archive(project).key != app.key
 
 
-def test_pins_come_with_their_hashes_and_with_what_they_need() -> None:
+def test_pins_have_hashes_and_dependencies() -> None:
     assert pinned(LOCK) == (
         "cramjam==2.14.0 \\\n    --hash=sha256:a1\n"
         "crc32c==2.9 \\\n    --hash=sha256:c1 \\\n    --hash=sha256:c2\n"
@@ -61,7 +61,7 @@ def test_pins_come_with_their_hashes_and_with_what_they_need() -> None:
     )
 
 
-def test_the_projects_own_lock_pins_what_the_broker_imports() -> None:
+def test_the_projects_lock_pins_the_imports_of_the_broker() -> None:
     requirements = pinned((ROOT / "requirements.lock").read_text())
     assert all(f"\n{name}==" in f"\n{requirements}" for name in DEPENDENCIES)
     assert "pyspark" not in requirements

@@ -52,7 +52,7 @@ def left(project: Path) -> list[str]:
         ("E: something else", "run the same command again"),
     ],
 )
-def test_a_failure_is_told_with_its_last_lines_and_what_to_do(
+def test_a_failed_build_is_reported_with_its_last_lines_and_a_remedy(
     project: Path, programs: Path, said: str, advice: str
 ) -> None:
     stand_in(programs, "mmdebstrap", f'echo "I: running apt-get update..."; echo "{said}"; exit 25')
@@ -65,7 +65,7 @@ def test_a_failure_is_told_with_its_last_lines_and_what_to_do(
 
 @pytest.mark.root
 @as_root
-def test_an_interrupted_build_leaves_nothing_and_no_process(project: Path, programs: Path, tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_no_file_and_no_process(project: Path, programs: Path, tmp_path: Path) -> None:
     # It begins a root filesystem, holds a lock for as long as any of its processes lives, and says so.
     stand_in(
         programs,
@@ -101,7 +101,7 @@ def is_free(lock: Path) -> bool:
 
 @pytest.mark.root
 @as_root
-def test_what_a_killed_build_left_is_never_an_image_and_goes_with_the_next(project: Path, programs: Path) -> None:
+def test_files_of_a_killed_build_are_no_image_and_the_next_build_removes_them(project: Path, programs: Path) -> None:
     unfinished = images_directory(project) / f".unfinished-{nodeimage.wanted_key(project)}"
     unfinished.mkdir(parents=True)
     (unfinished / "image.json").write_text("{}")
@@ -132,13 +132,13 @@ def test_a_second_build_waits_for_the_first(project: Path, programs: Path) -> No
     assert heard[0] == "another build is running; waiting for it"
 
 
-def test_other_machines_are_told_what_they_can_do(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+def test_another_architecture_is_refused_with_the_supported_one(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(nodeimage.ImageError, match=r"x86_64 only, and this machine is aarch64"):
         nodeimage.build(project, ignore)
 
 
-def test_a_debian_of_the_same_suite_gives_its_own_mirror_and_nobody_elses(programs: Path) -> None:
+def test_a_debian_host_of_the_same_suite_gives_only_debian_mirrors(programs: Path) -> None:
     index = (
         "https://near.example/debian/ bookworm Debian main",
         "https://near.example/debian/ bookworm Debian contrib",

@@ -48,7 +48,7 @@ def rootfs(directory: Path) -> Path:
     return directory
 
 
-def test_modules_come_with_what_they_need_and_are_loaded_after_it() -> None:
+def test_modules_are_copied_with_dependencies_and_loaded_after_them() -> None:
     dependencies = read_dependencies(DEPENDENCIES)
     assert closure(dependencies, ("fs/xfs/", "net/sched/")) == {
         "kernel/fs/xfs/xfs.ko",

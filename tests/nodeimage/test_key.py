@@ -43,7 +43,7 @@ def test_it_changes_with_the_recipe(project: Path, name: str, text: str) -> None
     assert nodeimage.wanted_key(project) != before
 
 
-def test_it_changes_with_a_new_guest_file_and_with_what_can_be_executed(project: Path) -> None:
+def test_the_key_changes_with_a_new_guest_file_and_with_an_executable_bit(project: Path) -> None:
     keys = [nodeimage.wanted_key(project)]
     (project / "nodeimage/guest/etc/issue").write_text("hello\n")
     keys.append(nodeimage.wanted_key(project))
@@ -52,7 +52,7 @@ def test_it_changes_with_a_new_guest_file_and_with_what_can_be_executed(project:
     assert len(set(keys)) == 3
 
 
-def test_it_changes_with_the_pins_of_what_the_broker_imports(project: Path) -> None:
+def test_the_key_changes_with_the_pins_of_the_brokers_imports(project: Path) -> None:
     before = nodeimage.wanted_key(project)
     lock = project / "requirements.lock"
     lock.write_text(lock.read_text().replace("uvloop==0.23.0", "uvloop==0.23.1"))
@@ -76,7 +76,7 @@ def test_it_does_not_depend_on_where_the_project_is(tmp_path: Path) -> None:
     assert len(keys) == 1
 
 
-def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(project: Path) -> None:
+def test_missing_stale_and_damaged_images_have_separate_errors_with_a_remedy(project: Path) -> None:
     with pytest.raises(nodeimage.ImageMissingError, match=r"has not been built; build it: ./brownout image build"):
         nodeimage.find(project)
     image = pretend_built(project)
@@ -90,7 +90,7 @@ def test_a_missing_a_stale_and_a_damaged_image_are_told_apart_with_the_remedy(pr
         nodeimage.find(project)
 
 
-def test_an_image_with_java_is_another_one_and_does_for_those_who_need_none(project: Path) -> None:
+def test_an_image_with_java_has_another_key_and_serves_systems_without_java(project: Path) -> None:
     assert nodeimage.wanted_key(project, ("java",)) != nodeimage.wanted_key(project)
     image = pretend_built(project, ("java",))
     assert nodeimage.find(project) == nodeimage.find(project, ("java",)) == image
@@ -100,7 +100,7 @@ def test_an_image_with_java_is_another_one_and_does_for_those_who_need_none(proj
     assert sorted(nodeimage.current(project)) == sorted((image.directory, lean.directory))
 
 
-def test_an_image_that_lacks_java_is_no_image_for_who_needs_it(project: Path) -> None:
+def test_an_image_without_java_is_refused_for_systems_that_need_java(project: Path) -> None:
     pretend_built(project)
     remedy = r"image with java has not been built; build it: \S*brownout image build --with java$"
     with pytest.raises(nodeimage.ImageMissingError, match=remedy):

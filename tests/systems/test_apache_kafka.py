@@ -167,7 +167,7 @@ def test_faults_wait_as_long_for_a_start_as_the_system_may_take(tmp_path: Path) 
     assert (world.site.start_deadline_s, world.site.stop_deadline_s) == (60, 20)
 
 
-def test_cluster_ids_are_what_kafka_takes_and_differ_between_runs() -> None:
+def test_cluster_ids_are_valid_and_differ_between_runs() -> None:
     ids = {kraft_cluster_id(f"brownout-{number}") for number in range(2000)}
     assert len(ids) == 2000
     assert {len(base64.urlsafe_b64decode(each + "==")) for each in ids} == {16}
@@ -209,7 +209,7 @@ def test_a_campaign_may_name_controllers() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_line_and_reason(text: str, words: str) -> None:
+def test_impossible_settings_are_refused_with_line_and_reason(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         campaign(CAMPAIGN + text)
 
@@ -226,7 +226,7 @@ def test_without_jars_it_says_how_to_fetch_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not FETCHED, reason=f"needs its jars: brownout system fetch {NAME} {VERSION}")
-def test_without_a_java_that_is_new_enough_it_says_what_there_is(tmp_path: Path) -> None:
+def test_without_a_new_enough_java_the_error_lists_the_found_ones(tmp_path: Path) -> None:
     def find(home: str) -> Kraft:
         return Kraft(description(), find=lambda least: find_java(least, {"JAVA_HOME": home}, ()))
 
@@ -240,7 +240,7 @@ def test_without_a_java_that_is_new_enough_it_says_what_there_is(tmp_path: Path)
         find(str(tmp_path)).prepare(lambda _: None)
 
 
-def test_controllers_are_asked_apart_from_brokers() -> None:
+def test_controllers_are_queried_separately_from_brokers() -> None:
     members = [Member("n1", 1, "h", 1, "controller"), Member("n2", 2, "h", 2, "broker")]
     observer = Kraft(description()).observe(members, "log")
     assert [each.name for each in observer.members] == ["n2"]

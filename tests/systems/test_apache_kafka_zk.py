@@ -55,7 +55,7 @@ def properties(service: Service, name: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_brokers_are_told_who_they_are_and_where_zookeeper_is(tmp_path: Path) -> None:
+def test_broker_properties_have_the_broker_id_and_the_zookeeper_address(tmp_path: Path) -> None:
     first, second, _ = services(tmp_path)
     told = properties(second, "server.properties")
     assert (properties(first, "server.properties")["broker.id"], told["broker.id"]) == ("1", "2")
@@ -75,7 +75,7 @@ def test_settings_are_those_of_the_role_and_the_node_and_count_more_than_ours(tm
     assert properties(zookeeper, "zookeeper.properties")["syncLimit"] == "3"
 
 
-def test_a_zookeeper_lets_sessions_be_short_and_opens_one_port(tmp_path: Path) -> None:
+def test_zookeeper_properties_allow_short_sessions_and_open_one_port(tmp_path: Path) -> None:
     old = properties(services(tmp_path)[2], "zookeeper.properties")
     new = properties(services(tmp_path, "3.9.1")[2], "zookeeper.properties")
     assert (old["dataDir"], old["clientPort"], old["minSessionTimeout"]) == ("/data/zookeeper", "2181", "500")
@@ -83,7 +83,7 @@ def test_a_zookeeper_lets_sessions_be_short_and_opens_one_port(tmp_path: Path) -
     assert new["admin.enableServer"] == "false"
 
 
-def test_zookeeper_starts_first_and_stops_last_and_nobody_is_waited_for_in_vain(tmp_path: Path) -> None:
+def test_zookeeper_starts_before_the_brokers_and_stops_are_kills(tmp_path: Path) -> None:
     first, _, zookeeper = services(tmp_path)
     assert zookeeper.start_order < first.start_order
     assert all(service.kills_at_stop for service in (first, zookeeper))
@@ -126,7 +126,7 @@ def test_the_last_node_is_zookeeper_and_keeps_no_data() -> None:
         ('[[cell]]\nname = "a"\nversion = "0.10.2"\n', r"has no version '0.10.2'"),
     ],
 )
-def test_what_is_wrong_in_a_campaign_is_named(text: str, words: str) -> None:
+def test_an_error_in_a_campaign_is_named(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         campaign(HEAD + text)
 

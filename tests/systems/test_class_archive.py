@@ -65,7 +65,7 @@ def test_an_archive_is_there_when_the_program_has_written_it(tmp_path: Path) -> 
         (OneNode("writes", prepares=3), "failed: "),
     ],
 )
-def test_nothing_is_left_where_none_is_made(node: OneNode, words: str, tmp_path: Path) -> None:
+def test_a_failed_class_archive_leaves_no_file(node: OneNode, words: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=words):
         class_archive.make(node, tmp_path / "classes-new.jsa")
     assert list(tmp_path.iterdir()) == []

@@ -94,14 +94,14 @@ def test_only_times_that_are_numbers_are_scaled() -> None:
         ),
     ],
 )
-def test_what_a_campaign_cannot_set_is_refused(setting: str, wrong: str) -> None:
+def test_an_invalid_member_setting_is_refused(setting: str, wrong: str) -> None:
     text = f'[system]\nname = "etcd"\n[workload]\nkind = "register"\n[member]\n{setting}\n'
     with pytest.raises(InputError) as caught:
         campaign(text)
     assert str(caught.value).endswith(f"[member] {wrong}")
 
 
-def test_etcd_is_no_log() -> None:
+def test_etcd_refuses_the_log_workload() -> None:
     with pytest.raises(InputError, match="etcd cannot be tested with 'log'; it takes: register"):
         campaign('[system]\nname = "etcd"\n')
 
@@ -138,7 +138,7 @@ def observer(cluster: list[FakeEtcd]) -> EtcdObserver:
     return made
 
 
-def test_who_follows_the_leader_is_alive(cluster: list[FakeEtcd]) -> None:
+def test_a_member_that_follows_the_leader_is_alive(cluster: list[FakeEtcd]) -> None:
     looking = observer(cluster)
     seen = looking.view()
     assert (seen.controller, seen.epoch, set(seen.unfenced)) == ("n2", 5, {"n1", "n2", "n3"})
@@ -154,13 +154,13 @@ def test_the_leader_of_the_newest_term_is_believed(cluster: list[FakeEtcd]) -> N
     assert (seen.controller, seen.epoch, set(seen.unfenced)) == ("n3", 6, {"n1", "n3"})
 
 
-def test_a_member_that_knows_no_leader_is_not_counted_whatever_its_term(cluster: list[FakeEtcd]) -> None:
+def test_a_member_without_a_leader_is_not_counted_in_any_term(cluster: list[FakeEtcd]) -> None:
     cluster[2].leader, cluster[2].term = "", 9
     seen = observer(cluster).view()
     assert (seen.controller, seen.epoch, set(seen.unfenced)) == ("n2", 5, {"n1", "n2"})
 
 
-def test_without_a_leader_nobody_is_known_to_be_alive(cluster: list[FakeEtcd]) -> None:
+def test_without_a_leader_no_member_counts_as_alive(cluster: list[FakeEtcd]) -> None:
     for fake in cluster:
         fake.leader = "0"
     seen = observer(cluster).view()
@@ -177,7 +177,7 @@ def test_a_leader_that_does_not_answer_is_still_named(cluster: list[FakeEtcd]) -
     assert complaint.startswith("n2 does not answer (")
 
 
-def test_the_package_of_its_program_is_asked_for_before_a_run() -> None:
+def test_the_package_of_etcd_is_required_before_a_run() -> None:
     read = campaign('[system]\nname = "etcd"\n[workload]\nkind = "register"\n')
     assert programs_of(read, ()) == programs_of(read, ["main"]) == {"etcd": "etcd-server"}
     assert programs_of(read, ["another"]) == programs_of(campaign(""), ()) == {}

@@ -58,7 +58,7 @@ def test_a_key_is_a_register(etcd: FakeEtcd) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"7 ", b"+7", b"07", b"1_0", "\u0667".encode(), b"\xff\x00", b"9" * 5000]
 )
-def test_a_value_that_is_no_number_of_ours_is_one_that_nobody_wrote(etcd: FakeEtcd, content: bytes) -> None:
+def test_a_foreign_value_is_recorded_as_not_a_value(etcd: FakeEtcd, content: bytes) -> None:
     mine = client(etcd.endpoint)
     mine.write("k", 7)
     etcd.values[encoded("k")] = base64.b64encode(content).decode()
@@ -66,7 +66,7 @@ def test_a_value_that_is_no_number_of_ours_is_one_that_nobody_wrote(etcd: FakeEt
     assert not mine.compare_and_set("k", 7, 8)
 
 
-def test_reads_are_asked_as_the_option_says(etcd: FakeEtcd) -> None:
+def test_reads_follow_the_consistency_option(etcd: FakeEtcd) -> None:
     for reads, asked in (("linearizable", {}), ("serializable", {"serializable": True})):
         etcd.asked.clear()
         client(etcd.endpoint, reads=reads).read("k")
@@ -88,7 +88,7 @@ def test_an_option_that_there_is_not_is_a_mistake(etcd: FakeEtcd, options: dict[
         "raft proposal dropped",
     ],
 )
-def test_what_etcd_never_applies_is_refused(etcd: FakeEtcd, change: str, text: str) -> None:
+def test_an_error_without_effect_is_recorded_as_refused(etcd: FakeEtcd, change: str, text: str) -> None:
     mine = client(etcd.endpoint)
     etcd.coming.append(error(503, text))
     with pytest.raises(Refused, match=text):
@@ -128,7 +128,7 @@ def test_a_change_without_an_answer_in_its_time_stays_open(etcd: FakeEtcd) -> No
         mine.write("k", 1)
 
 
-def test_errors_are_told_in_etcds_words(etcd: FakeEtcd) -> None:
+def test_errors_have_the_message_of_etcd(etcd: FakeEtcd) -> None:
     mine = client(etcd.endpoint)
     for wrong, told in (
         (error(503, "etcdserver: leader changed"), r"etcdserver: leader changed \(HTTP 503\)"),
@@ -140,7 +140,7 @@ def test_errors_are_told_in_etcds_words(etcd: FakeEtcd) -> None:
             mine.read("k")
 
 
-def test_where_nobody_takes_a_connection_nothing_was_sent(etcd: FakeEtcd) -> None:
+def test_a_refused_connection_counts_as_not_sent(etcd: FakeEtcd) -> None:
     mine = client(etcd.endpoint)
     etcd.coming.append(CLOSED)
     with pytest.raises((http.client.HTTPException, OSError)):
@@ -151,7 +151,7 @@ def test_where_nobody_takes_a_connection_nothing_was_sent(etcd: FakeEtcd) -> Non
         mine.write("k", 2)
 
 
-def test_a_connection_that_was_closed_between_requests_is_made_anew(etcd: FakeEtcd) -> None:
+def test_a_connection_closed_between_requests_is_reopened(etcd: FakeEtcd) -> None:
     mine = client(etcd.endpoint)
     etcd.coming.append(Wrong(200, "{}", applied=True, closes="told"))
     mine.write("k", 1)
@@ -177,7 +177,7 @@ def test_a_member_that_takes_no_connection_is_passed_over(etcd: FakeEtcd, dead: 
     assert mine.read("k") == 1
 
 
-def test_a_member_that_answers_no_read_at_the_beginning_is_passed_over(etcd: FakeEtcd) -> None:
+def test_a_member_that_does_not_answer_the_first_read_is_skipped(etcd: FakeEtcd) -> None:
     cut_off = FakeEtcd()
     cut_off.start()
     cut_off.coming.append(error(503, "etcdserver: request timed out"))
@@ -187,7 +187,7 @@ def test_a_member_that_answers_no_read_at_the_beginning_is_passed_over(etcd: Fak
     cut_off.stop()
 
 
-def test_without_any_member_there_is_no_client(etcd: FakeEtcd, dead: str) -> None:
+def test_without_an_answering_member_the_client_fails_to_open(etcd: FakeEtcd, dead: str) -> None:
     etcd.coming.append(error(503, "etcdserver: request timed out"))
     etcd.coming.append(error(503, "etcdserver: request timed out"))
     with pytest.raises(OSError, match=r"no member answers a read: .*request timed out"):

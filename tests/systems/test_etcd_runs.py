@@ -72,7 +72,7 @@ def run(tmp_path: Path, text: str) -> dict[str, tuple[dict[str, Any], Path]]:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_a_client_that_reads_what_was_is_caught_with_a_witness_and_an_honest_one_passes(tmp_path: Path) -> None:
+def test_a_client_with_stale_reads_fails_with_a_witness_and_a_correct_one_passes(tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "system.toml").write_text(FAKE)
     (tmp_path / "fake" / "fake.py").write_text("from systems.etcd.etcd import Etcd\n\n__all__ = ['Etcd']\n")

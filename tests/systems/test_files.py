@@ -69,13 +69,13 @@ def test_a_fetch_brings_every_file_under_its_name(cache: FileCache, stocked: Fak
     assert drafts(cache) == []
 
 
-def test_a_second_fetch_uses_what_is_there(cache: FileCache, stocked: FakeMaven) -> None:
+def test_a_second_fetch_uses_the_cached_files(cache: FileCache, stocked: FakeMaven) -> None:
     first = cache.fetch(LOCK, quiet, no_matter)
     assert cache.fetch(LOCK, quiet, never) == first
     assert stocked.asked == [KAFKA, CLIENTS]
 
 
-def test_a_wrong_file_is_named_with_both_hashes_and_nothing_is_kept(cache: FileCache, stocked: FakeMaven) -> None:
+def test_a_wrong_file_is_named_with_both_hashes_and_removed(cache: FileCache, stocked: FakeMaven) -> None:
     stocked.put(CLIENTS, b"not theirs!")
     with pytest.raises(InputError) as caught:
         cache.fetch(LOCK, quiet, no_matter)
@@ -124,7 +124,7 @@ def test_files_put_by_hand_need_no_maven(cache: FileCache) -> None:
     assert sorted(path.name for path in cache.by_hand(LOCK).iterdir()) == NAMES
 
 
-def test_maven_is_asked_only_for_what_was_not_put_by_hand(cache: FileCache, stocked: FakeMaven) -> None:
+def test_maven_fetches_only_files_that_the_user_did_not_provide(cache: FileCache, stocked: FakeMaven) -> None:
     cache.by_hand(LOCK).mkdir(parents=True)
     (cache.by_hand(LOCK) / NAMES[1]).write_bytes(CONTENTS[KAFKA])
     cache.fetch(LOCK, quiet, no_matter)
@@ -140,7 +140,7 @@ def test_a_wrong_file_put_by_hand_is_refused(cache: FileCache, stocked: FakeMave
     assert stocked.asked == []
 
 
-def test_what_was_never_fetched_is_not_used(cache: FileCache) -> None:
+def test_unfetched_files_are_not_used(cache: FileCache) -> None:
     with pytest.raises(
         InputError, match=r"some-log 4.1.1 are not on this machine; run: brownout system fetch some-log"
     ):
@@ -189,7 +189,7 @@ def test_a_copied_cache_is_hashed_and_used(cache: FileCache) -> None:
     assert cache.use(LOCK) == directory
 
 
-def test_an_interrupted_fetch_ends_maven_and_leaves_nothing(cache: FileCache, stocked: FakeMaven) -> None:
+def test_an_interrupted_fetch_ends_maven_and_leaves_no_file(cache: FileCache, stocked: FakeMaven) -> None:
     stocked.hang()
 
     def interrupt(said: str) -> None:
@@ -207,7 +207,7 @@ def test_an_interrupted_fetch_ends_maven_and_leaves_nothing(cache: FileCache, st
 
 
 @pytest.mark.usefixtures("stocked")
-def test_what_a_killed_fetch_left_is_removed(cache: FileCache) -> None:
+def test_files_of_a_killed_fetch_are_removed(cache: FileCache) -> None:
     leftover = cache.directory(LOCK).parent / ".draft-4.1.1" / "jars"
     leftover.mkdir(parents=True)
     cache.fetch(LOCK, quiet, no_matter)

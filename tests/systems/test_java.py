@@ -24,7 +24,7 @@ def test_versions_are_understood_as_javas_say_them(tmp_path: Path, said: str, ve
     assert java_version(java(tmp_path, said)) == version
 
 
-def test_java_home_comes_before_the_path_and_the_path_before_usual_homes(tmp_path: Path) -> None:
+def test_java_home_precedes_the_path_and_the_path_precedes_usual_homes(tmp_path: Path) -> None:
     named, usual = java(tmp_path / "named", "17.0.1"), java(tmp_path / "usual" / "j17", "17.0.3")
     listed = java(tmp_path / "listed", "17.0.2")
     homes = [f"{tmp_path}/usual/*"]
@@ -41,7 +41,7 @@ def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert find_java(11, {"JAVA_HOME": str(tmp_path / "old")}, []).program == old
 
 
-def test_without_one_that_serves_it_says_what_there_is_and_what_to_do(tmp_path: Path) -> None:
+def test_without_a_suitable_java_the_error_lists_the_found_ones_and_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Java 17 or later is needed, but there is none in JAVA_HOME.*set JAVA_HOME"):
         find_java(17, {"PATH": str(tmp_path)}, [])
     old, broken = java(tmp_path / "old", "11.0.2"), java(tmp_path / "broken", "17", code=1)
@@ -50,7 +50,7 @@ def test_without_one_that_serves_it_says_what_there_is_and_what_to_do(tmp_path: 
     assert f"there is only {old} (Java 11), {broken} (does not say its version); install one" in str(caught.value)
 
 
-def test_what_a_java_needs_is_its_home_and_its_configuration_elsewhere(tmp_path: Path) -> None:
+def test_the_files_of_a_java_are_its_home_and_its_linked_configuration(tmp_path: Path) -> None:
     program = java(tmp_path / "j17", "17.0.1")
     (tmp_path / "link").symlink_to(tmp_path / "j17")
     elsewhere = next(path for path in sorted(Path("/etc").iterdir()) if path.is_dir() and not path.is_symlink())

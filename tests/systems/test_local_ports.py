@@ -21,7 +21,7 @@ sys.stdin.readline()
 """
 
 
-def test_what_another_process_holds_is_not_taken_until_it_has_ended() -> None:
+def test_a_port_held_by_another_process_is_free_after_its_end() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OTHER], cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -35,14 +35,14 @@ def test_what_another_process_holds_is_not_taken_until_it_has_ended() -> None:
         assert {ports.take() for _ in range(3)} & theirs
 
 
-def test_a_port_at_which_somebody_listens_is_not_taken() -> None:
+def test_a_port_with_a_listener_is_not_taken() -> None:
     with LocalPorts("a") as ports:
         first = ports.take()
     with socket.create_server((ADDRESS, first)), LocalPorts("a") as ports:
         assert ports.take() != first
 
 
-def test_what_was_released_can_be_taken_again_and_no_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_ports_can_be_taken_again_up_to_the_number_of_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_ports, "PORTS", range(29_990, 29_993))
     for _ in range(2):
         with LocalPorts("b") as ports:

@@ -31,7 +31,7 @@ def read(tmp_path: Path, text: str) -> Lock:
     return Lock.read(path, "some-log", "1.0")
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_lock_file_reads_back(tmp_path: Path) -> None:
     files = [
         LockedFile(Coordinate("org.example", "log", "1.0"), HASH, 12),
         LockedFile(Coordinate("org.example", "log", "1.0", "linux"), HASH, 30),
@@ -84,7 +84,7 @@ def test_systems_and_versions_are_found(root: Path) -> None:
     assert found.lock("0.11.0.3").files[0].coordinate.version == "0.11.0.3"
 
 
-def test_unknown_systems_and_versions_are_told_with_the_nearest(root: Path) -> None:
+def test_unknown_systems_and_versions_are_reported_with_the_nearest_name(root: Path) -> None:
     with pytest.raises(InputError, match=r"unknown system 'some-lag'; did you mean 'some-log'\?"):
         catalog.find_system("some-lag", root)
     with pytest.raises(InputError, match=r"some-log has no version '0.11.0.2'; did you mean '0.11.0.3'\?"):
@@ -100,7 +100,7 @@ def test_a_lock_is_written_only_under_a_plain_name(root: Path, name: str, versio
     assert catalog.new_lock_path("some-new", "1.0", root) == root / "some_new" / "versions" / "1.0.lock"
 
 
-def test_a_lock_is_made_with_what_is_needed_and_without_what_is_not(maven: FakeMaven) -> None:
+def test_a_lock_has_exactly_the_needed_files(maven: FakeMaven) -> None:
     asked = Coordinate.parse("org.example:log:1.0")
     maven.put(str(asked), b"a log")
     maven.put("org.example:needed:2.0", b"needed by it")

@@ -74,7 +74,7 @@ def test_the_replication_of_the_metadata_log() -> None:
 
 
 @pytest.mark.conforms("K595-51")
-def test_of_a_replica_that_was_not_heard_of_nothing_is_made_up() -> None:
+def test_a_replica_without_a_fetch_has_no_times() -> None:
     rows = [line.split() for line in answered(silent=3).replication_lines()]
     assert ["3", "-1", "-1", "-1", "Follower"] in rows
 
@@ -129,14 +129,14 @@ def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: floa
 
 
 @pytest.mark.conforms("K595-45")
-def test_the_leader_that_a_broker_names_is_asked_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_query_goes_to_the_leader_named_by_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers({1: 2, 2: 2, 3: 2})
     assert described(brokers, monkeypatch).leader_id == 2
     assert (brokers.asked, brokers.pauses) == ([1, 2], [])
 
 
 @pytest.mark.conforms("K595-45")
-def test_without_a_leader_the_pauses_grow_and_the_brokers_are_learned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_leader_the_pauses_grow_and_the_brokers_are_queried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers({1: -1}, later={1: -1, 3: 3}, calm=9)
     assert described(brokers, monkeypatch).leader_id == 3
     assert brokers.asked[:9] == [1] * 9

@@ -34,6 +34,6 @@ def test_its_files_are_understood(directory: Path, campaign: str) -> None:
 
 @pytest.mark.skipif(not all(map(shutil.which, NEEDED)), reason=f"one of {', '.join(NEEDED)} is missing")
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
-def test_it_passes_where_nothing_loses_power(directory: Path, campaign: str) -> None:
+def test_the_redis_campaign_passes_without_a_power_loss(directory: Path, campaign: str) -> None:
     only = ["--cell", "always", "--seed", "1", "--world", "process", "--engine", "in-process", "--quiet"]
     assert main(["run", str(directory / campaign), "--store", str(directory / "store"), *only]) == 0

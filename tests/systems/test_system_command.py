@@ -76,7 +76,7 @@ def test_a_system_is_listed_shown_and_fetched(capsys: pytest.CaptureFixture[str]
         (["fetch", "some-log"], "the following arguments are required: VERSION"),
     ],
 )
-def test_what_is_not_there_is_wrong_usage(
+def test_an_unknown_system_is_wrong_usage(
     capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
 ) -> None:
     assert cli.main(["system", *arguments]) == EXIT_USAGE
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_wrong_usage(
 
 
 @pytest.mark.usefixtures("systems")
-def test_a_fetch_that_fails_is_wrong_usage_and_says_what_to_do(
+def test_a_failed_fetch_is_wrong_usage_with_a_remedy(
     capsys: pytest.CaptureFixture[str], maven: FakeMaven, tmp_path: Path
 ) -> None:
     maven.fail("Unknown host")

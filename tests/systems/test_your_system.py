@@ -42,7 +42,7 @@ def rows(section: str) -> list[list[str]]:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+def test_the_commands_of_the_tutorial_print_the_documented_output(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     brownout = programs / "brownout"
@@ -65,14 +65,14 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
                 assert "stale-register-read" in done.stdout
 
 
-def test_what_is_not_run_is_toml() -> None:
+def test_every_block_that_is_not_run_is_valid_toml() -> None:
     fragments = [block for block in blocks() if block.language == "toml" and not block.options]
     assert fragments
     for block in fragments:
         tomllib.loads(block.text)
 
 
-def test_the_table_of_keys_is_what_the_reader_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_keys_agrees_with_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: set[tuple[str, ...]] = set()
 
     def noted(table: Table, key: str) -> Table:

@@ -50,18 +50,18 @@ def test_a_cluster_is_seen_as_its_controller_wrote_it() -> None:
     assert view.complaints == ()
 
 
-def test_whose_session_has_ended_is_not_alive() -> None:
+def test_a_broker_with_an_ended_session_is_not_alive() -> None:
     assert observer(cluster(**{"/brokers/ids/2": None})).view().unfenced == {"n1", "n3"}
 
 
-def test_before_any_broker_has_come_only_zookeeper_is_there() -> None:
+def test_before_the_first_broker_only_zookeeper_is_alive() -> None:
     view = observer(FakeZnodes({})).view()
     assert (view.controller, view.epoch) == (None, -1)
     assert view.unfenced == {"n3"}
     assert not view.partitions
 
 
-def test_a_partition_without_a_leader_or_without_a_state_is_led_by_nobody() -> None:
+def test_a_partition_without_a_leader_or_a_state_has_no_leader() -> None:
     offline = {STATE: {"leader": -1, "leader_epoch": 5, "isr": [2]}}
     assert observer(cluster(**offline)).view().partitions[0] == PartitionState(None, 5, ("n2",), ("n1", "n2"))
     assert observer(cluster(**{STATE: None})).view().partitions[0] == PartitionState(None, -1, (), ("n1", "n2"))
@@ -108,7 +108,7 @@ def test_a_controller_is_relieved_until_the_right_one_has_won() -> None:
     assert znodes.json("/controller") == {"brokerid": 1}
 
 
-def test_a_leader_is_put_first_then_elected_then_asked() -> None:
+def test_an_elected_leader_is_put_first_then_elected_then_queried() -> None:
     znodes = cluster()
     assert "was asked to prefer n2" in str(observer(znodes).elect("n2", 0))
     plan = {"topic": "log", "partition": 0}
@@ -131,7 +131,7 @@ def test_a_leader_is_put_first_then_elected_then_asked() -> None:
 
 
 @pytest.mark.parametrize(("node", "partition"), [("n3", 0), ("n1", 1)])
-def test_who_has_no_replica_cannot_lead(node: str, partition: int) -> None:
+def test_a_node_without_a_replica_cannot_be_elected(node: str, partition: int) -> None:
     assert observer(cluster()).elect(node, partition) == f"{node} has no replica of partition {partition}"
 
 

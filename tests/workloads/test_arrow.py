@@ -17,6 +17,6 @@ print(pa.Table.from_pandas(pandas.DataFrame({"number": [1, 2]})).to_pandas().num
 """
 
 
-def test_who_records_needs_no_pandas_and_who_wants_it_has_it() -> None:
+def test_recording_does_not_import_pandas_and_a_program_can_import_it() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "3"]

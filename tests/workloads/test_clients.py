@@ -127,7 +127,7 @@ def test_a_killed_client_is_named_with_its_log(tmp_path: Path, bootstrap: str) -
         producer.append(0, acks=-1, count=1, timeout_s=1)
 
 
-def test_an_unknown_command_is_told_back(tmp_path: Path, bootstrap: str) -> None:
+def test_an_unknown_command_is_reported(tmp_path: Path, bootstrap: str) -> None:
     reader = start("reader", settings(tmp_path, bootstrap, "r7", 7), tmp_path)
     reader.start()
     reader.phase("final")

@@ -73,7 +73,7 @@ def load(running: ClientProcess) -> None:
     assert running.first_ack.wait(60)
 
 
-def test_a_program_is_told_all_and_ended_with_the_load(tmp_path: Path) -> None:
+def test_a_program_gets_its_environment_and_ends_with_the_load(tmp_path: Path) -> None:
     running = client(tmp_path)
     load(running)
     running.stop()
@@ -155,14 +155,14 @@ def test_a_probe_with_an_acknowledged_change_is_done(tmp_path: Path, record: lis
     assert (probe.ok, probe.error) == (True, "")
 
 
-def test_a_probes_record_that_is_not_understood_is_left_to_who_names_its_lines(tmp_path: Path) -> None:
+def test_an_invalid_record_of_a_probe_is_left_to_the_reader_of_the_run(tmp_path: Path) -> None:
     running = script(tmp_path, "#!/bin/sh\necho '{{\"f\"' >> $BROWNOUT_OUTPUT\n")
     probe = running.probe(1, 60.0)
     running.close()
     assert probe.ok
 
 
-def test_why_a_place_was_not_read_is_told(tmp_path: Path) -> None:
+def test_a_failed_read_reports_its_reason(tmp_path: Path) -> None:
     running = client(tmp_path)
     read = running.read_all(3, 5.0)  # a read is repeated until its time is over
     running.close()
@@ -208,7 +208,7 @@ def test_a_program_ends_with_its_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("f", [["write"], {"write": 1}, 7, None])
-def test_a_line_whose_operation_has_no_name_is_left_to_who_reads_the_record(tmp_path: Path, f: object) -> None:
+def test_a_line_with_an_invalid_operation_is_left_to_the_reader_of_the_run(tmp_path: Path, f: object) -> None:
     text = (
         f"#!/bin/sh\necho '{json.dumps({'type': 'ok', 'f': f})}' >> $BROWNOUT_OUTPUT\n"
         """echo '{"type": "ok", "f": "write"}' >> $BROWNOUT_OUTPUT\nexec sleep 600\n"""
@@ -250,7 +250,7 @@ def inner(tmp_path: Path, task: str) -> int:
 
 @pytest.mark.parametrize("text", [SCRIPT, APART], ids=["its group", "apart"])
 @pytest.mark.parametrize("told", ["stop", "close"])
-def test_what_a_program_has_started_ends_with_the_load(tmp_path: Path, told: str, text: str) -> None:
+def test_child_processes_of_a_program_end_with_the_load(tmp_path: Path, told: str, text: str) -> None:
     running = script(tmp_path, text)
     running.start()
     started = inner(tmp_path, "load-")
@@ -274,7 +274,7 @@ sh inner.sh '{"type": "ok", "f": "write"}'
 """
 
 
-def test_what_a_program_has_started_writes_down_what_is_under_way(tmp_path: Path) -> None:
+def test_child_processes_of_a_program_record_pending_operations(tmp_path: Path) -> None:
     running = script(tmp_path, WRITING)
     load(running)
     running.stop()
@@ -285,7 +285,7 @@ def test_what_a_program_has_started_writes_down_what_is_under_way(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", [SCRIPT, APART], ids=["its group", "apart"])
-def test_what_a_program_has_started_ends_with_its_task(tmp_path: Path, text: str) -> None:
+def test_child_processes_of_a_program_end_with_its_task(tmp_path: Path, text: str) -> None:
     running = script(tmp_path, text)
     given_up, done = running.probe(0, 5.0), running.probe(1, 60.0)
     running.close()

@@ -82,7 +82,7 @@ def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[
     assert connection.call(lambda client: client is Scripted.made[1]).value is True
 
 
-def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], Scripted]) -> None:
+def test_a_mistake_in_the_clients_code_is_reported_with_its_line(make: Callable[[], Scripted]) -> None:
     connection = ClientConnection(make, 5.0)
     connection.open()
     called = connection.call(lambda client: client.no_such_method())  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ def test_a_mistake_in_the_clients_code_is_told_with_its_line(make: Callable[[], 
     assert "test_connection.py:" in called.error
 
 
-def test_what_would_end_a_program_is_told_as_any_other_way_of_ending(make: Callable[[], Scripted]) -> None:
+def test_system_exit_and_cancellation_are_recorded_as_unknown_outcomes(make: Callable[[], Scripted]) -> None:
     connection = ClientConnection(make, 20.0)
     connection.open()
     ended = connection.call(raising(SystemExit(0)))

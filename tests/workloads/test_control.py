@@ -33,7 +33,7 @@ from workloads.control import (
 @pytest.mark.parametrize(
     "message", [StartLoad(), SetPhase("final"), Append(1, 2, -1, 3, 0.5), Probe(1, 2, 3.0), ReadAll(1, 2, 3.0), Close()]
 )
-def test_a_command_comes_back_as_it_went(message: Command) -> None:
+def test_a_command_decodes_to_its_original(message: Command) -> None:
     assert "\n" not in encode(message)
     assert decode_command(encode(message)) == message
 
@@ -42,7 +42,7 @@ def test_a_command_comes_back_as_it_went(message: Command) -> None:
     "message",
     [Count(1, 2, 3), Appended(1, [AppendResult("ok", 5, "")]), ReadDone(1, True, 3, 3), Trouble("a\nb", fatal=True)],
 )
-def test_an_event_comes_back_as_it_went(message: Event) -> None:
+def test_an_event_decodes_to_its_original(message: Event) -> None:
     assert "\n" not in encode(message)
     assert decode_event(encode(message)) == message
 
@@ -51,12 +51,12 @@ def test_an_event_comes_back_as_it_went(message: Event) -> None:
     "line",
     ["", "hello", "{}", '{"is":"dance"}', '{"is":"phase"}', '{"is":"phase","name":5}', '{"is":"start","extra":1}'],
 )
-def test_a_line_that_is_no_command_is_named(line: str) -> None:
+def test_a_line_without_a_command_is_refused_by_name(line: str) -> None:
     with pytest.raises(MessageError, match="not a command for a client: "):
         decode_command(line)
 
 
-def test_a_command_is_no_event() -> None:
+def test_a_command_is_refused_as_an_event() -> None:
     with pytest.raises(MessageError, match=r"not an event of a client: .*start"):
         decode_event(encode(StartLoad()))
 
@@ -67,7 +67,7 @@ def test_a_client_hears_its_commands_and_then_the_end() -> None:
     assert heard.next() is None
 
 
-def test_a_client_that_is_told_nonsense_does_not_go_on() -> None:
+def test_an_invalid_command_ends_the_client() -> None:
     with pytest.raises(MessageError, match="nonsense"):
         Control(io.StringIO("nonsense\n"), io.StringIO()).next(5.0)
 

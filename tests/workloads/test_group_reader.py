@@ -116,7 +116,7 @@ def read(
 
 
 @pytest.mark.parametrize("reading_s", [1.0, 20.0, 29.0])
-def test_whoever_asked_is_told_in_time_that_the_group_did_not_come_to_the_end(
+def test_a_read_reports_in_time_that_the_group_did_not_reach_the_end(
     reading_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, took_s = read(tmp_path, monkeypatch, reading_s)
@@ -124,7 +124,7 @@ def test_whoever_asked_is_told_in_time_that_the_group_did_not_come_to_the_end(
     assert took_s <= TIMEOUT_S + QUERY_S + member.POLL_S
 
 
-def test_a_group_that_comes_to_the_end_in_time_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_waits_for_a_group_that_reaches_the_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done, took_s = read(tmp_path, monkeypatch, reading_s=20.0, committed_at=128.0)
     assert done == ReadDone(1, complete=True, end=1, read=1)
     assert 28.0 <= took_s <= TIMEOUT_S

@@ -56,7 +56,7 @@ def test_a_file_without_a_kind_and_a_name_given_twice_are_refused() -> None:
         ({"problem": lambda _: "never"}, "its defaults contradict each other"),
     ],
 )
-def test_a_kind_that_contradicts_itself_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_a_contradictory_kind_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(KindError, match=words):
         replace(log_kind.KIND, **changes)
 
@@ -84,6 +84,6 @@ def test_consumers_without_producers_have_the_whole_rate() -> None:
     ]
 
 
-def test_the_documentation_tells_of_every_kind() -> None:
+def test_the_documentation_has_every_kind_of_workload() -> None:
     page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
     assert table() in page, "docs/workloads.md is stale: `python -m workloads.documentation` writes it"

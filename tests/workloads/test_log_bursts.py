@@ -42,7 +42,7 @@ def test_a_client_that_was_blocked_does_not_flood() -> None:
 
 
 @pytest.mark.parametrize("start_s", [0.0, 0.3339049512062233, 1e5 / 3])
-def test_who_waits_as_told_gets_on(start_s: float) -> None:
+def test_each_wait_of_a_burst_makes_progress(start_s: float) -> None:
     """Also where the clock shows only the moments at which a wait has ended, as that of a simulation does."""
     now_s = start_s
     bursts = Bursts(50, Random(1), start_s=start_s, burst_s=0.7, rest_s=0.4)

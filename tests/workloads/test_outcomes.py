@@ -49,7 +49,7 @@ def test_everything_else_may_have_happened(code: int) -> None:
     assert of_append(code) == "info"
 
 
-def test_a_last_refusal_says_nothing_of_the_attempts_before_it() -> None:
+def test_a_refused_last_attempt_leaves_earlier_attempts_undecided() -> None:
     """An idempotent producer sends again what may have been appended."""
     assert of_append(KafkaError.NOT_ENOUGH_REPLICAS, retried=True) == "info"
     assert of_append(None, retried=True) == "ok"

@@ -55,7 +55,7 @@ def test_an_append_log_is_recorded_with_honest_outcomes(tmp_path: Path) -> None:
     assert {decode_value(row["value"]).producer for row in appends} == {1}
 
 
-def test_a_client_that_was_made_anew_is_in_a_session_of_its_own(tmp_path: Path) -> None:
+def test_a_reopened_client_has_a_new_session(tmp_path: Path) -> None:
     producer = start(
         "append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "Log")), tmp_path
     )
@@ -72,7 +72,7 @@ def test_a_client_that_was_made_anew_is_in_a_session_of_its_own(tmp_path: Path) 
     assert rows[infos[1] + 1]["session"] == 3
 
 
-def test_a_probe_tells_whether_a_place_takes_appends(tmp_path: Path) -> None:
+def test_a_probe_reports_whether_a_partition_accepts_appends(tmp_path: Path) -> None:
     producer = start(
         "append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "Log")), tmp_path
     )
@@ -88,7 +88,7 @@ def whole(tmp_path: Path, client: str) -> bool:
     return part.closed and part.defects == []
 
 
-def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
+def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
     mine = own(tmp_path, "OverflowingLog")
     producer = start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=mine), tmp_path)
     assert [each.outcome for each in producer.append(0, acks=-1, count=3, timeout_s=5)] == ["ok"] * 3
@@ -125,7 +125,7 @@ def test_a_log_longer_than_any_is_a_mistake_of_the_client(tmp_path: Path) -> Non
         ("Registers", r"own_clients\.py:\d+: Registers is not a LogClient"),
     ],
 )
-def test_a_class_that_is_none_ends_the_client_with_file_and_line(tmp_path: Path, name: str, words: str) -> None:
+def test_an_invalid_class_ends_the_client_with_file_and_line(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(ClientError, match=rf"client p1 ended with 1: ClientClassError: .*{words}"):
         start("append-log", "producer", settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, name)), tmp_path)
 

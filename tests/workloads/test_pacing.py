@@ -44,7 +44,7 @@ def test_waiting_ends_when_an_operation_is_due() -> None:
     assert pacer.take(wait_s * 1.01)
 
 
-def test_a_rate_of_nothing_is_refused() -> None:
+def test_a_rate_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="never issues"):
         Pacer(0, Random(1), start_s=0)
 

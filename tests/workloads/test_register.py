@@ -120,7 +120,7 @@ def test_a_correct_client_is_recorded_as_it_answered(tmp_path: Path) -> None:
     assert writer.probe(0) is None
 
 
-def test_a_compare_and_set_expects_what_the_client_saw_last(tmp_path: Path) -> None:
+def test_a_compare_and_set_expects_the_last_value_seen_by_the_client(tmp_path: Path) -> None:
     record = Record()
     mine, other = (process(tmp_path, "Registers", record, **only("cas")) for _ in range(2))
     assert [mine.operate(), mine.operate(), other.operate()] == ["ok", "ok", "fail"]
@@ -145,7 +145,7 @@ def test_each_way_of_ending_has_its_outcome(tmp_path: Path, answer: str, expecte
         assert record.rows[0][1] == recorded, what
 
 
-def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
+def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
     with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
         client = process(tmp_path, "Overflowing", cast(Record, writer))
         assert client.probe(0) is None
@@ -160,7 +160,7 @@ def test_a_value_that_nobody_can_have_written_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "error"), [("mismatch", "refused: mismatch"), ("garbled", "no ?")])
-def test_whatever_a_refusal_says_it_is_recorded_as_one(tmp_path: Path, answer: str, error: str) -> None:
+def test_every_refusal_is_recorded_as_a_failure(tmp_path: Path, answer: str, error: str) -> None:
     with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
         client = process(tmp_path, answer, cast(Record, writer))
         assert {client.operate() for _ in range(20)} == {"fail"}

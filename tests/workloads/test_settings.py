@@ -34,7 +34,7 @@ def test_an_idempotent_producer_has_the_librarys_own_retries_and_outlives_an_out
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_what_not_all_acknowledge_is_not_idempotent(acks: int) -> None:
+def test_appends_without_acks_of_all_are_not_idempotent(acks: int) -> None:
     config = producer_config(IDEMPOTENT, acks)
     assert (config["enable.idempotence"], config["retries"]) == (False, 0)
 

@@ -102,14 +102,14 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[M
     return read_run(tmp_path).operations.to_pylist(), asked
 
 
-def test_an_answer_below_the_position_is_recorded_as_what_was_asked(
+def test_an_answer_below_the_position_is_recorded_at_the_requested_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, _ = recorded(tmp_path, monkeypatch, [[Message(5)], [Message(3), Message(4)]])
     assert [(row["offset"], row["offsets"]) for row in rows] == [(5, [5]), (6, [3, 4])]
 
 
-def test_records_behind_an_error_that_moves_the_position_skip_nothing(
+def test_records_after_an_error_that_moves_the_position_skip_no_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
@@ -122,7 +122,7 @@ def test_records_behind_an_error_that_moves_the_position_skip_nothing(
     ]
 
 
-def test_a_poll_that_finds_the_end_was_asked_when_the_partition_was_last_fetched_anew(
+def test_a_poll_at_the_end_starts_at_the_last_resume_of_the_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = KafkaError(KafkaError._PARTITION_EOF)

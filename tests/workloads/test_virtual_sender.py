@@ -117,7 +117,7 @@ def test_refused_batches_are_sent_again_in_the_order_of_their_sequences() -> Non
     assert broker.ids == 1
 
 
-def test_a_batch_that_came_before_its_predecessor_is_sent_again() -> None:
+def test_a_batch_received_before_its_predecessor_is_sent_again() -> None:
     """The first request got no answer; the broker has nothing of it, and refuses the second."""
     answers: list[Answer] = [None, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
     broker = Broker(lambda number, _: answers[number] if number < 2 else ErrorCode.NONE)

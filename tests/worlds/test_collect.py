@@ -47,7 +47,7 @@ def test_half_a_copy_does_not_count_as_a_replica(tmp_path: Path, monkeypatch: py
     assert copied == {"data/log-0/0.log", "data/log-1/0.log", "data/meta.properties"}
 
 
-def test_a_partition_without_files_is_kept_as_what_it_is(tmp_path: Path) -> None:
+def test_a_partition_without_files_is_kept_as_an_empty_directory(tmp_path: Path) -> None:
     log = broker_directory(tmp_path)
     (log / "log-2").mkdir()
     copy_data(log, COLLECTED, tmp_path / "n1")
@@ -66,7 +66,7 @@ def test_a_broker_that_never_started_has_no_logs(tmp_path: Path) -> None:
     assert has_data(tmp_path / "n1")
 
 
-def test_an_earlier_copy_lies_beside_and_has_its_checkpoints_from_before_its_logs(
+def test_an_earlier_copy_is_beside_and_copies_checkpoints_before_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A high watermark that was read first holds for every copy of a log that is made after it."""

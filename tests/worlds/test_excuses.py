@@ -32,7 +32,7 @@ OF_REMOTE_STORAGE = {name for name, kind in KINDS.items() if isinstance(kind, St
 FLUSHED = {**QUICK, "log.flush.interval.messages": "1", "min.insync.replicas": "2"}
 
 
-def test_every_oracle_says_what_excuses_it_and_every_excuse_is_declared_by_a_kind() -> None:
+def test_every_oracle_names_its_excuses_and_a_kind_declares_every_excuse() -> None:
     assert tuple(EXCUSED_BY) == ORACLES
     declared = frozenset().union(*(kind.destroys for kind in KINDS.values()))
     assert frozenset().union(*EXCUSED_BY.values()) <= declared & OF_DISKS
@@ -46,9 +46,7 @@ def test_a_fault_of_remote_storage_excuses_no_oracle() -> None:
 
 @pytest.mark.rotating(5)
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in OF_REMOTE_STORAGE])
-def test_an_oracle_is_excused_by_what_the_kind_declares_on_its_target_alone(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_excuse_of_a_kind_applies_only_to_its_target(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = KINDS[name]
     noted: dict[str, set[Damage]] = {}
     excused: dict[str, set[str]] = {}
@@ -86,7 +84,7 @@ def test_an_oracle_is_excused_by_what_the_kind_declares_on_its_target_alone(
 
 @pytest.mark.parametrize("flushed", [True, False])
 @pytest.mark.parametrize("by_copy", [True, False])
-def test_what_a_disk_held_before_it_was_replaced_is_held_against_it(
+def test_records_of_a_replaced_disk_still_count_against_its_node(
     flushed: bool, by_copy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader counts what a follower had on the disk that is gone, and commits by it. A follower that had claimed more
@@ -137,7 +135,7 @@ def test_what_a_disk_held_before_it_was_replaced_is_held_against_it(
 
 @pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("campaign_seed", [4, 8])
-def test_a_wiped_voter_is_no_fault_of_the_broker(campaign_seed: int, tmp_path: Any) -> None:
+def test_a_wiped_voter_raises_no_alarm(campaign_seed: int, tmp_path: Any) -> None:
     from orchestrator.campaign.lookup import find
     from orchestrator.campaign.parser import load
     from orchestrator.search.mutation_score import MutantSchedule

@@ -66,14 +66,14 @@ class Cut(Booting):
 
 
 @pytest.mark.parametrize(("offers", "told"), [({"network"}, 1), (set(), 0)])
-def test_a_host_that_was_claimed_is_cut_off_from_nobody(tmp_path: Path, offers: set[Need], told: int) -> None:
+def test_a_claimed_host_has_no_remaining_cut(tmp_path: Path, offers: set[Need], told: int) -> None:
     """Before it is seen whether they reach each other: what a killed campaign cut would be taken for a firewall."""
     host = Cut()
     machines({"n1": host}, offers, tmp_path).claim()
     assert host.mended == told
 
 
-def test_a_campaign_that_is_refused_leaves_alone_what_another_one_cuts(tmp_path: Path) -> None:
+def test_a_refused_campaign_leaves_the_cuts_of_another_one(tmp_path: Path) -> None:
     free, theirs = Cut(), Cut(b"eve@far, process 7")
     ours = machines({"n1": free, "n2": theirs}, {"network"}, tmp_path)
     with pytest.raises(WorldError, match=r"n2 \(web\) is in use by another campaign"):
@@ -95,7 +95,7 @@ def claims(host: Any, time_scale: float = 1.0) -> HostLocks:
     return HostLocks({"n1": host}, {"n1": "n1 (web)"}, time_scale)
 
 
-def test_a_host_that_has_just_booted_is_asked_again() -> None:
+def test_a_host_that_has_just_booted_is_queried_again() -> None:
     host = Booting(failures=2)
     held = claims(host)
     held.take(["n1"])

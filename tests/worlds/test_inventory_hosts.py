@@ -80,7 +80,7 @@ def test_a_program_that_lists_hosts_is_an_inventory(tmp_path: Path) -> None:
     assert any(limit.startswith("no power-loss, power-loss-all: ") and "n1 (x1)" in limit for limit in lab.limits)
 
 
-def test_a_script_that_needs_more_than_the_hosts_have_says_what_to_add(tmp_path: Path) -> None:
+def test_a_script_that_needs_more_than_the_hosts_offer_names_the_variables_to_add(tmp_path: Path) -> None:
     path = tmp_path / "hosts.ini"
     path.write_text("[brownout]\none\ntwo\nthree\n")
     lab = InventoryLab(LabSpec(3, "ext4", tmp_path / "lab", inventory=path))
@@ -106,7 +106,7 @@ def test_too_few_hosts_name_file_and_group(tmp_path: Path) -> None:
         (None, "there is no such inventory"),
     ],
 )
-def test_an_inventory_that_is_none(tmp_path: Path, text: str | None, complaint: str) -> None:
+def test_an_invalid_inventory_is_refused(tmp_path: Path, text: str | None, complaint: str) -> None:
     path = tmp_path / "hosts.yml"
     if text is not None:
         path.write_text(text)
@@ -147,7 +147,7 @@ def test_two_nodes_need_two_addresses() -> None:
         chosen(Inventory(Path("h.ini"), "brownout", twins), 2)
 
 
-def test_every_variable_is_told_once() -> None:
+def test_every_variable_is_documented_once() -> None:
     assert not set(VARIABLES) & set(PASSED_ON)
     assert all(of({name: "1"}) for name in ("brownout_address", "brownout_data_serial", *PASSED_ON))
 
@@ -167,11 +167,11 @@ def test_a_power_status_is_understood(command: str, on: bool) -> None:
     assert is_on(of({}), command) is on
 
 
-def test_a_power_status_that_says_neither_is_not_guessed_at() -> None:
+def test_an_ambiguous_power_status_is_refused() -> None:
     with pytest.raises(WorldError, match=r"n1 \(web\): brownout_power_status says neither on nor off"):
         is_on(of({}), "echo BMC does not answer >&2; exit 3")
 
 
-def test_a_command_that_fails_is_told_with_what_it_said() -> None:
+def test_a_failed_command_is_reported_with_its_output() -> None:
     with pytest.raises(WorldError, match=r"n1 \(web\): brownout_power_off ended with exit code 2: .*no such domain"):
         run_command(of({}), "brownout_power_off", "echo no such domain >&2; exit 2")

@@ -61,7 +61,9 @@ def test_a_mistake_exits_with_64_and_names_file_and_remedy(
     assert str(tmp_path / name) in told
 
 
-def test_a_host_at_which_nothing_listens_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_without_a_listener_is_an_error_of_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(tmp_path, "[brownout]\nh ansible_host=127.0.0.1 ansible_port=1\n") == 70
     assert "nothing listens at 127.0.0.1 port 1" in capsys.readouterr().err
 
@@ -114,7 +116,7 @@ def examined(variables: dict[str, Any], tmp_path: Path) -> checks._UnfitError:
     return raised.value
 
 
-def test_a_wrong_sudo_password_is_told_apart_from_a_missing_one(tmp_path: Path) -> None:
+def test_a_wrong_and_a_missing_sudo_password_have_separate_errors(tmp_path: Path) -> None:
     missing = examined({}, tmp_path)
     assert "cannot become root without a password" in str(missing)
     wrong = examined({"ansible_become_pass": "wrong"}, tmp_path)

@@ -68,7 +68,7 @@ def power(machine: Machine, back: list[str]) -> HostsPower:
     return HostsPower(inventory(machine), hosts, {"n1": machine.access}, on_back)
 
 
-def test_power_goes_and_comes_by_command(tmp_path: Path) -> None:
+def test_commands_switch_power_off_and_on(tmp_path: Path) -> None:
     machine = Machine(
         tmp_path, {"brownout_power_off": "echo off-{name} >> LOG", "brownout_power_on": "echo on-{node} >> LOG"}
     )

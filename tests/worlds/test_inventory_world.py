@@ -112,7 +112,7 @@ def test_two_campaigns_cannot_have_the_same_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.rotating(3, among="hosts of an inventory")
-def test_hosts_cut_themselves_off_and_a_reboot_does_not_heal_them(tmp_path: Path) -> None:
+def test_each_host_makes_its_own_cut_and_a_reboot_keeps_it(tmp_path: Path) -> None:
     done = play("network", str(tmp_path))
     for name, cut in {
         "out": [["n1", "n2"], ["n1", "n3"]],

@@ -67,7 +67,7 @@ def test_a_kvm_that_does_not_is_not_believed(image: Path, script: str, reason: s
     assert kvm.asked(image) == kvm.Answer(False, reason)
 
 
-def test_a_machine_that_executes_nothing_is_told(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_execute_is_reported(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kvm, "EXECUTE_S", 0.2)
     hypervisors.emulator(image.with_name("bin"), "exec sleep 60")
     assert kvm.asked(image) == kvm.Answer(False, "a virtual machine starts but executes nothing")
@@ -122,7 +122,7 @@ def test_machines_are_run_as_the_user_says(image: Path, monkeypatch: pytest.Monk
         driver.choose(image)
 
 
-def test_the_doctor_is_told_which_it_is_and_why(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_acceleration_and_its_reason(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hypervisors.emulator(image.with_name("bin"), hypervisors.WORKS)
     said = requirements.acceleration(image)
     assert said.met

@@ -70,7 +70,7 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
     assert "refused: this configuration" in (tmp_path / "nodes/n1/service.log").read_text()
 
 
-def test_what_is_done_to_a_service_is_done_to_all_its_processes(tmp_path: Path) -> None:
+def test_a_fault_on_a_service_applies_to_all_its_processes(tmp_path: Path) -> None:
     seen = play("several_processes", str(tmp_path))
     both = 2  # the script names the program, too
     assert seen["pause"] == ["confirmed", both, "confirmed", both]
@@ -83,7 +83,7 @@ def test_a_service_is_prepared_and_runs_where_its_data_is(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("mode", "code"), [("", 127), ("0644", 126)], ids=["missing", "not executable"])
-def test_a_program_that_cannot_be_started_is_no_service_that_ended(tmp_path: Path, mode: str, code: int) -> None:
+def test_a_program_that_cannot_be_started_is_a_host_error(tmp_path: Path, mode: str, code: int) -> None:
     kind, said = play("no_program", str(tmp_path), mode)
     assert kind == "HostError", "nothing ran that could be a finding"
     assert said.startswith(f"n1: {tmp_path}/my-server cannot be started")
@@ -91,7 +91,7 @@ def test_a_program_that_cannot_be_started_is_no_service_that_ended(tmp_path: Pat
 
 
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
-def test_a_power_loss_takes_what_was_not_synced_and_a_kill_does_not(tmp_path: Path, filesystem: str) -> None:
+def test_a_power_loss_loses_unsynced_data_and_a_kill_keeps_it(tmp_path: Path, filesystem: str) -> None:
     seen = play("power_loss", str(tmp_path), filesystem)
     assert {name: each["status"] for name, each in seen["evidence"].items()} == dict.fromkeys(
         ("kill", "kill healed", "power loss", "power loss healed", "healed twice"), "confirmed"
@@ -150,12 +150,12 @@ def test_a_paused_broker_sleeps_until_it_is_healed(tmp_path: Path) -> None:
     assert "T" not in healed["detail"]["n1"]["after"]
 
 
-def test_heal_all_undoes_everything_whoever_did_it(tmp_path: Path) -> None:
+def test_heal_all_undoes_faults_of_every_nemesis(tmp_path: Path) -> None:
     healed = play("heal_everything", str(tmp_path))
     assert healed["status"] == "confirmed", healed
 
 
-def test_a_world_that_cannot_come_up_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_world_that_fails_to_start_reports_its_reason_and_leaves_no_process(tmp_path: Path) -> None:
     seen = play("failures", str(tmp_path))
     disk, space, sshd = seen["said"]
     assert "its disk cannot be made: run n" in disk
@@ -167,7 +167,7 @@ def test_a_world_that_cannot_come_up_says_why_and_leaves_nothing(tmp_path: Path)
     assert seen["links"] == ["all", "default", "lo"]
 
 
-def test_a_world_that_is_interrupted_while_it_is_made_leaves_nothing_though_its_cleanup_raises(tmp_path: Path) -> None:
+def test_an_interrupted_start_of_a_world_leaves_no_process_even_if_cleanup_raises(tmp_path: Path) -> None:
     for raised in play("interrupted", str(tmp_path)):
         assert raised.startswith("Interrupted: cleaning up failed: the cleanup broke")
         assert raised.endswith(" [] [] []"), "no bridge, no table, no group"
@@ -177,12 +177,12 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
     assert "is in use by another run" in play("same_directory", str(tmp_path))
 
 
-def test_outside_of_a_sandbox_nothing_is_made(tmp_path: Path) -> None:
+def test_outside_of_a_sandbox_the_world_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorldError, match="sandbox"):
         NamespaceWorld(specification(tmp_path)).up()
 
 
 @pytest.mark.parametrize(("key", "value"), [("filesystem", "btrfs"), ("nodes", 0)])
-def test_what_the_world_cannot_be_is_refused_at_once(tmp_path: Path, key: str, value: object) -> None:
+def test_unsupported_topologies_are_refused_immediately(tmp_path: Path, key: str, value: object) -> None:
     with pytest.raises(WorldError, match=str(value)):
         NamespaceWorld(specification(tmp_path, **{key: value}))  # type: ignore[arg-type]

@@ -80,13 +80,13 @@ def observer(
         ("raise InputError('n1 has no such thing')", 0, "n1 has no such thing"),
     ],
 )
-def test_what_a_view_may_not_do_is_told_with_its_line(tmp_path: Path, view: str, line: int, said: str) -> None:
+def test_an_invalid_view_is_reported_with_its_line(tmp_path: Path, view: str, line: int, said: str) -> None:
     with pytest.raises(RunError) as caught:
         observer(tmp_path, view).view()
     assert str(caught.value).startswith(said.replace("FILE", f"{tmp_path}/mine.py:{line}"))
 
 
-def test_an_observer_is_told_all_ports_of_a_node(tmp_path: Path) -> None:
+def test_an_observer_gets_all_ports_of_a_node(tmp_path: Path) -> None:
     """What a node says of itself is often to be had at another port than the one for clients."""
     assert main(["init", str(tmp_path / "mine")]) == 0
     deployed = Deployed(load_system("my-system", directory=tmp_path / "mine"), ("server",), "cluster")
@@ -96,14 +96,14 @@ def test_an_observer_is_told_all_ports_of_a_node(tmp_path: Path) -> None:
     assert {member: "it can be a key"}[member]
 
 
-def test_an_observer_that_cannot_be_made_is_told_by_who_asks_it(tmp_path: Path) -> None:
+def test_an_observer_that_fails_to_open_is_reported_by_its_first_call(tmp_path: Path) -> None:
     wrong = observer(tmp_path, made="members[1]")
     with pytest.raises(RunError, match=r"view\(\) of the observer raised: .*/mine\.py:15: IndexError"):
         wrong.view()
     wrong.close()
 
 
-def test_a_view_that_does_not_return_ends_who_waits_for_it(tmp_path: Path) -> None:
+def test_a_view_that_does_not_return_ends_the_wait_for_it(tmp_path: Path) -> None:
     stuck = observer(tmp_path, "threading.Event().wait()", time_scale=0.1)
     said = rf"^{tmp_path}/mine\.py:6: view\(\) of the observer did not return within 1 s; it is still running$"
     stuck.create_topic([[1]], 60.0)  # it is made now
@@ -151,7 +151,7 @@ def test_all_of_it_is_done_in_one_thread_of_its_own(tmp_path: Path) -> None:
     assert not isinstance(observer(tmp_path / "other"), Elector)
 
 
-def test_a_run_whose_observer_raises_is_unknown_and_leaves_nothing(
+def test_a_run_with_a_failing_observer_is_unknown_and_leaves_no_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = {block.options["file"]: block.text for block in blocks() if "file" in block.options}

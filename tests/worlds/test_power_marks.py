@@ -13,7 +13,7 @@ pytestmark = pytest.mark.root
 
 @pytest.mark.rotating(4, among="marks of power cuts")
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
-def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, filesystem: str) -> None:
+def test_a_power_cut_keeps_synced_data_and_loses_the_rest(tmp_path: Path, filesystem: str) -> None:
     seen = play("cuts", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")
     assert seen["armed"]["status"] == "confirmed"
     assert {"log", ".brownout", "synced"} <= set(seen["found"])
@@ -28,7 +28,7 @@ def test_a_cut_keeps_what_was_synced_and_takes_what_was_not(tmp_path: Path, file
 
 @pytest.mark.rotating(4, among="marks of power cuts")
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
-def test_a_tail_that_was_written_back_before_the_cut_is_told(tmp_path: Path, filesystem: str) -> None:
+def test_a_tail_written_back_before_the_cut_is_reported(tmp_path: Path, filesystem: str) -> None:
     early, late = play("at_stake", str(tmp_path), filesystem, module="tests.worlds.mark_scenarios")
     assert [each["status"] for each in early] == ["confirmed", "mismatch"]
     assert early[1]["detail"]["n1"]["at_stake"] == "kept"

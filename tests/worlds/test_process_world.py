@@ -62,7 +62,7 @@ def test_brokers_start_stop_and_are_collected(world: ProcessWorld, tmp_path: Pat
         assert (tmp_path / "collected" / node.name / "events.jsonl").exists()
 
 
-def test_how_a_killed_service_ended_is_not_told_of_one_that_was_not_started(
+def test_an_exit_status_is_not_reported_for_a_service_that_was_not_started(
     world: ProcessWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that is too busy to look for what a process has left behind, before the next one is started."""
@@ -90,7 +90,7 @@ def test_a_command_that_takes_too_long_is_named_in_a_line(world: ProcessWorld) -
     assert len(str(told.value)) < 150
 
 
-def test_what_it_can_do_is_what_it_says(world: ProcessWorld) -> None:
+def test_the_process_world_has_its_declared_capabilities(world: ProcessWorld) -> None:
     assert {"kill", "pause"} <= world.capabilities
     needs = {KINDS[name].needs for name in world.capabilities}
     assert needs == {frozenset(), frozenset({"store"})}, "what needs nothing but a process and a directory"
@@ -179,7 +179,7 @@ def test_a_service_is_prepared_and_runs_where_its_data_is_and_may_print_anything
         made.down()
 
 
-def test_configuration_lies_where_its_name_says(tmp_path: Path) -> None:
+def test_configuration_files_are_at_their_declared_paths(tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\ncommand = ["true"]\n'
         '[roles.server.files]\n"conf/a.conf" = "one"\n"other/a.conf" = "two"\n"a.conf" = "three"\n'
@@ -210,7 +210,7 @@ def test_a_command_that_does_not_end_is_given_up(world: ProcessWorld) -> None:
         world.hosts["n1"].run("sleep 60", timeout_s=0.1)
 
 
-def test_after_down_nothing_is_left_and_up_works_again(tmp_path: Path) -> None:
+def test_after_down_no_process_is_left_and_up_works_again(tmp_path: Path) -> None:
     for _ in range(2):
         made = ProcessWorld(specification(tmp_path))
         made.up()
@@ -263,7 +263,7 @@ WRAPPER = ["sh", "-c", "sleep 600 & echo $! > inner.new; mv inner.new inner; wai
 
 
 @pytest.mark.parametrize("ends", ["killed", "with its supervisor"])
-def test_what_a_service_started_ends_with_the_supervisor(tmp_path: Path, ends: str) -> None:
+def test_child_processes_of_a_service_end_with_the_supervisor(tmp_path: Path, ends: str) -> None:
     """A service may be a script that does not become its program: when the script is killed its program goes on."""
     supervisor = Supervisor()
     pid = supervisor.start(WRAPPER, {}, tmp_path, tmp_path / "log")
@@ -277,7 +277,7 @@ def test_what_a_service_started_ends_with_the_supervisor(tmp_path: Path, ends: s
     assert not alive(inner)
 
 
-def test_what_a_service_started_ends_with_the_orchestrator(tmp_path: Path) -> None:
+def test_child_processes_of_a_service_end_with_the_orchestrator(tmp_path: Path) -> None:
     orchestrator = (
         "import sys, time; from pathlib import Path; from orchestrator.worlds.process.host import Supervisor\n"
         f"Supervisor().start({WRAPPER!r}, {{}}, Path(sys.argv[1]), Path(sys.argv[1]) / 'log'); time.sleep(600)"
@@ -290,7 +290,7 @@ def test_what_a_service_started_ends_with_the_orchestrator(tmp_path: Path) -> No
         assert until(lambda: not alive(inner))
 
 
-def test_what_a_service_started_ends_when_nobody_reads_the_answer(tmp_path: Path) -> None:
+def test_child_processes_of_a_service_end_when_the_answer_is_not_read(tmp_path: Path) -> None:
     """The orchestrator may end between its order and the supervisor's answer, which then cannot be written."""
     command = program("orchestrator.worlds.process.supervisor")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as supervisor:
@@ -328,7 +328,7 @@ def prepared_world(directory: Path, script: str, deadline_s: float = DEADLINE_S)
     return made
 
 
-def test_what_a_preparing_command_leaves_is_not_waited_for_and_ends_with_the_world(tmp_path: Path) -> None:
+def test_processes_of_a_preparing_command_end_with_the_world(tmp_path: Path) -> None:
     made = prepared_world(tmp_path, f"setsid sleep 600 & echo $! > {tmp_path}/left")
     try:
         made.prepare_services()
@@ -403,7 +403,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_service_that_does_not_heed_sigterm_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_service_that_ignores_sigterm_is_reported_with_the_remedy(tmp_path: Path) -> None:
     deaf = tmp_path / "deaf"
     deaf.write_text(
         f"#!{sys.executable}\nimport runpy, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

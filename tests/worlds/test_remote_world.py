@@ -39,12 +39,12 @@ def test_a_service_of_another_system_has_its_own_files_ports_and_preparation(tmp
     assert seen["works in"] == "/data"
 
 
-def test_broken_connections_lose_no_line_and_repeat_none(tmp_path: Path) -> None:
+def test_broken_connections_transfer_each_line_once(tmp_path: Path) -> None:
     events = play("broken_connections", tmp_path)
     assert [event["number"] for event in events] == list(range(1, 401)), "and no line that is not whole"
 
 
-def test_a_power_cut_takes_no_more_than_what_was_not_read_yet(tmp_path: Path) -> None:
+def test_a_power_cut_loses_only_unread_lines(tmp_path: Path) -> None:
     seen = play("power_cut", tmp_path)
     assert [each["status"] for each in seen["evidence"]] == ["confirmed", "confirmed"]
     events = [event.get("number") or event.get("after") or event["event"] for event in seen["events"]]
@@ -55,7 +55,7 @@ def test_a_power_cut_takes_no_more_than_what_was_not_read_yet(tmp_path: Path) ->
     assert second - first > 50
 
 
-def test_trouble_is_told_with_the_node_and_its_words(tmp_path: Path) -> None:
+def test_trouble_is_reported_with_the_node_and_its_output(tmp_path: Path) -> None:
     ended, gone, unready, again = play("words", tmp_path)
     assert ended == "n1: the service ended at its start; its last words: refused: this configuration"
     assert "n1: the end of its records may be missing" in gone
@@ -70,7 +70,7 @@ def test_another_user_becomes_root(tmp_path: Path) -> None:
     assert [event["event"] for event in seen["events"]] == ["broker_started"]
 
 
-def test_only_hosts_whose_keys_are_right_are_talked_to(tmp_path: Path) -> None:
+def test_only_hosts_with_valid_keys_are_connected(tmp_path: Path) -> None:
     said = play("strangers", tmp_path)
     assert said["kind"] == "ssh-ed25519"
     assert "BadHostKey" in said["changed"]

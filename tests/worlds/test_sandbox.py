@@ -55,7 +55,7 @@ def first_and_command(outer: int) -> tuple[int, int]:
 
 @pytest.mark.rotating(4, among="ends of a sandbox")
 @pytest.mark.parametrize("victim", ["command", "first process", "outer parent", "leash", "terminated"])
-def test_nothing_outlives_the_sandbox_whoever_is_killed(tmp_path: Path, victim: str) -> None:
+def test_every_process_ends_with_the_sandbox_after_any_kill(tmp_path: Path, victim: str) -> None:
     before = machine_wide()
     with ended(launch("wait_to_be_killed", str(tmp_path), "running")) as sandbox:
         assert [tell(sandbox), tell(sandbox)][1] == "ready"
@@ -164,7 +164,7 @@ sandbox.main(["-1", *sys.argv[1:]])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_comes_as_soon_as_the_command_is_heard_of_is_not_lost(number: signal.Signals) -> None:
+def test_a_signal_sent_right_after_the_start_of_a_command_is_not_lost(number: signal.Signals) -> None:
     script = "trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
     command = [sys.executable, "-c", SLOW_TO_FORK, "sh", "-c", script]
     with subprocess.Popen(
@@ -226,7 +226,7 @@ def test_leftovers_are_reaped_and_those_in_use_are_not() -> None:
         left.remove()
 
 
-def test_trees_are_laid_over_each_other_whatever_their_names_are(tmp_path: Path) -> None:
+def test_overlays_work_with_any_directory_names(tmp_path: Path) -> None:
     lower = tmp_path / "a b'c\"d$e;f,g%h:ü\\\nx"
     lower.mkdir()
     (lower / "file").write_text("below", encoding="utf-8")

@@ -60,7 +60,7 @@ def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: P
     assert awaited(service.exit_script(None)) == "143"
 
 
-def test_how_the_one_before_ended_is_not_told_of_one_that_was_not_started(tmp_path: Path) -> None:
+def test_an_exit_status_is_not_reported_for_a_unit_that_was_not_started(tmp_path: Path) -> None:
     """A start that gets no further than to what is left of the process before, as on a machine that is too busy."""
     inner = tmp_path / "inner"
     service = unit(tmp_path, f"sleep 600 & echo $! > {inner}; exec sleep 600")
@@ -77,7 +77,7 @@ def test_how_the_one_before_ended_is_not_told_of_one_that_was_not_started(tmp_pa
     os.killpg(int(sh(service.pid_script())), signal.SIGKILL)
 
 
-def test_a_service_that_ended_before_anyone_could_look_at_it_does_not_run(tmp_path: Path) -> None:
+def test_a_service_that_ended_before_the_first_check_does_not_run(tmp_path: Path) -> None:
     """Its shell may hear of its end first: then the moment when it started is not known."""
     gone = subprocess.Popen(["true"])
     gone.wait(PATIENCE_S)
@@ -117,7 +117,7 @@ class World(ServicesOnHosts):
         raise WorldError(f"nothing of {node} to collect to {destination}")
 
 
-def test_the_kernel_says_whom_it_killed_for_lack_of_memory() -> None:
+def test_the_kernel_log_names_the_process_killed_for_lack_of_memory() -> None:
     world = World("[1.0] usb 1-1: new\n[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB\n")
     assert world.kernel_words("n1", 42) == "[2.0] Out of memory: Killed process 42 (python3) total-vm:1kB"
     assert world.kernel_words("n1", 4) == ""
@@ -141,7 +141,7 @@ def test_a_system_declares_how_its_services_end(tmp_path: Path, text: str, codes
 
 
 @pytest.mark.parametrize("codes", ["[]", "[256]", '["0"]', "0", "[true]"])
-def test_exit_codes_that_are_none_are_refused(tmp_path: Path, codes: str) -> None:
+def test_invalid_exit_codes_are_refused(tmp_path: Path, codes: str) -> None:
     (tmp_path / "system.toml").write_text(SYSTEM.format(f"stop_exit_codes = {codes}"))
     with pytest.raises(InputError, match="stop_exit_codes: exit codes after SIGTERM are a list of numbers"):
         read(tmp_path)

@@ -100,7 +100,7 @@ def test_a_kill_ends_all_of_them(world: ProcessWorld) -> None:
 
 
 @every_wrapper
-def test_a_stop_ends_what_the_service_leaves_behind_and_says_so(world: ProcessWorld) -> None:
+def test_a_stop_ends_remaining_processes_of_a_service_and_reports_them(world: ProcessWorld) -> None:
     nemesis, fault = Nemesis(world.site), Fault("stop", ("n1",))
     both = main_and_inner(world)
     evidence = nemesis.inject(fault)
@@ -112,7 +112,7 @@ def test_a_stop_ends_what_the_service_leaves_behind_and_says_so(world: ProcessWo
 
 
 @pytest.mark.parametrize("world", [f'python3 -c "{STAYS}" & exec "$@"'], indirect=True)
-def test_what_does_not_end_in_time_is_killed_and_the_stop_a_mismatch(world: ProcessWorld) -> None:
+def test_a_process_past_the_stop_deadline_is_killed_and_the_stop_is_a_mismatch(world: ProcessWorld) -> None:
     until(Path(world.nodes[0].data_dir, "stays").exists)
     both = main_and_inner(world)
     assert until(lambda: is_state("S", both[1])), "it does what it will do at the deadline"
@@ -123,7 +123,7 @@ def test_what_does_not_end_in_time_is_killed_and_the_stop_a_mismatch(world: Proc
 
 
 @by_a_script
-def test_at_the_end_all_of_them_are_asked_to_end(world: ProcessWorld) -> None:
+def test_at_the_end_of_a_run_every_process_gets_sigterm(world: ProcessWorld) -> None:
     main, inner = main_and_inner(world)
     assert world.stop_services() == {"n1": main}
     assert not alive(inner)
@@ -131,7 +131,7 @@ def test_at_the_end_all_of_them_are_asked_to_end(world: ProcessWorld) -> None:
 
 
 @by_a_script
-def test_nothing_starts_beside_what_is_left_of_a_service_that_has_ended(world: ProcessWorld) -> None:
+def test_a_service_does_not_start_beside_remaining_processes(world: ProcessWorld) -> None:
     main, inner = main_and_inner(world)
     os.kill(main, signal.SIGKILL)
     assert until(lambda: see_process(world.hosts["n1"]) is None)
@@ -151,7 +151,7 @@ LATE = 'kill() { [ "$1$late" != -9 ] || { late=yes; set -- -CONT "$2"; }; comman
 """A kill whose first SIGKILL comes to nothing, but for waking who has it."""
 
 
-def test_what_was_left_is_told_as_it_was_at_the_deadline_not_once_it_is_killed() -> None:
+def test_remaining_processes_are_reported_with_their_state_at_the_deadline() -> None:
     main = subprocess.Popen(["sh", "-c", UNHEEDING], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert main.stdout is not None, "opened as a pipe"
     with main:
@@ -164,7 +164,7 @@ def test_what_was_left_is_told_as_it_was_at_the_deadline_not_once_it_is_killed()
             os.killpg(main.pid, signal.SIGKILL)
 
 
-def test_nor_does_it_on_machines(tmp_path: Path) -> None:
+def test_a_service_on_machines_does_not_start_beside_remaining_processes(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     script = f"sleep 600 & echo $! > {inner}; wait"
     unit = ScriptUnit(("sh", "-c", script), str(tmp_path), str(tmp_path / "log"), str(tmp_path / "service.pid"))

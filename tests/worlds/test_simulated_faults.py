@@ -202,7 +202,7 @@ DISKS = ("disk-error", "disk-full", "disk-slow", "disk-hang", "disk-flip")
 
 @pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("faults", [PACKETS, MACHINES, DISKS], ids=["packets", "machines", "disks"])
-def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
+def test_faults_of_machines_and_of_the_simulation_are_proven_and_survived(
     faults: tuple[str, ...], tmp_path: Path
 ) -> None:
     run = simulate(plan(tmp_path, faults, duration_s=24), tmp_path, seeds=[4])
@@ -212,14 +212,14 @@ def test_what_machines_and_only_the_simulation_have_is_proven_and_survived(
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_an_empty_disk_takes_its_place_in_the_quorum_and_costs_nobody_a_record(tmp_path: Path) -> None:
+def test_a_node_with_an_empty_disk_rejoins_the_quorum_without_losses(tmp_path: Path) -> None:
     run = simulate(ROOT / "campaigns" / "wiped-voter.toml", tmp_path, seeds=[1])
     assert run.verdict.met, run.verdict.reasons
     assert run.anomalies == set()
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_a_node_that_comes_back_with_a_disk_of_before_is_proven(tmp_path: Path) -> None:
+def test_a_node_restarted_with_an_old_disk_is_proven(tmp_path: Path) -> None:
     run = simulate(plan(tmp_path, ("old-disk",), duration_s=10), tmp_path, seeds=[1])
     assert [fault["status"] for fault in run.verdict.faults] == ["confirmed"] * len(run.verdict.faults)
     assert run.verdict.verdict != "unknown", run.verdict.reasons
@@ -242,7 +242,7 @@ min_ok = 1
 
 @pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_service_that_ends_by_itself_before_its_disk_is_rolled_back_is_a_finding(
+def test_an_unexpected_exit_before_a_disk_rollback_is_a_finding(
     crashes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "rolled-back.toml"
@@ -311,7 +311,7 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
         (2, "stale-read"),  # it takes none: what its reads lack proves no loss, but they deny what was acknowledged
     ],
 )
-def test_a_cluster_that_is_not_whole_shows_what_it_lost(
+def test_an_incomplete_cluster_is_reported_with_its_missing_parts(
     min_isr: int, anomaly: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No replica comes back into an in-sync set, and a leader without power loses what nobody had flushed."""
@@ -382,7 +382,7 @@ def test_a_bound_on_recovery_is_one_for_all_of_it(
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_a_world_that_breaks_says_nothing_of_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_world_records_no_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
         del client, place, timeout_s
         raise WorldError("the simulated world stopped making progress")
@@ -415,7 +415,7 @@ def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_what_a_seed_found_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_repeats_its_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pretend(log: PartitionLog) -> int:
         log._durable = log.log_end_offset
         return log.log_end_offset

@@ -62,7 +62,7 @@ def told_of_groups(run: SimulatedRun) -> str:
 
 @pytest.mark.rotating(7, among="simulated groups")
 @pytest.mark.conforms("CG-1", "CG-2", "CG-3", "CG-4")
-def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_path: Path) -> None:
+def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
     record: GroupRecords = read_groups(run.path)
@@ -79,7 +79,7 @@ def test_nothing_is_lost_and_nothing_passed_over_through_kills(short: Path, tmp_
 @pytest.mark.parametrize(
     ("cell", "expected"), [("mutated", {"lost-acknowledged-commit", "offsets-contradict-log"}), ("fixed", set())]
 )
-def test_a_coordinator_that_is_cut_off_loses_only_what_it_acknowledged_early(
+def test_an_isolated_coordinator_loses_only_commits_acknowledged_early(
     cell: str, expected: set[str], tmp_path: Path
 ) -> None:
     text = campaign("commit-acked-before-hw").read_text()
@@ -97,7 +97,7 @@ def test_a_coordinator_that_is_cut_off_loses_only_what_it_acknowledged_early(
 @pytest.mark.kills("compaction_drops_epochs")
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize(("cell", "expected"), [("mutated", {"epochs-contradict-log"}), ("fixed", set())])
-def test_a_compacted_log_keeps_where_its_epochs_began(cell: str, expected: set[str], tmp_path: Path) -> None:
+def test_a_compacted_log_keeps_the_start_offsets_of_its_epochs(cell: str, expected: set[str], tmp_path: Path) -> None:
     run = simulate(campaign("compacted-epochs"), tmp_path, cell=cell)
     assert run.verdict.met, run.verdict.reasons
     assert run.anomalies == expected
@@ -119,7 +119,7 @@ def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
 
 
 @pytest.mark.rotating(7, among="simulated groups")
-def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_writes_a_new_record_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Compaction.compact
 
     def of_another_epoch(
@@ -134,7 +134,9 @@ def test_a_compaction_that_writes_what_was_not_there_is_seen(tmp_path: Path, mon
 
 
 @pytest.mark.rotating(7, among="simulated groups")
-def test_a_member_that_ends_by_itself_is_no_pass(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_end_of_a_member_makes_a_run_unknown(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original, beats = GroupClient.heartbeat, list[int]()
 
     async def failing(client: GroupClient, timeout: float = 2.0) -> None:

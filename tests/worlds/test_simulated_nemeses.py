@@ -30,7 +30,7 @@ def test_a_full_disk_leaves_no_room_for_the_mark_of_a_power_cut_and_the_nemesis_
         assert nemesis.heal_all().status == "confirmed"
 
 
-def test_a_disk_that_cannot_be_probed_for_another_fault_proves_nothing() -> None:
+def test_a_disk_under_another_fault_is_inconclusive() -> None:
     with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
         nemesis = running(cluster)
         assert nemesis.inject(of("disk-error")).status == "confirmed"
@@ -59,7 +59,7 @@ def test_a_probe_is_not_lost_with_the_service_that_its_disk_ends() -> None:
             assert (seen.status, seen.detail["n1"]) == ("confirmed", {"probe": "EIO"}), seed
 
 
-def test_connections_are_reset_as_often_as_was_asked_for_last() -> None:
+def test_connections_are_reset_at_the_last_requested_rate() -> None:
     with SimulatedCluster(1, 3) as cluster:
         running(cluster)
         wire = SimulatedWire(cluster, VirtualScheduler(cluster, 1))

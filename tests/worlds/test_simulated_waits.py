@@ -28,7 +28,7 @@ def _a_handler_that_raises() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_signal_is_heard_by_who_waits_and_not_by_the_process_whose_turn_it_is() -> None:
+def test_a_signal_is_delivered_to_the_waiting_code_and_not_to_a_simulated_process() -> None:
     turns: list[str] = []
 
     def in_some_process() -> bool:
@@ -60,7 +60,7 @@ def test_a_wait_that_uses_up_the_processor_ends_with_the_seed(monkeypatch: pytes
         cluster.loop.unhandled.clear()  # the interrupted callback
 
 
-def test_a_wait_for_what_nothing_brings_about_ends_with_the_seed() -> None:
+def test_a_wait_without_pending_events_ends_with_the_seed() -> None:
     with SimulatedCluster(1, 1) as cluster:
 
         async def forever() -> None:

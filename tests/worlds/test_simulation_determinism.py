@@ -97,7 +97,7 @@ def test_a_hundred_seeds_twice(tmp_path: Path) -> None:
         lambda: threading.Thread(target=print).start(),
     ],
 )
-def test_a_process_that_asks_for_what_no_seed_decides_is_stopped_there(ask: Callable[[], object]) -> None:
+def test_a_process_that_uses_nondeterminism_is_stopped_at_that_line(ask: Callable[[], object]) -> None:
     def late() -> object:
         # As the broker's code does: by the module, at the moment of the call.
         name = getattr(ask, "__name__", "")
@@ -123,7 +123,7 @@ ORDERLY = (
 
 
 @pytest.mark.rotating(4, among="determinism")
-def test_no_broker_iterates_over_a_set_whose_order_no_seed_decides(campaign: Path, tmp_path: Path) -> None:
+def test_no_broker_iterates_over_a_set_with_nondeterministic_order(campaign: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", ORDERLY, str(campaign), str(tmp_path / "store"), "5"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)

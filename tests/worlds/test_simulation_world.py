@@ -94,7 +94,7 @@ def test_a_scenario_has_the_verdict_that_it_has_on_nodes(
 
 @pytest.mark.rotating(3, among="simulated campaigns")
 @pytest.mark.parametrize("cell", ["mutated", "fixed"])
-def test_a_scenario_whose_cut_takes_nothing_is_unknown_and_says_why(cell: str, tmp_path: Path) -> None:
+def test_a_scenario_with_a_power_cut_without_losses_is_unknown_with_a_reason(cell: str, tmp_path: Path) -> None:
     text = campaign("kip101-scenario2").read_text()
     early = text.replace(
         '[[nemesis.step]]\ndo = "power-loss"\nnode = "n2"',
@@ -142,7 +142,9 @@ def test_a_minute_takes_seconds(tmp_path: Path) -> None:
         ("etcd-chaos", "runs brownout only"),
     ],
 )
-def test_what_is_not_simulated_is_refused(name: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_outside_of_the_simulation_are_refused(
+    name: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", str(campaign(name)), "--world", "simulation", "--dry-run"]) == 64
     assert complaint in capsys.readouterr().err
 
@@ -156,7 +158,7 @@ def test_what_is_not_simulated_is_refused(name: str, complaint: str, capsys: pyt
         ("rotting", "namespaces", "worlds that can: simulation;"),
     ],
 )
-def test_what_only_the_simulation_has_is_refused_elsewhere(
+def test_features_of_the_simulation_are_refused_elsewhere(
     name: str, world: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rotting = tmp_path / "rotting.toml"
@@ -167,7 +169,7 @@ def test_what_only_the_simulation_has_is_refused_elsewhere(
 
 
 @pytest.mark.rotating(3, among="simulated campaigns")
-def test_an_exception_that_nobody_caught_is_no_pass(
+def test_an_uncaught_exception_makes_a_run_unknown(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = VirtualLoop.run_until
@@ -184,7 +186,7 @@ def test_an_exception_that_nobody_caught_is_no_pass(
 
 
 @pytest.mark.rotating(3, among="simulated campaigns")
-def test_a_world_that_stands_still_ends_with_what_it_saw(
+def test_a_stalled_world_ends_with_its_observations(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simulator.loop.LIVELOCK", 10_000)
@@ -229,7 +231,7 @@ min_ok = 5
 
 @pytest.mark.rotating(3, among="simulated campaigns")
 @pytest.mark.parametrize(("acks", "verdict", "kept", "weak"), [('"all"', "pass", 6, 0), ("1", "unknown", 1, 5)])
-def test_a_minimum_is_reached_by_what_a_rule_protects(
+def test_only_operations_protected_by_a_rule_count_for_a_minimum(
     acks: str, verdict: str, kept: int, weak: int, tmp_path: Path
 ) -> None:
     """Five appends of a script, and one of the probe."""

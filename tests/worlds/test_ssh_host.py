@@ -65,7 +65,7 @@ def host(tmp_path: Path) -> SshHost:
     return SshHost("n1", "127.0.0.1", 9092, UNIT, key_file=None, known_hosts=tmp_path / "known")
 
 
-def test_a_command_whose_connection_ends_has_not_ended(connection: type[Connection], host: SshHost) -> None:
+def test_a_command_with_a_lost_connection_has_not_ended(connection: type[Connection], host: SshHost) -> None:
     connection.answers["true"] = CUT
     with pytest.raises(HostError, match="n1: 'true': the connection ended before the command did"):
         host.run("true")
@@ -74,7 +74,7 @@ def test_a_command_whose_connection_ends_has_not_ended(connection: type[Connecti
 
 
 @pytest.mark.parametrize("unanswered", [CUT, REFUSED], ids=["cut off", "refused"])
-def test_who_could_not_look_for_a_service_has_not_seen_it_end(
+def test_a_failed_check_of_a_service_does_not_count_as_its_end(
     connection: type[Connection], host: SshHost, unanswered: tuple[int, str, str], tmp_path: Path
 ) -> None:
     watch = ServiceWatch({"n1": host}, "the last words of {}".format, Journal(tmp_path))
@@ -99,7 +99,7 @@ def test_a_file_of_a_host_that_can_start_no_program_cannot_be_read(
         file.settle(1.0)
 
 
-def test_a_command_that_took_too_long_on_a_connection_that_is_lost_says_nothing_to_the_terminal() -> None:
+def test_a_timeout_on_a_lost_connection_prints_no_message() -> None:
     """Its timer ends it from a thread of its own: what that raises would be a traceback among the progress."""
 
     def lost() -> None:

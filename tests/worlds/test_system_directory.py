@@ -10,7 +10,7 @@ import pytest
 from orchestrator.worlds.remote.system_directory import directory_archive
 
 
-def test_all_is_sent_but_what_is_hidden_made_again_or_left_by_runs(
+def test_every_file_is_sent_except_hidden_derived_and_run_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = ["lib/store/x.py", "node_modules/a/b.js", "store", "system.toml", "tool/store/plans/y"]

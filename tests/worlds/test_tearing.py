@@ -66,14 +66,14 @@ def test_the_same_seed_writes_back_the_same_pages(fake: FakeFile, tmp_path: Path
     assert written[0] == written[1]
 
 
-def test_without_a_seed_nothing_is_written_back(fake: FakeFile, tmp_path: Path) -> None:
+def test_without_a_seed_no_page_is_written_back(fake: FakeFile, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * 10 * PAGE)
     fake.dirty = {1, 2}
     torn = tear(tmp_path, None)
     assert (torn.written_back, torn.dropped, torn.journal_flushed, fake.written) == (0, 2, False, [])
 
 
-def test_an_older_kernel_cannot_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_older_kernel_gives_no_count_of_dropped_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def unknown(*_: int) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 

@@ -56,7 +56,7 @@ def lives(tmp_path: Path) -> Lives:
     return Lives(tmp_path)
 
 
-def test_a_cut_keeps_what_was_flushed_in_a_life_that_ended_without_one(lives: Lives) -> None:
+def test_a_power_cut_keeps_data_flushed_before_an_earlier_end(lives: Lives) -> None:
     """A kernel without memory ends QEMU, or the guest powers off: the next life's cut must not take this one's."""
     lives.live(10, "A")
     lives.live(20, "B")
@@ -65,7 +65,7 @@ def test_a_cut_keeps_what_was_flushed_in_a_life_that_ended_without_one(lives: Li
     assert (replayed.writes, replayed.lost) == (1, 0)
 
 
-def test_a_cut_after_a_cut_takes_what_was_written_since(lives: Lives) -> None:
+def test_a_second_power_cut_keeps_later_flushed_writes(lives: Lives) -> None:
     lives.live(10, "A")
     lives.disks.lose_power(None)
     lives.live(20, "B")
@@ -98,7 +98,7 @@ def test_no_machine_starts_from_a_disk_that_a_cut_has_half_made(
     assert (lives.sector(10), lives.sector(20)) == ("", "B")
 
 
-def test_no_machine_starts_after_a_log_that_is_none(lives: Lives) -> None:
+def test_no_machine_starts_after_an_invalid_write_log(lives: Lives) -> None:
     lives.live(10, "A")
     (lives.directory / "writes.log").write_bytes(b"?" * SECTOR)
     with pytest.raises(WorldError, match="not a write log"):

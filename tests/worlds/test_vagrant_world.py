@@ -95,7 +95,7 @@ def test_a_machine_is_booted_stopped_cut_off_restored_and_collected(tmp_path: Pa
 
 
 @pytest.mark.root
-def test_where_machines_do_not_come_up_with_kvm_they_are_emulated_once(tmp_path: Path) -> None:
+def test_machines_that_fail_with_kvm_are_emulated_once(tmp_path: Path) -> None:
     hypervisors.emulator(tmp_path / "bin", hypervisors.WORKS)
     vagrant = 'echo "==> n1: Starting domain."; echo "no luck with $BROWNOUT_DRIVER"; exit 1'
     hypervisors.libvirt(tmp_path / "bin", vagrant)
@@ -116,9 +116,7 @@ def test_where_machines_do_not_come_up_with_kvm_they_are_emulated_once(tmp_path:
 
 @pytest.mark.root
 @pytest.mark.parametrize(("given", "tried"), [("kvm", "virtual (KVM)"), ("qemu", "emulated")])
-def test_who_says_how_machines_are_run_is_not_contradicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, tried: str
-) -> None:
+def test_an_explicit_driver_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, tried: str) -> None:
     monkeypatch.setenv(driver.VARIABLE, given)
     hypervisors.emulator(tmp_path / "bin", hypervisors.IS_SILENT)
     hypervisors.libvirt(tmp_path / "bin", 'echo "no luck with $BROWNOUT_DRIVER"; exit 1')
@@ -128,7 +126,7 @@ def test_who_says_how_machines_are_run_is_not_contradicted(
 
 
 @pytest.mark.root
-def test_programs_of_the_machines_run_among_their_files_and_change_nothing_of_the_image(tmp_path: Path) -> None:
+def test_programs_of_the_machines_run_in_their_files_and_leave_the_image_unchanged(tmp_path: Path) -> None:
     seen = play("image_root", str(tmp_path), module=MODULE)
     assert (seen["text"], seen["devices"], seen["key"]) == ("classes", True, True)
     assert seen["changed"] < time.time() - 86400, "as the playbooks unpack it: archives of classes go by the jars' time"
@@ -137,7 +135,7 @@ def test_programs_of_the_machines_run_among_their_files_and_change_nothing_of_th
 
 
 @pytest.mark.root
-def test_a_libvirt_that_ends_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_libvirt_is_reported_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(driver.VARIABLE, "qemu")
     hypervisors.libvirt(
         tmp_path / "bin",
@@ -155,7 +153,7 @@ esac""",
 
 @pytest.mark.vm
 @pytest.mark.usefixtures("machines")
-def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
+def test_a_machine_boots_emulated_after_a_false_kvm_probe(tmp_path: Path) -> None:
     """The probe is deceived; libvirt then cannot use it, nor can the kernel."""
     to_probe = f'case "$*" in *-bios* | *rdinit=*)\n{hypervisors.WORKS}\n;;'
     hypervisors.emulator(tmp_path / "bin", f'{to_probe} *) exec {shutil.which(kvm.EMULATOR)} "$@" ;; esac')
@@ -168,7 +166,7 @@ def test_a_machine_comes_up_where_kvm_lies(tmp_path: Path) -> None:
 
 @pytest.mark.vm
 @pytest.mark.usefixtures("machines")
-def test_nothing_is_left_when_the_lab_is_killed_while_a_machine_boots(tmp_path: Path) -> None:
+def test_a_lab_killed_during_a_boot_leaves_no_process(tmp_path: Path) -> None:
     before = machine_wide()
     sandbox = launch("wait_to_be_killed", str(tmp_path), module=MODULE)
     try:
@@ -253,23 +251,21 @@ def test_every_need_that_is_not_met_has_its_remedy(monkeypatch: pytest.MonkeyPat
     assert all(lacks.values())
 
 
-def test_a_machine_with_another_processor_is_told_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_another_processor_is_refused_with_the_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     (lack,) = [each for each in requirements.missing() if each.name == "x86_64"]
     assert lack.detail == "this machine is aarch64"
     assert "use the namespace world, or hosts of an inventory" in lack.remedy
 
 
-def test_an_unknown_driver_is_told_before_anything_is_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unknown_driver_is_refused_before_any_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(driver.VARIABLE, "xen")
     monkeypatch.setattr(system_packages, "ensure", lambda *_: pytest.fail("packages were asked for"))
     with pytest.raises(UsageError, match="BROWNOUT_DRIVER=xen is not known: use kvm or qemu"):
         lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 
 
-def test_a_missing_image_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_image_is_refused_before_any_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def missing(*_: object) -> None:
         raise ImageError("the nodes' image has not been built; build it: ./brownout image build")
 
@@ -320,7 +316,7 @@ def vagrant_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str)
     return VagrantUp(["n1", "n2"], {}, tmp_path / "vagrant.log", alive, lambda name: f"the end of {name}'s console")
 
 
-def test_of_what_vagrant_says_people_hear_what_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_important_lines_of_vagrant_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 for n in n1 n2; do echo "==> $n:  -- Memory: 512M"; done
 echo "==> n1: Starting domain."
@@ -339,7 +335,7 @@ def test_a_machine_that_ends_while_it_boots_is_named_at_once(tmp_path: Path, mon
         up.run(1.0, lambda _: None)
 
 
-def test_a_machine_that_does_not_come_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_does_not_boot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     up = vagrant_saying(tmp_path, monkeypatch, 'echo "==> n1: Machine booted and ready!"; sleep 60')
     with pytest.raises(WorldError, match=r"n2: the virtual machine has not booted within [\d.]+ s; .*vagrant\.log"):
         up.run(0.01, lambda _: None)

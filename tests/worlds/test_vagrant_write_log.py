@@ -65,7 +65,7 @@ def log(tmp_path: Path) -> WriteLog:
     return WriteLog(tmp_path)
 
 
-def test_what_was_flushed_is_kept_and_the_rest_is_lost(log: WriteLog) -> None:
+def test_flushed_writes_are_kept_and_the_rest_is_lost(log: WriteLog) -> None:
     replayed = log.write(0, "ab").write(4, "c").flush().write(1, "X").write(6, "Y").replay()
     assert log.on_disk == "ab..c..."
     assert replayed == Replayed(writes=4, lost=2, flushes=1, gaps=0)
@@ -76,12 +76,12 @@ def test_without_a_flush_everything_is_lost(log: WriteLog) -> None:
     assert log.on_disk == "........"
 
 
-def test_what_is_written_through_the_cache_is_kept_without_a_flush(log: WriteLog) -> None:
+def test_writes_through_the_cache_are_kept_without_a_flush(log: WriteLog) -> None:
     log.flush().write(0, "a").write(1, "b", FUA).write(2, "c").replay()
     assert log.on_disk == ".b......"
 
 
-def test_a_flush_that_carriesdata_flushes_what_came_before_it(log: WriteLog) -> None:
+def test_a_flush_with_data_flushes_earlier_writes(log: WriteLog) -> None:
     log.write(0, "a").write(1, "b", FLUSH).replay()
     assert log.on_disk == "a......."
 
@@ -91,7 +91,7 @@ def test_later_writes_win(log: WriteLog) -> None:
     assert log.on_disk == "aba....."
 
 
-def test_what_was_discarded_reads_as_zeros_once_that_is_durable(log: WriteLog) -> None:
+def test_discarded_sectors_read_as_zeros_when_durable(log: WriteLog) -> None:
     log.write(0, "abcd").discard(1, 2).flush().discard(0, 1).replay()
     assert log.on_disk == "a00d...."
 
@@ -119,7 +119,7 @@ def test_a_write_whosedata_is_cut_off_was_never_answered(log: WriteLog) -> None:
     assert replayed.writes == 1
 
 
-def test_what_was_flushed_behind_a_gap_is_kept(log: WriteLog) -> None:
+def test_writes_flushed_after_a_gap_are_kept(log: WriteLog) -> None:
     replayed = log.write(0, "a").gap(5).write(2, "b").flush().write(3, "c").replay()
     assert log.on_disk == "a.b....."
     assert replayed == Replayed(writes=3, lost=1, flushes=1, gaps=1)
@@ -139,7 +139,7 @@ def test_a_gap_to_the_end_is_the_end(log: WriteLog) -> None:
     assert log.on_disk == "a......."
 
 
-def test_a_machine_that_never_opened_its_disk_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_never_opened_its_disk_loses_no_data(tmp_path: Path) -> None:
     log, disk = tmp_path / "writes.log", tmp_path / "base.raw"
     log.write_bytes(b"")
     disk.write_bytes(b"x" * SECTOR)

@@ -100,13 +100,13 @@ def test_first_connections_that_a_busy_machine_gives_up_are_tried_again(tmp_path
     assert host.failures == 0
 
 
-def test_a_machine_that_never_lets_us_in_is_told_with_the_reason(tmp_path: Path, greeter: int) -> None:
+def test_an_unreachable_machine_is_reported_with_the_reason(tmp_path: Path, greeter: int) -> None:
     (tmp_path / "console.log").write_text("Linux version 6.1\nStarting ssh.service\n")
     with pytest.raises(BootError, match=r"n1: not reachable 0\.3 s after its start: .*SSHException.*; the end of its "):
         running(tmp_path, BusyHost(greeter, failures=1000)).wait_until_ready(0.3)
 
 
-def test_a_console_that_said_nothing_means_that_the_kernel_did_not_run(tmp_path: Path) -> None:
+def test_an_empty_console_means_that_the_kernel_did_not_run(tmp_path: Path) -> None:
     (tmp_path / "console.log").touch()
     words = machine(tmp_path, BusyHost(1, 0)).last_words()
     assert words.startswith("its console printed nothing, so its processor did not reach the kernel's")
@@ -135,7 +135,7 @@ def test_a_connection_that_is_lost_with_its_machine_says_so(tmp_path: Path) -> N
         ("echo 'error: failed to connect' >&2; exit 1", "virsh domstate --reason brownout_n1: failed to connect; see "),
     ],
 )
-def test_what_libvirt_knows_of_a_machine_is_told(
+def test_the_state_of_a_machine_in_libvirt_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virsh: str, condition: str
 ) -> None:
     program = tmp_path / "virsh"
@@ -147,7 +147,7 @@ def test_what_libvirt_knows_of_a_machine_is_told(
     assert bool(said) == bool(condition)
 
 
-def test_a_lab_that_finds_no_room_is_not_begun(tmp_path: Path) -> None:
+def test_a_lab_without_disk_space_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(
         WorldError, match=r"has \d+ MB free, and 3 virtual machines need \d+ MB; free some, or .*--store"
     ):

@@ -34,7 +34,7 @@ def test_namespaces_are_preferred() -> None:
 
 
 @pytest.mark.usefixtures("lacking_nft")
-def test_what_is_missing_is_said_with_its_remedy() -> None:
+def test_a_missing_requirement_is_reported_with_its_remedy() -> None:
     chosen = select_lab("auto")
     assert chosen.lab is ProcessLab
     assert "nft: not installed; apt-get install nftables" in chosen.reason
@@ -47,7 +47,7 @@ def test_an_unknown_world_is_refused() -> None:
         select_lab("moon")
 
 
-def test_a_user_without_privileges_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_privileges_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (root, *_) = requirements.missing()
     assert (root.name, root.met) == ("root", False)

@@ -48,7 +48,7 @@ def snapshots(path: Path) -> Snapshots:
 
 @pytest.mark.parametrize("count", [0, 1, 500, 1_234])
 @in_loop
-async def test_what_is_written_is_read(tmp_path: Path, count: int) -> None:
+async def test_a_written_lock_file_reads_back(tmp_path: Path, count: int) -> None:
     store = snapshots(tmp_path)
     assert store.latest() is None
     records = [b"%d" % number for number in range(count)]

@@ -52,13 +52,13 @@ def test_a_clock_that_kept_another_pace_is_a_mismatch(heeds: float) -> None:
     assert drift(10.0, heeds=heeds)[0].status == "mismatch"
 
 
-def test_a_drift_too_short_to_be_told_goes_on_until_it_can_be() -> None:
+def test_a_drift_below_the_resolution_lasts_until_it_can_be_measured() -> None:
     began_s = FakeTime().now
     _, machine = drift(0.1, 0.5)
     assert machine.clock.now - began_s >= 3 * ROUND_TRIP_S / 0.005
 
 
-def test_a_world_in_which_nobody_changes_the_pace() -> None:
+def test_a_world_without_clock_drift_is_inconclusive() -> None:
     machine = FakeMachine("n1", FakeTime())
     fault = Fault("clock-drift", ("n1",), parameters={"percent": 5.0})
     assert Nemesis(Site({"n1": machine}, scheduler=machine.clock)).inject(fault).status == "inconclusive"

@@ -161,13 +161,13 @@ def test_a_service_that_goes_on_after_it_is_a_mismatch(
     assert (healed.status, of(healed)["state"]) == ("mismatch", "runs")
 
 
-def test_a_service_that_asked_nothing_of_the_disk_may_run(service: Service, disks: FakeDisks) -> None:
+def test_a_service_that_made_no_disk_request_may_run(service: Service, disks: FakeDisks) -> None:
     site = nemesis(service, disks)
     site.inject(FULL)
     assert site.heal(FULL).status == "confirmed"
 
 
-def test_a_machine_whose_syncs_failed_is_booted(service: Service, disks: FakeDisks) -> None:
+def test_a_machine_with_failed_syncs_is_booted(service: Service, disks: FakeDisks) -> None:
     power = FakePower()
     site = nemesis(service, disks, power=power)
     site.inject(ERROR)
@@ -222,7 +222,7 @@ def test_a_disk_without_logs_has_no_bits_to_flip(service: Service, disks: FakeDi
     assert nemesis(service, disks).inject(FLIP).status == "inconclusive"
 
 
-def test_a_service_comes_back_on_an_empty_disk_and_on_an_old_one(service: Service, disks: FakeDisks) -> None:
+def test_a_service_restarts_on_an_empty_disk_and_on_an_old_one(service: Service, disks: FakeDisks) -> None:
     site = nemesis(service, disks)
     assert (site.inject(OLD).status, disks.copied) == ("confirmed", 9)
     assert (site.inject(WIPE).status, disks.files) == ("confirmed", 0)
@@ -233,7 +233,7 @@ def test_a_service_comes_back_on_an_empty_disk_and_on_an_old_one(service: Servic
 
 
 @pytest.mark.parametrize("fault", EVERY)
-def test_a_world_whose_disks_take_no_orders(service: Service, fault: Fault) -> None:
+def test_a_world_without_disk_faults_is_inconclusive(service: Service, fault: Fault) -> None:
     seen = nemesis(service, None).inject(fault)
     assert (seen.status, "cannot inject faults of disks" in seen.detail["error"]) == ("inconclusive", True)
 

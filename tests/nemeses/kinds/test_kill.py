@@ -36,7 +36,7 @@ def test_a_killed_broker_is_started_again_once() -> None:
 
 
 @pytest.mark.parametrize("problem", ["port stays closed", "ends at once"])
-def test_a_broker_that_does_not_come_back_is_a_mismatch(problem: str) -> None:
+def test_a_broker_that_does_not_restart_is_a_mismatch(problem: str) -> None:
     host = FakeHost("n1", lambda _: lines(port="closed"))
     host.pid, host.comes_up = None, problem != "ends at once"
     assert heal("kill", host).status == "mismatch"

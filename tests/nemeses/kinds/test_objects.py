@@ -72,7 +72,7 @@ def test_a_store_that_does_not_recover_is_a_mismatch(cluster: SimulatedCluster, 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=KINDS)
-def test_a_world_without_such_a_store_shows_nothing(fault: Fault) -> None:
+def test_a_world_without_an_object_store_is_inconclusive(fault: Fault) -> None:
     assert nemesis(None).inject(fault).status == "inconclusive"
 
 

@@ -46,13 +46,13 @@ def test_a_loss_is_probes_dropped_and_counted(machine: FakeMachine) -> None:
     assert healed.detail["n1"]["dropped"]["eth0"] == injected.detail["n1"]["dropped"] > 0
 
 
-def test_a_queue_that_delays_nothing_or_loses_nothing_is_a_mismatch(machine: FakeMachine) -> None:
+def test_a_queue_without_delay_or_loss_is_a_mismatch(machine: FakeMachine) -> None:
     machine.delay_broken = machine.loss_broken = True
     assert inject(machine, DELAY).status == "mismatch"
     assert inject(machine, LOSS).status == "mismatch"
 
 
-def test_more_lost_than_asked_for_is_a_mismatch(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_above_the_requested_rate_is_a_mismatch(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = machine._answer_about_packets
 
     def lose_much(command: str) -> tuple[int, str]:
@@ -66,7 +66,7 @@ def test_more_lost_than_asked_for_is_a_mismatch(machine: FakeMachine, monkeypatc
 
 @pytest.mark.parametrize("fault", [DELAY, LOSS])
 @pytest.mark.parametrize("trouble", ["tc_broken", "unreached", "stopped"])
-def test_what_cannot_be_tried_proves_nothing(machine: FakeMachine, fault: Fault, trouble: str) -> None:
+def test_a_failed_packet_fault_is_inconclusive(machine: FakeMachine, fault: Fault, trouble: str) -> None:
     setattr(machine, trouble, True)
     evidence = inject(machine, fault)
     assert evidence.status == "inconclusive"
@@ -79,7 +79,7 @@ def test_the_loopback_device_is_left_alone(machine: FakeMachine) -> None:
     assert machine.queue is None
 
 
-def test_nobody_to_measure_by_proves_nothing(machine: FakeMachine) -> None:
+def test_a_delay_without_a_measuring_host_is_inconclusive(machine: FakeMachine) -> None:
     assert Nemesis(Site({"n1": machine}, scheduler=machine.clock)).inject(DELAY).status == "inconclusive"
 
 
@@ -136,7 +136,7 @@ def late(name: str, delay_ms: float = 80.0) -> Fault:
     return Fault("packet-delay", (name,), parameters={"delay_ms": delay_ms, "jitter_ms": 0.0})
 
 
-def test_delays_that_overlap_are_seen_by_who_is_undisturbed(three: dict[str, FakeMachine]) -> None:
+def test_overlapping_delays_are_measured_from_an_undisturbed_host(three: dict[str, FakeMachine]) -> None:
     site = of_all(three)
     short, long = late("n2", 20.0), late("n1", 400.0)
     assert [site.inject(long).status, site.inject(short).status] == ["confirmed", "confirmed"]
@@ -155,7 +155,7 @@ def test_a_delay_that_is_not_in_force_is_not_proven_by_anothers(three: dict[str,
     assert site.inject(both).status == "mismatch"
 
 
-def test_without_an_undisturbed_host_nothing_is_seen_of_a_delay(three: dict[str, FakeMachine]) -> None:
+def test_without_an_undisturbed_host_a_delay_is_inconclusive(three: dict[str, FakeMachine]) -> None:
     site = of_all(three)
     assert site.inject(late("n1")).status == "confirmed"
     assert site.inject(late("n2")).status == "confirmed"
@@ -166,7 +166,7 @@ def test_without_an_undisturbed_host_nothing_is_seen_of_a_delay(three: dict[str,
     assert site.inject(late("n3")).status == "confirmed"
 
 
-def test_a_delay_whose_end_nobody_undisturbed_can_show_is_not_confirmed(three: dict[str, FakeMachine]) -> None:
+def test_the_end_of_a_delay_without_an_undisturbed_host_is_inconclusive(three: dict[str, FakeMachine]) -> None:
     site = of_all(three)
     site.inject(late("n1"))
     site.inject(late("n2"))  # seen by n3 alone
@@ -176,7 +176,7 @@ def test_a_delay_whose_end_nobody_undisturbed_can_show_is_not_confirmed(three: d
     assert (healed.status, healed.detail["n2"]["error"]) == ("inconclusive", "every other host is disturbed as well")
 
 
-def test_what_a_killed_run_left_is_removed(machine: FakeMachine) -> None:
+def test_queues_of_a_killed_run_are_removed(machine: FakeMachine) -> None:
     for remove in (Nemesis.arm, Nemesis.heal_all):
         inject(machine, DELAY)
         assert machine.queue is not None
@@ -196,6 +196,8 @@ def test_what_a_killed_run_left_is_removed(machine: FakeMachine) -> None:
         ("packet-delay", {"delay_ms": 0}),
     ],
 )
-def test_what_cannot_be_measured_is_refused(machine: FakeMachine, kind: str, parameters: dict[str, float]) -> None:
+def test_parameters_that_cannot_be_measured_are_refused(
+    machine: FakeMachine, kind: str, parameters: dict[str, float]
+) -> None:
     with pytest.raises(ValueError, match=r"jitter must be smaller|is not 1 to"):
         inject(machine, Fault(kind, ("n1",), parameters=parameters))

@@ -60,23 +60,23 @@ def test_a_partition_is_probes_dropped_and_counted(fault: Fault) -> None:
     assert cluster.nemesis.heal(fault).status == "confirmed"
 
 
-def test_a_partition_that_drops_nothing_is_a_mismatch() -> None:
+def test_a_partition_without_drops_is_a_mismatch() -> None:
     cluster = Cluster()
     cluster.network.deaf = True
     assert cluster.nemesis.inject(ISOLATE).status == "mismatch"
 
 
-def test_a_one_way_cut_whose_other_way_does_not_pass_is_a_mismatch() -> None:
+def test_a_one_way_cut_that_blocks_both_ways_is_a_mismatch() -> None:
     cluster = Cluster()
     cluster.network.dropped[("n2", "n1")] = 3
     assert cluster.nemesis.inject(ONE_WAY).status == "mismatch"
 
 
-def test_a_partition_that_nobody_could_probe_is_inconclusive() -> None:
+def test_a_partition_without_a_probe_is_inconclusive() -> None:
     assert Cluster("n1", "n2", "n3").nemesis.inject(ISOLATE).status == "inconclusive"
 
 
-def test_a_partition_of_nobody_is_a_mismatch() -> None:
+def test_a_partition_without_targets_is_a_mismatch() -> None:
     assert Cluster().nemesis.inject(Fault("partition-halves", ())).status == "mismatch"
 
 
@@ -93,7 +93,7 @@ def test_a_heal_is_connections_that_succeed() -> None:
 
 
 @pytest.mark.parametrize("unread", ["counters", "cut_pairs"])
-def test_a_network_that_cannot_be_read_proves_nothing_and_keeps_nothing_else_from_being_healed(
+def test_an_unreadable_network_is_inconclusive_and_other_faults_are_healed(
     unread: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster("n1", "n2", "n3")

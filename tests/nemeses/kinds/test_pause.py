@@ -40,7 +40,7 @@ def test_a_pause_is_over_when_no_thread_is_stopped(after: str, status: str) -> N
         ({"before": "S", "start": "8"}, "confirmed"),  # another process: what stood has ended since
     ],
 )
-def test_a_paused_process_stands_until_it_is_told_to_go_on(change: dict[str, str], status: str) -> None:
+def test_a_suspended_process_stays_suspended_until_it_is_resumed(change: dict[str, str], status: str) -> None:
     told = {**STOPPED, "port": "open"}
     nemesis = Nemesis(Site({"n1": FakeHost("n1", lambda _: lines(**told))}))
     fault = Fault("pause", ("n1",))

@@ -50,7 +50,7 @@ def test_the_same_boot_is_a_mismatch_however_dark_it_was() -> None:
     assert nemesis.heal(fault).status == "mismatch"
 
 
-def test_a_boot_with_nothing_to_compare_proves_nothing() -> None:
+def test_a_boot_without_an_earlier_boot_id_is_inconclusive() -> None:
     power = FakePower()
     power.off.add("n1")
     assert heal("power-loss", machine(power), power=power).status == "inconclusive"
@@ -107,7 +107,7 @@ def test_a_cut_must_keep_the_mark_that_was_synced(
     assert again[1].detail["n1"]["synced_mark"] == "kept"
 
 
-def test_a_mark_that_is_lost_is_told_even_if_no_other_can_be_written(
+def test_a_lost_mark_is_reported_even_if_a_new_one_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(marks_module, "_MOUNTED_S", 0.1)
@@ -155,7 +155,7 @@ class StakedMachine(MarkedMachine):
         (b"synced tail and what came after the look", "mismatch", "kept"),
     ],
 )
-def test_a_cut_that_took_nothing_of_what_was_at_stake_is_a_mismatch(
+def test_a_power_cut_that_lost_no_unsynced_data_is_a_mismatch(
     tmp_path: Path, left: bytes | None, status: str, fate: str
 ) -> None:
     power = FakePower()
@@ -174,7 +174,7 @@ def test_a_cut_that_took_nothing_of_what_was_at_stake_is_a_mismatch(
     assert "at_stake" not in nemesis.heal(AT_STAKE).detail["n1"], "told once"
 
 
-def test_a_cut_is_not_made_where_nothing_is_at_stake(tmp_path: Path) -> None:
+def test_a_power_cut_without_unsynced_data_is_not_made(tmp_path: Path) -> None:
     power = FakePower()
     machine = StakedMachine(tmp_path, power, None)
     machine.log.touch()
@@ -190,7 +190,7 @@ def test_a_world_without_power_needs_no_marks() -> None:
     assert not any("sync" in command for command in host.commands)
 
 
-def test_a_failing_switch_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_power_switch_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     power = FakePower()
 
     def fail(*_: Any) -> dict[str, dict[str, Any]]:

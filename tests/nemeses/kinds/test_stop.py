@@ -35,7 +35,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
         ({"start": ""}, "inconclusive"),
     ],
 )
-def test_a_stop_is_a_process_that_ended_by_itself(change: dict[str, str], status: str) -> None:
+def test_a_stop_is_confirmed_by_a_process_that_exited_after_sigterm(change: dict[str, str], status: str) -> None:
     host = FakeHost("n1", lambda _: lines(**{**ENDED, **change}))
     evidence = Nemesis(Site({"n1": host}, stop_deadline_s=12, time_scale=2)).inject(STOP)
     assert evidence.status == status
@@ -44,11 +44,11 @@ def test_a_stop_is_a_process_that_ended_by_itself(change: dict[str, str], status
 
 
 @pytest.mark.parametrize("answer", [unreachable, lambda _: "", lambda _: "no such file\n"])
-def test_who_does_not_answer_proves_nothing(answer: object) -> None:
+def test_a_host_that_does_not_answer_is_inconclusive(answer: object) -> None:
     assert Nemesis(Site({"n1": FakeHost("n1", answer)})).inject(STOP).status == "inconclusive"  # type: ignore[arg-type]
 
 
-def test_who_was_not_there_proves_nothing() -> None:
+def test_a_host_without_its_service_is_inconclusive() -> None:
     host = FakeHost("n1")
     host.pid = None
     assert Nemesis(Site({"n1": host})).inject(STOP).status == "inconclusive"

@@ -85,7 +85,7 @@ def test_an_object_changes_and_the_heal_puts_it_back(store: Path, kind: str) -> 
     assert digests(store) == before, "nothing else is left"
 
 
-def test_a_store_without_objects_shows_nothing(tmp_path: Path) -> None:
+def test_a_store_without_objects_is_inconclusive(tmp_path: Path) -> None:
     _, _, seen = inject(site(tmp_path), "object-missing")
     assert seen.status == "inconclusive"
     assert "no object to change" in str(seen.detail)
@@ -97,14 +97,14 @@ def test_a_second_change_waits_for_the_heal_of_the_first(store: Path) -> None:
     assert nemesis.heal(fault).status == "confirmed"
 
 
-def test_a_system_without_a_store_shows_nothing(store: Path) -> None:
+def test_a_system_without_a_store_is_inconclusive(store: Path) -> None:
     _, _, seen = inject(Site({"n1": ShellHost("n1")}), "object-cut")
     assert seen.status == "inconclusive"
     assert "no store" in str(seen.detail)
     assert store.exists()
 
 
-def test_the_end_of_a_run_heals_what_is_still_changed(store: Path) -> None:
+def test_the_end_of_a_run_heals_remaining_changes(store: Path) -> None:
     before = digests(store)
     nemesis, _, _ = inject(site(store), "object-corrupt")
     nemesis.heal_all()
@@ -127,7 +127,7 @@ def test_a_node_sees_another_store_and_the_others_do_not(store: Path, kind: str,
 
 
 @pytest.mark.parametrize("kind", ["store-down", "store-read-only", "store-full"])
-def test_a_mount_that_is_not_there_proves_nothing(store: Path, kind: str) -> None:
+def test_a_missing_mount_is_inconclusive(store: Path, kind: str) -> None:
     """Without the right to mount, the probe shows the store as it is."""
     world = site(store, "env", "PATH=/nowhere:/usr/bin:/bin", "unshare", "--map-current-user", "--user")
     _, _, seen = inject(world, kind)

@@ -58,7 +58,7 @@ def test_a_frozen_machine_is_behind_and_then_set_right(machine: FakeMachine) -> 
     assert abs(machine.offset_s) <= detail["set_right"]["tolerance_s"]
 
 
-def test_a_frozen_machine_whose_time_is_kept_by_somebody_else_was_frozen_all_the_same(machine: FakeMachine) -> None:
+def test_a_frozen_machine_with_a_corrected_clock_counts_as_frozen(machine: FakeMachine) -> None:
     nemesis = Nemesis(Site({"n1": machine}, suspender=(suspender := FakeSuspender(machine)), scheduler=machine.clock))
     nemesis.inject(FREEZE)
     machine.clock.now += 3
@@ -79,17 +79,17 @@ def test_a_machine_that_is_said_to_run_was_not_stopped(machine: FakeMachine) -> 
     assert stop(STALL, machine, FakeSuspender(machine, says="frozen"))[1].status == "mismatch", "it does not go on"
 
 
-def test_clocks_that_stood_are_no_stall_and_clocks_that_went_on_no_freeze(machine: FakeMachine) -> None:
+def test_a_stall_with_stopped_clocks_and_a_freeze_with_running_clocks_are_mismatches(machine: FakeMachine) -> None:
     assert stop(STALL, machine, FakeSuspender(machine, does="frozen"))[1].status == "mismatch"
     machine.offset_s = 0.0
     assert stop(FREEZE, machine, FakeSuspender(machine, does="stalled"))[1].status == "mismatch"
 
 
-def test_a_stop_that_is_shorter_than_a_round_trip_cannot_be_told(machine: FakeMachine) -> None:
+def test_a_stop_shorter_than_a_round_trip_is_inconclusive(machine: FakeMachine) -> None:
     assert stop(STALL, machine, FakeSuspender(machine), seconds=0.01)[1].status == "inconclusive"
 
 
-def test_silence_of_who_never_spoke_proves_nothing(clock: FakeTime) -> None:
+def test_silence_of_a_host_that_never_answered_is_inconclusive(clock: FakeTime) -> None:
     machine = FakeMachine("n1", clock)
     machine.probe_port = 9  # nobody is there; but a refusal is a word
     injected, _ = stop(STALL, machine, FakeSuspender(machine))
@@ -98,7 +98,7 @@ def test_silence_of_who_never_spoke_proves_nothing(clock: FakeTime) -> None:
     assert stop(STALL, machine, FakeSuspender(machine))[0].status == "inconclusive"
 
 
-def test_a_world_without_a_suspender_stops_nobody(machine: FakeMachine) -> None:
+def test_a_world_without_a_suspender_is_inconclusive(machine: FakeMachine) -> None:
     for fault in (STALL, FREEZE):
         for evidence in stop(fault, machine, None):
             assert (evidence.status, list(evidence.detail)) == ("inconclusive", ["error"])
@@ -115,7 +115,7 @@ class Muffled(FakeMachine):
         return super().run(command, timeout_s=timeout_s)
 
 
-def test_a_frozen_clock_that_could_not_be_set_right_is_by_whoever_comes_next(clock: FakeTime) -> None:
+def test_a_clock_left_wrong_by_a_freeze_is_corrected_by_the_next_nemesis(clock: FakeTime) -> None:
     with greeting(machine := Muffled("n1", clock)):
         machine.lost = False
         site = Site({"n1": machine}, suspender=FakeSuspender(machine), scheduler=clock)
@@ -146,7 +146,7 @@ def test_clocks_that_could_not_be_read_before_can_never_be_compared(clock: FakeT
     assert contradictions(must, healed.detail, ["n1"]) == ["n1: moved is missing"]
 
 
-def test_a_suspender_that_fails_proves_nothing(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_suspender_is_inconclusive(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     suspender = FakeSuspender(machine)
 
     def fail(_: Any) -> Any:
@@ -200,7 +200,7 @@ def test_time_since_boot_must_not_jump(machine: FakeMachine) -> None:
     assert jump(machine, 60)[2].status == "mismatch"
 
 
-def test_a_clock_that_somebody_else_sets_back_is_a_mismatch(machine: FakeMachine) -> None:
+def test_a_clock_reset_by_another_program_is_a_mismatch(machine: FakeMachine) -> None:
     nemesis, fault, injected = jump(machine, 60)
     assert injected.status == "confirmed"
     machine.offset_s = 0.0
@@ -227,7 +227,7 @@ def test_this_machines_own_clock_is_never_set() -> None:
 
 
 @pytest.mark.parametrize("answer", [unreachable, lambda _: "up=1.0\nreal=soon\nswitches=1\n", lambda _: "up=1.0\n"])
-def test_clocks_that_cannot_be_read_prove_nothing(answer: Any, clock: FakeTime) -> None:
+def test_unreadable_clocks_are_inconclusive(answer: Any, clock: FakeTime) -> None:
     site = Site({"n1": FakeHost("n1", answer)}, scheduler=clock)
     nemesis, fault = Nemesis(site), Fault("clock-jump", ("n1",), 0, {"jump_s": 9})
     assert nemesis.inject(fault).status == "inconclusive"

@@ -74,7 +74,7 @@ def told(evidence: Evidence) -> tuple[str, object]:
 
 
 @pytest.mark.parametrize(("fault", "effect"), [(DUPLICATE, "twice"), (REORDER, "overtaken")])
-def test_what_packets_meet_is_counted_where_they_arrive(wire: FakeWire, fault: Fault, effect: str) -> None:
+def test_effects_on_packets_are_counted_at_the_receiver(wire: FakeWire, fault: Fault, effect: str) -> None:
     site = nemesis(wire)
     seen = site.inject(fault)
     assert seen.status == "confirmed"
@@ -85,17 +85,17 @@ def test_what_packets_meet_is_counted_where_they_arrive(wire: FakeWire, fault: F
 
 
 @pytest.mark.parametrize("fault", [DUPLICATE, REORDER])
-def test_a_wire_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+def test_a_wire_without_effect_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
     wire.works = False
     assert nemesis(wire).inject(fault).status == "mismatch"
 
 
-def test_more_than_was_asked_for_is_a_mismatch(wire: FakeWire) -> None:
+def test_an_effect_above_the_requested_rate_is_a_mismatch(wire: FakeWire) -> None:
     wire.duplicate = lambda name, share: wire.shares.update(twice=0.9)  # type: ignore[method-assign] # noqa: ARG005
     assert nemesis(wire).inject(DUPLICATE).status == "mismatch"
 
 
-def test_probes_that_do_not_arrive_prove_nothing(wire: FakeWire) -> None:
+def test_lost_probes_are_inconclusive(wire: FakeWire) -> None:
     wire.arriving = 0.0
     assert told(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not reach n2")
 
@@ -108,18 +108,18 @@ def test_connections_are_reset_until_the_heal(wire: FakeWire) -> None:
     assert wire.resetting is None
 
 
-def test_a_node_without_connections_shows_nothing(wire: FakeWire) -> None:
+def test_a_node_without_connections_is_inconclusive(wire: FakeWire) -> None:
     wire.connections = 0
     assert nemesis(wire).inject(RESET).status == "inconclusive"
 
 
 @pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
-def test_a_world_whose_wire_takes_no_orders(fault: Fault) -> None:
+def test_a_world_without_wire_faults_is_inconclusive(fault: Fault) -> None:
     seen = nemesis(None).inject(fault)
     assert (seen.status, "cannot manipulate packets" in seen.detail["error"]) == ("inconclusive", True)
 
 
-def test_a_single_node_has_nobody_to_send_to(wire: FakeWire) -> None:
+def test_a_single_node_without_peers_is_inconclusive(wire: FakeWire) -> None:
     assert nemesis(wire, "n1").inject(DUPLICATE).status == "inconclusive"
 
 
@@ -132,7 +132,9 @@ def test_a_single_node_has_nobody_to_send_to(wire: FakeWire) -> None:
         ("connection-reset", {"every_ms": 1}),
     ],
 )
-def test_what_cannot_be_measured_is_refused(wire: FakeWire, kind: str, parameters: dict[str, float]) -> None:
+def test_parameters_that_cannot_be_measured_are_refused(
+    wire: FakeWire, kind: str, parameters: dict[str, float]
+) -> None:
     with pytest.raises(ValueError, match=r"is not|missing"):
         nemesis(wire).inject(Fault(kind, ("n1",), parameters=parameters))
 
@@ -146,7 +148,7 @@ def test_everything_is_ended_at_the_end(wire: FakeWire) -> None:
 
 
 @pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
-def test_a_heal_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+def test_a_heal_without_effect_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
     rare = Fault(
         fault.kind,
         fault.targets,
@@ -159,7 +161,7 @@ def test_a_heal_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) ->
 
 
 @pytest.mark.parametrize("fault", [DUPLICATE, REORDER, RESET])
-def test_an_end_of_everything_that_does_nothing_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
+def test_a_heal_of_all_faults_without_effect_is_a_mismatch(wire: FakeWire, fault: Fault) -> None:
     site = nemesis(wire)
     site.inject(fault)
     wire.heals = False
