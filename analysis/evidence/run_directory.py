@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.evidence.run_toml import Described
-from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
+from analysis.evidence.run_toml import NO_FORMAT, RANDOM, SETTLED_LATE, STEPS, Requirements, layers, read, settings_of
+from analysis.verdict import Expectation
 from history import strict_json
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
-from history.upper_bounds import UPPER_BOUNDS
-from history.values import ANY_SEQUENCE, RECORD_FORMS
 
-LEAST_SHARE: Final = 0.5
-"""The share of planned changes that must be acknowledged under load if the campaign does not state one."""
 SHARE_DIGITS: Final = 3
 """Decimal places of the achieved share in a verdict's statistics."""
 _CONFIGURES: Final = re.compile(r"\(configure [^:]+: (.*?)\)")
@@ -26,29 +22,6 @@ _CONFIGURES: Final = re.compile(r"\(configure [^:]+: (.*?)\)")
 
 class RunDirectoryError(Exception):
     """A directory that is not a run, or whose description cannot be read; the message names the file and the remedy."""
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """What must have happened for a pass to be meaningful.
-
-    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`:
-    acknowledged changes that the system promises to keep, see `analysis.evidence.load`. `min_queries`: answered
-    queries under load (of logs' ends, or reads of registers). `min_share`: the share of planned changes that must
-    be acknowledged under load; a campaign that throttles its load on purpose states less than `LEAST_SHARE`.
-    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: the bound for the cluster's
-    recovery after the heal, if one is stated. `progress_s`: the bound within which partitions that no fault affects
-    make progress during faults; None: the settings decide. `min_remote_segments`: complete remote segments of a topic
-    with tiered storage."""
-
-    upper_bound: str = "strict"
-    min_ok: int = 1
-    min_queries: int = 0
-    min_share: float = LEAST_SHARE
-    required_faults: tuple[str, ...] = ()
-    converge_s: int | None = None
-    progress_s: int | None = None
-    min_remote_segments: int = 1
 
 
 @dataclass(frozen=True)
@@ -118,88 +91,57 @@ def describe(run_dir: Path) -> RunDescription:
     description's `defects`."""
     path = run_dir / "run.toml"
     try:
-        said = Described(tomllib.loads(read_text(path)))
+        content, defects = read(tomllib.loads(read_text(path)))
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>"
         ) from None
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
-    roles = said.names("system", "roles")
-    partitioned = said.has("workload", "topic") or said.has("workload", "partitions")
-    settled_late = partitioned and said.text("workload", "placement") == "off-controller"
-    replica_format = said.text("replicas", "format", otherwise="none")
-    has_settings = partitioned and said.has("workload", "topic_settings")
-    topic_settings = said.names("workload", "topic_settings") if has_settings else {}
-    nemesis = said.text("nemesis", "kind", choices=("none", "random", "steps"))
-    steps = said.texts("nemesis", "steps") if nemesis == "steps" else ()
+    workload, nemesis, expect, roles = content.workload, content.nemesis, content.expect, content.system.roles
+    partitioned = bool(workload.topic or workload.partitions)
+    steps = nemesis.steps if nemesis.kind == STEPS else ()
     description = RunDescription(
         run=run_dir.name,
-        id=said.text("run"),
-        campaign=said.text("campaign", otherwise=run_dir.parent.name),
-        cell=said.text("cell"),
-        seed=said.number("seed"),
-        world=said.text("world", otherwise="unknown"),
-        time_scale=said.factor("time_scale"),
-        nodes=said.number("topology", "nodes", minimum=1),
-        mutants=said.texts("mutants"),
-        expected=Expectation(
-            verdict=said.text("expect", "verdict", otherwise=PASS, choices=(PASS, FAIL, UNKNOWN)),
-            anomaly=said.text("expect", "anomaly") or None if said.has("expect", "anomaly") else None,
-            reasons=said.texts("expect", "reason") if said.has("expect", "reason") else (),
-            must_hold=said.texts("expect", "must_hold") if said.has("expect", "must_hold") else (),
-            may_show=said.texts("expect", "may_show") if said.has("expect", "may_show") else (),
-        ),
-        requirements=_requirements(said),
-        limits=said.texts("limits"),
-        replay=said.text("replay"),
-        versions=said.names("versions"),
-        kind=said.text("workload", "kind") if said.has("workload", "kind") else "",
-        judge=said.text("workload", "judge"),
-        replica_format=replica_format,
-        sequences=said.text("replicas", "sequences") if said.has("replicas", "sequences") else ANY_SEQUENCE,
-        records="" if replica_format == "none" else said.text("replicas", "records", choices=RECORD_FORMS),
-        record_bytes=said.number("workload", "record_bytes") if said.has("workload", "record_bytes") else 0,
-        settings=(*said.layers("settings"), *filter(None, (topic_settings, settings_in(steps)))),
-        topic_settings=topic_settings,
-        node_settings={node: said.settings_of(role, node) for node, role in roles.items()},
-        configuration=said.line_tables("configuration"),
-        metadata_format=said.text("metadata", "format"),
-        metadata_traced=said.boolean("metadata", "traced", otherwise=True),
+        id=content.run,
+        campaign=content.campaign or run_dir.parent.name,
+        cell=content.cell,
+        seed=content.seed,
+        world=content.world,
+        time_scale=content.time_scale,
+        nodes=content.topology.nodes,
+        mutants=content.mutants,
+        expected=Expectation(expect.verdict, expect.anomaly or None, expect.reason, expect.must_hold, expect.may_show),
+        requirements=content.checks,
+        limits=content.limits,
+        replay=content.replay,
+        versions=content.versions,
+        kind=workload.kind,
+        judge=workload.judge,
+        replica_format=content.replicas.format,
+        sequences=content.replicas.sequences,
+        records="" if content.replicas.format == NO_FORMAT else content.replicas.records,
+        record_bytes=workload.record_bytes,
+        settings=(*layers(content.settings), *filter(None, (workload.topic_settings, settings_in(steps)))),
+        topic_settings=workload.topic_settings,
+        node_settings={node: settings_of(content.settings, role, node) for node, role in roles.items()},
+        configuration=content.configuration,
+        metadata_format=content.metadata.format,
+        metadata_traced=content.metadata.traced,
         node_names=tuple(roles),
         roles=roles,
-        topic=said.text("workload", "topic") if partitioned else "",
-        partitions=said.number("workload", "partitions", minimum=1) if partitioned else 0,
-        assignment=said.rows("workload", "assignment") if partitioned and not settled_late else None,
-        keys=said.number("workload", "keys") if said.has("workload", "keys") else 0,
-        clients=said.texts("plan", "clients"),
-        planned_changes=said.number("plan", "changes"),
-        planned_queries=said.number("plan", "queries"),
-        planned_faults=said.texts("nemesis", "faults") if nemesis == "random" else (),
+        topic=workload.topic,
+        partitions=workload.partitions,
+        assignment=workload.assignment if partitioned and workload.placement != SETTLED_LATE else None,
+        keys=workload.keys,
+        clients=content.plan.clients,
+        planned_changes=content.plan.changes,
+        planned_queries=content.plan.queries,
+        planned_faults=nemesis.faults if nemesis.kind == RANDOM else (),
         steps=steps,
-        defects=(),
+        defects=defects,
     )
-    return replace(description, defects=(*said.defects, *_contradictions(description)))
-
-
-def _requirements(said: Described) -> Requirements:
-    """Bounds that cannot be read become the weakest ones: what is found then is an anomaly for any bound. An unknown
-    key may strengthen or weaken a requirement, so it is a defect."""
-    said.only("checks", *(field.name for field in fields(Requirements)))
-    return Requirements(
-        upper_bound=said.text("checks", "upper_bound", otherwise=UPPER_BOUNDS[-1], choices=UPPER_BOUNDS),
-        min_ok=said.number("checks", "min_ok", otherwise=Requirements.min_ok),
-        min_queries=said.number("checks", "min_queries"),
-        min_share=said.share("checks", "min_share", otherwise=LEAST_SHARE),
-        required_faults=said.texts("checks", "required_faults"),
-        converge_s=said.number("checks", "converge_s", minimum=1) if said.has("checks", "converge_s") else None,
-        progress_s=said.number("checks", "progress_s", minimum=1) if said.has("checks", "progress_s") else None,
-        min_remote_segments=(
-            said.number("checks", "min_remote_segments", otherwise=Requirements.min_remote_segments)
-            if said.has("checks", "min_remote_segments")
-            else Requirements.min_remote_segments
-        ),
-    )
+    return replace(description, defects=(*defects, *_contradictions(description)))
 
 
 def _contradictions(description: RunDescription) -> Iterator[str]:

@@ -1,138 +1,244 @@
-"""Typed access to the keys of run.toml: a missing or wrong value is recorded as a defect and replaced by a default."""
+"""The content of `run.toml` as structs. A missing or wrong key is a defect, and the key's default replaces it.
+
+Theory of operation. `read` converts the whole content. When a key is refused, `read` records the key, removes it and
+converts the rest again, so that a wrong key costs its own value only. A default is the weakest value: what is found
+with it is an anomaly for any value. A run with defects proves nothing.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
 
+import msgspec
+from msgspec import Meta
+
+from analysis.verdict import FAIL, PASS, UNKNOWN
+from history.upper_bounds import UPPER_BOUNDS
+from history.values import ANY_SEQUENCE, RECORD_FORMS
 from installation.sanitize import brief
 
-T = TypeVar("T")
+LEAST_SHARE: Final = 0.5
+"""The share of planned changes that must be acknowledged under load if the campaign does not state one."""
+RANDOM, STEPS = "random", "steps"
+SETTLED_LATE: Final = "off-controller"
+"""The placement of partitions that is decided when the topic is created."""
+NO_FORMAT: Final = "none"
 
-_NOTHING: Final = object()
-
-
-class Described:
-    """The keys of `run.toml`. `defects` collects what is missing or invalid, as sentences.
-
-    A key is given by its path, such as `("checks", "min_ok")`. Every method returns `otherwise` for a defect.
-    """
-
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self._content = content
-        self.defects: list[str] = []
-
-    def has(self, *path: str) -> bool:
-        return self._find(path) is not _NOTHING
-
-    def only(self, table: str, *known: str) -> None:
-        """Any other key of this table is a defect."""
-        there = self._find((table,))
-        for key in sorted(there.keys() - set(known)) if isinstance(there, dict) else ():
-            self.defects.append(f"run.toml: {_name((table, key))} is not known")
-
-    def text(self, *path: str, otherwise: str = "", choices: Sequence[str] = ()) -> str:
-        """A text; with `choices` one of these."""
-        value = self._typed(path, str, otherwise, "a text")
-        if choices and value not in choices and value != otherwise:
-            return self._refuse(path, value, f"one of {', '.join(choices)}", otherwise)
-        return value
-
-    def number(self, *path: str, otherwise: int = 0, minimum: int = 0) -> int:
-        """An integer, at least `minimum`."""
-        value = self._typed(path, int, otherwise, "a whole number")
-        return value if value >= minimum else self._refuse(path, value, f"at least {minimum}", otherwise)
-
-    def boolean(self, *path: str, otherwise: bool) -> bool:
-        """A boolean. The key may be missing."""
-        return self._typed(path, bool, otherwise, "true or false") if self.has(*path) else otherwise
-
-    def factor(self, *path: str) -> float:
-        """A number above 0. The key may be missing and is then 1."""
-        value = self._find(path)
-        if value is _NOTHING:
-            return 1.0
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and 0 < value < math.inf else self._refuse(path, value, "a factor", 1.0)
-
-    def share(self, *path: str, otherwise: float) -> float:
-        """A number from 0 to 1. The key may be missing."""
-        value = self._find(path)
-        if value is _NOTHING:
-            return otherwise
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(value) if is_number and 0 <= value <= 1 else self._refuse(path, value, "a share", otherwise)
-
-    def texts(self, *path: str) -> tuple[str, ...]:
-        """A list of texts."""
-        value = self._typed(path, list, [], "a list of texts")
-        if not all(isinstance(each, str) for each in value):
-            return self._refuse(path, value, "a list of texts", ())
-        return tuple(value)
-
-    def names(self, *path: str) -> Mapping[str, str]:
-        """A table of texts."""
-        value = self._typed(path, dict, {}, "a table of texts")
-        if not all(isinstance(each, str) for each in value.values()):
-            return self._refuse(path, value, "a table of texts", {})
-        return dict(value)
-
-    def layers(self, *path: str) -> tuple[Mapping[str, str], ...]:
-        """The values of a table as texts, and for each table in it those values overlaid with its own. Empty tables are
-        left out. The table may be missing."""
-        value = self._find(path)
-        content = value if isinstance(value, dict) else {}
-        common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
-        inside = [layer for key, each in content.items() if isinstance(each, dict) for layer in self.layers(*path, key)]
-        return (*([common] if common else []), *({**common, **layer} for layer in inside))
-
-    def settings_of(self, role: str, node: str) -> Mapping[str, str]:
-        """The settings of a node: those of its role, overridden by those of the node itself, as texts."""
-        common, own = (self._find(path) for path in (("settings", role), ("settings", role, node)))
-        tables = [each for each in (common, own) if isinstance(each, dict)]
-        return {key: str(value) for table in tables for key, value in table.items() if not isinstance(value, dict)}
-
-    def line_tables(self, name: str) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-        """A table of tables of lists of texts. It may be missing."""
-        if not self.has(name):
-            return {}
-        outer = self._typed((name,), dict, {}, "a table of tables")
-        return {
-            key: {file: self.texts(name, key, file) for file in self._typed((name, key), dict, {}, "a table")}
-            for key in outer
-        }
-
-    def rows(self, *path: str) -> tuple[tuple[int, ...], ...]:
-        """A list of lists of integers."""
-        value = self._typed(path, list, [], "a list of lists of numbers")
-        if not all(isinstance(row, list) and all(type(each) is int for each in row) for row in value):
-            return self._refuse(path, value, "a list of lists of numbers", ())
-        return tuple(tuple(row) for row in value)
-
-    def _find(self, path: Sequence[str]) -> Any:
-        value: Any = self._content
-        for key in path:
-            if not isinstance(value, dict) or key not in value:
-                return _NOTHING
-            value = value[key]
-        return value
-
-    def _typed(self, path: Sequence[str], kind: type[T], otherwise: T, needed: str) -> T:
-        value = self._find(path)
-        if value is _NOTHING:
-            self.defects.append(f"run.toml: {_name(path)} is missing")
-            return otherwise
-        # A boolean is an int in Python, not in TOML.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            return self._refuse(path, value, needed, otherwise)
-        return value
-
-    def _refuse(self, path: Sequence[str], value: Any, needed: str, otherwise: T) -> T:
-        self.defects.append(f"run.toml: {_name(path)} is {brief(repr(value), 60)}: {needed} is needed")
-        return otherwise
+_Count = Annotated[int, Meta(ge=0)]
+_Positive = Annotated[int, Meta(ge=1)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
+_Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
+_UpperBound = Annotated[str, Meta(pattern=f"^({'|'.join(UPPER_BOUNDS)})$")]
+_RecordForm = Annotated[str, Meta(pattern=f"^({'|'.join(RECORD_FORMS)})$")]
+_Judgement = Annotated[str, Meta(pattern=f"^({PASS}|{FAIL}|{UNKNOWN})$")]
+_Nemesis = Annotated[str, Meta(pattern=f"^(none|{RANDOM}|{STEPS})$")]
 
 
-def _name(path: Sequence[str]) -> str:
+class Requirements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What must have happened for a pass to be meaningful. An unknown key may strengthen or weaken a requirement, so it
+    is a defect.
+
+    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`:
+    acknowledged changes that the system promises to keep, see `analysis.evidence.load`. `min_queries`: answered
+    queries under load (of logs' ends, or reads of registers). `min_share`: the share of planned changes that must
+    be acknowledged under load; a campaign that throttles its load on purpose states less than `LEAST_SHARE`.
+    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: the bound for the cluster's
+    recovery after the heal, if one is stated. `progress_s`: the bound within which partitions that no fault affects
+    make progress during faults; None: the settings decide. `min_remote_segments`: complete remote segments of a topic
+    with tiered storage."""
+
+    upper_bound: _UpperBound = UPPER_BOUNDS[-1]
+    min_ok: _Count = 1
+    min_queries: _Count = 0
+    min_share: _Share = LEAST_SHARE
+    required_faults: tuple[str, ...] = ()
+    converge_s: _Positive | None = None
+    progress_s: _Positive | None = None
+    min_remote_segments: _Count = 1
+
+
+class TopologyTable(msgspec.Struct, frozen=True):
+    nodes: _Positive = 0
+
+
+class SystemTable(msgspec.Struct, frozen=True):
+    """`roles`: by node name, in the order of the nodes' numbers."""
+
+    roles: dict[str, str] = {}
+
+
+class ExpectTable(msgspec.Struct, frozen=True):
+    """The fields of `analysis.verdict.Expectation`."""
+
+    verdict: _Judgement = PASS
+    anomaly: str = ""
+    reason: tuple[str, ...] = ()
+    must_hold: tuple[str, ...] = ()
+    may_show: tuple[str, ...] = ()
+
+
+class WorkloadTable(msgspec.Struct, frozen=True):
+    kind: str = ""
+    judge: str = ""
+    topic: str = ""
+    partitions: _Positive = 0
+    placement: str = ""
+    assignment: tuple[tuple[int, ...], ...] = ()
+    topic_settings: dict[str, str] = {}
+    record_bytes: _Count = 0
+    keys: _Count = 0
+
+
+class ReplicasTable(msgspec.Struct, frozen=True):
+    format: str = NO_FORMAT
+    sequences: str = ANY_SEQUENCE
+    records: _RecordForm = ""
+
+
+class MetadataTable(msgspec.Struct, frozen=True):
+    format: str = ""
+    traced: bool = True
+
+
+class PlanTable(msgspec.Struct, frozen=True):
+    clients: tuple[str, ...] = ()
+    changes: _Count = 0
+    queries: _Count = 0
+
+
+class NemesisTable(msgspec.Struct, frozen=True):
+    kind: _Nemesis = ""
+    faults: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+class RunToml(msgspec.Struct, frozen=True):
+    """The keys of `run.toml` that the analysis reads; it has more."""
+
+    run: str = ""
+    campaign: str = ""
+    cell: str = ""
+    seed: _Count = 0
+    world: str = "unknown"
+    time_scale: _Factor = 1.0
+    mutants: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    replay: str = ""
+    versions: dict[str, str] = {}
+    expect: ExpectTable = ExpectTable()
+    checks: Requirements = Requirements()
+    topology: TopologyTable = TopologyTable()
+    system: SystemTable = SystemTable()
+    replicas: ReplicasTable = ReplicasTable()
+    metadata: MetadataTable = MetadataTable()
+    plan: PlanTable = PlanTable()
+    workload: WorkloadTable = WorkloadTable()
+    nemesis: NemesisTable = NemesisTable()
+    settings: dict[str, Any] = {}
+    configuration: dict[str, dict[str, tuple[str, ...]]] = {}
+
+
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("run", "campaign", "cell", "seed", "world", "mutants", "limits", "replay", "versions"),
+    "expect": ("verdict",),
+    "checks": ("upper_bound", "min_ok", "min_queries", "required_faults"),
+    "topology": ("nodes",),
+    "system": ("roles",),
+    "replicas": ("format",),
+    "metadata": ("format",),
+    "plan": ("clients", "changes", "queries"),
+    "workload": ("judge",),
+    "nemesis": ("kind",),
+}
+"""The keys that every run.toml has, by table."""
+_REFUSED: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.(?P<path>[^`\[]*)[^`]*`)?", re.DOTALL)
+_CHOICES: Final = re.compile(r"Expected `str` matching regex '\^\((.*)\)\$'")
+_NOT_KNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+
+
+def read(content: Mapping[str, Any]) -> tuple[RunToml, tuple[str, ...]]:
+    """The content of a run.toml, and its defects as sentences."""
+    defects = [f"run.toml: {_name(table, key)} is missing" for table, key in _missing(content)]
+    while True:
+        try:
+            return msgspec.convert(content, RunToml), tuple(defects)
+        except msgspec.ValidationError as error:
+            what, path = _refusal(error)
+            value, content = _value_at(content, path), _without(content, path)
+            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(repr(value), 60)}: {_why(what)}")
+
+
+def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The missing keys, each with its table. Some keys are needed only beside others."""
+    workload, nemesis, replicas = (_table(content, name) for name in ("workload", "nemesis", "replicas"))
+    needed = [(table, key) for table, keys in _NEEDED.items() for key in keys]
+    if "topic" in workload or "partitions" in workload:
+        needed += [("workload", key) for key in ("topic", "partitions", "placement")]
+        needed += [("workload", "assignment")] if workload.get("placement") != SETTLED_LATE else []
+    if replicas.get("format", NO_FORMAT) != NO_FORMAT:
+        needed.append(("replicas", "records"))
+    needed += [("nemesis", key) for kind, key in ((RANDOM, "faults"), (STEPS, "steps")) if nemesis.get("kind") == kind]
+    return ((table, key) for table, key in needed if key not in (_table(content, table) if table else content))
+
+
+def _refusal(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
+    """What is wrong, and the path of the key that must be removed. A wrong element removes its whole list or table."""
+    found = _REFUSED.fullmatch(str(error))
+    assert found is not None
+    path = tuple(found["path"].split(".")) if found["path"] else ()
+    unknown = _NOT_KNOWN.fullmatch(found["what"])
+    return found["what"], path if unknown is None else (*path, unknown[1])
+
+
+def _why(what: str) -> str:
+    """A message of msgspec in the words of this module."""
+    if _NOT_KNOWN.fullmatch(what):
+        return "the key is not known"
+    if choices := _CHOICES.fullmatch(what):
+        return f"expected one of {choices[1].replace('|', ', ')}"
+    return f"{what[0].lower()}{what[1:]}".replace("`", "")
+
+
+def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _value_at(content: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        content = content[key]
+    return content
+
+
+def _without(content: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    """The content without this key."""
+    key, *inner = path
+    rest = {each: value for each, value in content.items() if each != key}
+    return rest | ({key: _without(content[key], tuple(inner))} if inner else {})
+
+
+def _table_and_key(path: tuple[str, ...]) -> tuple[str, str]:
     *tables, key = path
-    return f"[{'.'.join(tables)}] {key}" if tables else key
+    return ".".join(tables), key
+
+
+def _name(table: str, key: str) -> str:
+    return f"[{table}] {key}" if table else key
+
+
+def layers(content: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+    """The values of a table as texts, and for each table in it those values overlaid with its own. Empty tables are
+    left out."""
+    common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
+    inside = [layer for each in content.values() if isinstance(each, dict) for layer in layers(each)]
+    return (*([common] if common else []), *({**common, **layer} for layer in inside))
+
+
+def settings_of(settings: Mapping[str, Any], role: str, node: str) -> Mapping[str, str]:
+    """The settings of a node: those of its role, overridden by those of the node itself, as texts."""
+    common = _table(settings, role)
+    tables = (common, _table(common, node))
+    return {key: str(value) for table in tables for key, value in table.items() if not isinstance(value, dict)}

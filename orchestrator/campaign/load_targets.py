@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any
 
-from analysis.evidence.run_directory import LEAST_SHARE
+from analysis.evidence.run_toml import LEAST_SHARE
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import ProduceStep, Step
 from workloads.kinds import KINDS

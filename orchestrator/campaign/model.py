@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.evidence.run_directory import LEAST_SHARE
+from analysis.evidence.run_toml import LEAST_SHARE
 from analysis.verdict import Expectation
 from orchestrator.campaign.steps import Step
 from orchestrator.world_kind import AUTO

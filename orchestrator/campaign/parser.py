@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from analysis.evidence.run_directory import LEAST_SHARE
+from analysis.evidence.run_toml import LEAST_SHARE
 from history.damage import Damage
 from history.upper_bounds import UPPER_BOUNDS
 from nemeses import KINDS, ScheduleError, plan_schedule

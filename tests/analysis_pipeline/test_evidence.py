@@ -254,10 +254,10 @@ def test_a_crashed_process_is_an_anomaly_and_not_also_a_doubt(tmp_path: Path) ->
             {"checks__min_share": 0.9, "plan__changes": 50},
             "only 80% of the 50 planned appends were acknowledged under load, 90% are needed",
         ),
-        ({"checks__min_share": 7}, "run.toml: [checks] min_share is 7: a share is needed"),
-        ({"checks__min_share": float("nan")}, "run.toml: [checks] min_share is nan: a share is needed"),
-        ({"checks__min_share": True}, "run.toml: [checks] min_share is True: a share is needed"),
-        ({"checks__min_share": "half"}, "run.toml: [checks] min_share is 'half': a share is needed"),
+        ({"checks__min_share": 7}, "run.toml: [checks] min_share is 7: expected float <= 1.0"),
+        ({"checks__min_share": float("nan")}, "run.toml: [checks] min_share is nan: expected float >= 0.0"),
+        ({"checks__min_share": True}, "run.toml: [checks] min_share is True: expected float, got bool"),
+        ({"checks__min_share": "half"}, "run.toml: [checks] min_share is 'half': expected float, got str"),
     ],
 )
 def test_less_load_than_is_needed_proves_too_little(tmp_path: Path, plan: Line, reason: str) -> None:

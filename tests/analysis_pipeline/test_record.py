@@ -251,12 +251,12 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "the plan names no minimum": (replace("run.toml", "min_ok = .*\n", ""), r"\[checks\] min_ok is missing"),
     "the plan requires what is no list": (
         replace("run.toml", "required_faults = .*", "required_faults = 3"),
-        r"\[checks\] required_faults is 3: a list of texts is needed",
+        r"\[checks\] required_faults is 3: expected array, got int",
     ),
     "the plan has fewer nodes than roles": (replace("run.toml", "nodes = 3", "nodes = 2"), "nodes is 2, but"),
     "the plan has a bound nobody knows": (
         replace("run.toml", 'upper_bound = ".*"', 'upper_bound = "loose"'),
-        "upper_bound is 'loose': one of strict, session, lower-bound-only",
+        "upper_bound is 'loose': expected one of strict, session, lower-bound-only",
     ),
     "a partition on a node that is none": (
         replace("run.toml", r"assignment = .*", "assignment = [[1, 2, 4]]"),
