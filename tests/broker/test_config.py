@@ -24,7 +24,7 @@ LEAST = "node.id=1\nlisteners=n:9092\nquorum.voters=1@n:9092\nlog.dir=log\n"
         ("num.partitions=0", "num.partitions: 0 is smaller than 1"),
     ],
 )
-def test_a_number_that_is_none_or_far_too_long_is_refused(line: str, words: str) -> None:
+def test_an_invalid_or_overlong_number_is_refused(line: str, words: str) -> None:
     with pytest.raises(StartupError) as caught:
         BrokerConfig.from_properties(parse_properties(LEAST + line, "p"), "p")
     assert words in str(caught.value)
@@ -45,7 +45,7 @@ def test_a_number_that_is_none_or_far_too_long_is_refused(line: str, words: str)
         ("1@n:9092,1@m:9092", "quorum.voters: an id is given twice in '1@n:9092,1@m:9092'"),
     ],
 )
-def test_what_is_no_list_of_voters_is_refused(voters: str, words: str) -> None:
+def test_an_invalid_list_of_voters_is_refused(voters: str, words: str) -> None:
     with pytest.raises(StartupError) as caught:
         BrokerConfig.from_properties(parse_properties(LEAST.replace("1@n:9092", voters), "p"), "p")
     assert words in str(caught.value)
@@ -67,13 +67,13 @@ def test_a_broker_is_the_voter_of_its_own_id(node: int, votes: bool) -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "\u00b9", "9" * 5000, "-1", ""])
-def test_a_port_that_is_none_is_refused(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     for text in (LEAST.replace("n:9092\nq", f"n:{port}\nq"), LEAST.replace("1@n:9092", f"1@n:{port}")):
         with pytest.raises(StartupError, match="is not of the form"):
             BrokerConfig.from_properties(parse_properties(text, "p"), "p")
 
 
-def test_policies_and_ratios_are_read_and_what_is_none_is_refused() -> None:
+def test_policies_and_ratios_are_read_and_invalid_ones_are_refused() -> None:
     given = "log.cleanup.policy=compact,delete\nlog.cleaner.min.cleanable.ratio=0.25"
     config = BrokerConfig.from_properties(parse_properties(LEAST + given, "p"), "p")
     assert (config.log_cleanup_policy, config.log_cleaner_min_cleanable_ratio) == ("compact,delete", 0.25)

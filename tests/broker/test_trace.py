@@ -19,7 +19,7 @@ def test_events_of_a_process_are_numbered_from_zero() -> None:
     ]
 
 
-def test_the_next_process_begins_a_line_of_its_own_behind_a_torn_one(tmp_path: Path) -> None:
+def test_the_next_process_starts_a_new_line_after_a_torn_one(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     JsonLines(str(path))({"event": "fenced"})
     with path.open("ab") as file:

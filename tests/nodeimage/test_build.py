@@ -101,7 +101,9 @@ def is_free(lock: Path) -> bool:
 
 @pytest.mark.root
 @as_root
-def test_files_of_a_killed_build_are_no_image_and_the_next_build_removes_them(project: Path, programs: Path) -> None:
+def test_files_of_a_killed_build_do_not_count_as_an_image_and_are_removed_by_the_next(
+    project: Path, programs: Path
+) -> None:
     unfinished = images_directory(project) / f".unfinished-{nodeimage.wanted_key(project)}"
     unfinished.mkdir(parents=True)
     (unfinished / "image.json").write_text("{}")

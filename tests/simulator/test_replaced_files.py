@@ -26,7 +26,7 @@ async def replaced_in_vain(disk: SimulatedDisk, *, begun: bool) -> None:
 
 
 def test_a_cancelled_file_replacement_completes_if_it_has_started() -> None:
-    """As by the thread of the real disk (`test_what_nobody_waits_for_any_more_is_not_begun`)."""
+    """As by the thread of the real disk (`test_a_cancelled_disk_operation_is_not_started`)."""
 
     async def case(disk: SimulatedDisk, *, begun: bool) -> None:
         await replaced_in_vain(disk, begun=begun)

@@ -22,7 +22,7 @@ def blocks() -> list[str]:
 
 
 @pytest.mark.rotating(3, among="real brokers")
-def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_print_the_documented_output(tmp_path: Path) -> None:
     if os.geteuid() or not shutil.which("unshare") or not shutil.which("ip"):
         pytest.skip("the ports of the page need a network namespace: run as root, with unshare and ip")
     interpreters = tmp_path / "bin"

@@ -145,7 +145,7 @@ def test_a_group_goes_on_from_its_commits_after_its_coordinator_was_killed(tmp_p
 
 
 @pytest.mark.rotating(3, among="groups of real brokers")
-def test_a_static_member_that_bounces_keeps_its_partitions_and_nobody_rebalances(tmp_path: Path) -> None:
+def test_a_restarted_static_member_keeps_its_partitions_without_a_rebalance(tmp_path: Path) -> None:
     with with_topic(tmp_path, 1, 2, 1) as nodes:
         rebalances: list[object] = []
         stays = consumer(nodes, group_instance_id="stays")

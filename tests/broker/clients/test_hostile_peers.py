@@ -94,7 +94,7 @@ def test_lengths_out_of_bounds(broker: BrokerProcess, length: int) -> None:
         assert answer(sock) == b""
 
 
-def test_announced_bytes_that_never_come(broker: BrokerProcess) -> None:
+def test_announced_bytes_that_never_arrive_do_not_block_other_clients(broker: BrokerProcess) -> None:
     socks = [connect(broker) for _ in range(300)]
     for sock in socks:
         send(sock, struct.pack(">i", 99 * MEGABYTE) + bytes(100))

@@ -95,7 +95,7 @@ def test_clients_write_under_ids_of_their_own(broker: Cluster) -> None:
 
 
 @pytest.mark.conforms("K98-9")
-def test_a_transactional_producer_is_told_once_and_for_all(broker: Cluster) -> None:
+def test_a_transactional_producer_gets_a_fatal_error(broker: Cluster) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
     with pytest.raises(KafkaException):
         producer.init_transactions(5.0)
@@ -103,7 +103,7 @@ def test_a_transactional_producer_is_told_once_and_for_all(broker: Cluster) -> N
 
 @pytest.mark.rotating(3, among="real brokers")
 @pytest.mark.conforms("K98-3", "K98-6", "K98-8")
-def test_no_record_is_twice_in_a_log_whose_leaders_are_killed(tmp_path: Path) -> None:
+def test_no_record_is_duplicated_when_leaders_are_killed(tmp_path: Path) -> None:
     with cluster(tmp_path, 3, min_insync_replicas=2, broker_session_timeout_ms=2000, broker_lease_ms=1500) as nodes:
         make_topic(nodes, "log", 3)
         outcomes: list[object] = []

@@ -102,7 +102,7 @@ def is_served(broker: BrokerProcess) -> bool:
 
 
 @pytest.mark.rotating(3, among="idle clients")
-def test_who_is_idle_for_too_long_is_disconnected_and_who_waits_for_an_answer_is_not(tmp_path: Path) -> None:
+def test_an_idle_client_is_disconnected_and_a_waiting_client_is_not(tmp_path: Path) -> None:
     """A part of a request is idle as well; a consumer of a partition to which nobody writes is not."""
     behind = FetchPartition(fetch_offset=1)
     fetch = FetchRequest(max_wait_ms=3_000, min_bytes=1, topics=[FetchTopic("log", partitions=[behind])])

@@ -102,7 +102,7 @@ def aiokafka(bootstrap: str, topic: str, acks: int | str, values: list[bytes]) -
 
 @pytest.mark.parametrize("acks", ACKS)
 @pytest.mark.parametrize("roundtrip", [confluent, kafka_python, aiokafka], ids=lambda f: f.__name__)
-def test_a_client_reads_what_it_wrote(broker: Cluster, roundtrip: Roundtrip, acks: int | str) -> None:
+def test_a_client_reads_its_records(broker: Cluster, roundtrip: Roundtrip, acks: int | str) -> None:
     values = [b"%05d" % number for number in range(200)] + [bytes(50_000)]
     topic = f"{roundtrip.__name__}-{acks}"
     assert roundtrip(broker.bootstrap, topic, acks, values) == values
@@ -128,7 +128,7 @@ def test_metadata_and_errors_as_confluent_sees_them(broker: Cluster) -> None:
 
 
 @pytest.mark.rotating(3, among="real brokers")
-def test_what_was_acknowledged_survives_a_kill_and_a_clean_stop(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_a_kill_and_a_clean_stop(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         broker = nodes.brokers[1]
         values = [b"%d" % number for number in range(500)]

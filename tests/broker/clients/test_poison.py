@@ -51,7 +51,7 @@ def answer(broker: BrokerProcess, records: bytes) -> ErrorCode:
     return ErrorCode(response.error_code)
 
 
-def test_poison_is_refused_and_consumers_read_what_was_taken(broker: BrokerProcess) -> None:
+def test_poison_is_refused_and_consumers_read_accepted_records(broker: BrokerProcess) -> None:
     taken = 0
     for records in HONEST.values():
         assert answer(broker, records) is ErrorCode.NONE

@@ -64,7 +64,7 @@ def test_a_missing_file_and_an_unknown_mutant(tmp_path: Path) -> None:
     assert "truncate_to_hw" in result.stderr
 
 
-def test_check_says_that_a_configuration_is_good_and_touches_nothing(tmp_path: Path) -> None:
+def test_check_accepts_a_valid_configuration_and_writes_no_file(tmp_path: Path) -> None:
     broker = configured(tmp_path)
     result = run("--config", str(broker.config), "--check")
     assert result.returncode == 0, result.stderr

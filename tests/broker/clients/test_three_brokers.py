@@ -50,7 +50,7 @@ def produce(producer: Producer, topic: str, values: list[bytes]) -> list[bytes]:
 
 
 @pytest.mark.rotating(3, among="real brokers")
-def test_nothing_acknowledged_is_lost_when_the_leader_is_killed(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_a_kill_of_the_leader(tmp_path: Path) -> None:
     with cluster(tmp_path, 3, min_insync_replicas=2) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
         admin.create_topics([NewTopic("log", 1, 3)])["log"].result(PATIENCE)

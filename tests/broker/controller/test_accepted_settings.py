@@ -103,11 +103,11 @@ def alter(kind: int, name: str, key: str, operation: int, value: str | None = No
         (BROKER_RESOURCE, "", "follower.replication.throttled.rate"),
     ],
 )
-def test_deleting_what_is_not_set_changes_nothing_and_succeeds(kind: int, name: str, key: str) -> None:
+def test_deletion_of_an_unset_key_succeeds_without_a_change(kind: int, name: str, key: str) -> None:
     assert alter(kind, name, key, DELETE) == ErrorCode.NONE
 
 
-def test_what_is_set_or_not_there_is_refused_as_before() -> None:
+def test_unsupported_keys_and_unknown_topics_are_refused() -> None:
     assert alter(BROKER_RESOURCE, "1", "leader.replication.throttled.rate", SET, "1") == ErrorCode.INVALID_REQUEST
     assert alter(BROKER_RESOURCE, "1", "min.insync.replicas", DELETE) == ErrorCode.INVALID_CONFIG
     assert alter(TOPIC_RESOURCE, "none", "retention.ms", DELETE) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

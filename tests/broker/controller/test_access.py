@@ -75,7 +75,7 @@ def test_a_rule_is_there_once_however_often_it_is_created() -> None:
         creation(kind=ResourceType.GROUP, operation=AclOperation.WRITE),
     ],
 )
-def test_a_rule_that_can_decide_nothing_is_refused_alone(wrong: AclCreation) -> None:
+def test_a_rule_without_effect_is_refused_alone(wrong: AclCreation) -> None:
     world = World()
     cluster = creation(ResourceType.CLUSTER, CLUSTER_NAME, operation=AclOperation.ALTER)
     assert created(world, wrong, cluster) == [ErrorCode.INVALID_REQUEST, 0]
@@ -83,7 +83,7 @@ def test_a_rule_that_can_decide_nothing_is_refused_alone(wrong: AclCreation) -> 
 
 
 @pytest.mark.conforms("SEC-5")
-def test_filters_delete_what_they_mean_and_tell_it() -> None:
+def test_filters_delete_matching_rules_and_return_them() -> None:
     world = World()
     created(world, creation(), creation(name="t-", pattern=PREFIXED), creation(ResourceType.GROUP, "g"))
     topics = DeleteAclsFilter(TOPIC, None, PatternType.ANY, None, None, ANY, ANY)
@@ -114,7 +114,7 @@ def altered(world: World, *changes: ScramCredentialUpsertion | ScramCredentialDe
 
 
 @pytest.mark.conforms("SEC-4")
-def test_a_password_is_kept_as_what_it_can_be_checked_against() -> None:
+def test_a_password_is_stored_as_a_verifier() -> None:
     world = World()
     assert altered(world, upsertion(), upsertion(mechanism=1), upsertion("bob")) == {"alice": 0, "bob": 0}
     assert sorted(world.image.scram) == [("alice", 1), ("alice", 2), ("bob", 2)]
@@ -138,7 +138,7 @@ def test_a_password_is_kept_as_what_it_can_be_checked_against() -> None:
         (upsertion("x" * 1_001), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_a_credential_that_is_none_is_refused_with_all_of_its_user(
+def test_an_invalid_credential_is_refused_with_all_changes_of_its_user(
     wrong: ScramCredentialUpsertion, code: ErrorCode
 ) -> None:
     world = World()
@@ -180,7 +180,7 @@ def test_many_users_cost_as_much_as_there_are() -> None:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_rules_are_found_by_name_and_principal_and_what_is_looked_at_is_bounded(
+def test_rules_are_found_by_name_and_principal_with_bounded_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()

@@ -42,7 +42,7 @@ async def is_waiting(task: asyncio.Task[CreateTopicsResponse] | asyncio.Task[Cre
 
 
 @pytest.mark.conforms("TOP-1")
-def test_the_answer_comes_when_the_leader_acts_on_the_record() -> None:
+def test_the_answer_is_sent_after_the_leader_applied_the_record() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         node.behind = {1}
@@ -87,7 +87,7 @@ def test_at_the_timeout_the_answer_says_so_of_each_topic_that_is_concerned() -> 
 
 
 @pytest.mark.conforms("TOP-1")
-def test_who_is_elected_meanwhile_is_waited_for() -> None:
+def test_creation_waits_for_a_leader_elected_meanwhile() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         node.behind = {1}
@@ -146,7 +146,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-def test_what_is_only_validated_is_answered_at_once() -> None:
+def test_a_validation_is_answered_immediately() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.behind = {1}

@@ -65,7 +65,7 @@ async def taken(node: Node) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_leader_that_does_not_know_is_given_no_lease_and_another_leads_when_its_last_one_is_over() -> None:
+def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_the_last_one() -> None:
     async def story() -> None:
         node = await led_by_the_second()
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ def test_a_leader_that_does_not_know_is_given_no_lease_and_another_leads_when_it
 
 
 @pytest.mark.conforms("H31")
-def test_a_leader_that_knows_is_replaced_with_its_next_heartbeat() -> None:
+def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
     async def story() -> None:
         node = await led_by_the_second()
         await node.heartbeat(2)

@@ -151,6 +151,6 @@ def test_a_term_that_ends_before_that_leaves_the_longer_time_to_the_next() -> No
 
 
 @pytest.mark.parametrize("value", [None, "", "-1", "3.5", "9" * 30])
-def test_what_is_no_time_is_no_record(value: str | None) -> None:
+def test_an_invalid_time_is_refused_as_a_record(value: str | None) -> None:
     with pytest.raises(MetadataImageError, match=r"offset 0: broker\.session\.timeout\.ms is "):
         MetadataImage().apply(record(value), 0)

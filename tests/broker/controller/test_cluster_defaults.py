@@ -43,7 +43,7 @@ def eligible(world: World) -> dict[str, tuple[int, ...]]:
     return {topic.name: partition.elr for topic, _, partition in world.image.partitions()}
 
 
-def test_the_first_controller_writes_the_number_of_its_file_and_none_after_it() -> None:
+def test_only_the_first_controller_writes_the_number_of_its_file() -> None:
     first, second = World(min_insync_replicas=2), World(min_insync_replicas=3)
     first.decide(first.rules.first_records(first.image))
     assert first.image.defaults == {MINIMUM: "2"}
@@ -57,7 +57,7 @@ def test_a_log_of_before_there_was_one_gets_the_number_of_the_next_controller() 
 
 
 @pytest.mark.conforms("H16")
-def test_who_is_eligible_is_decided_by_the_clusters_number_and_not_by_the_file() -> None:
+def test_the_clusters_minimum_decides_eligibility_and_the_file_does_not() -> None:
     assert eligible(alone(2)) == {"t": (2,), "u": (2,)}
     assert eligible(alone(1)) == {"t": (), "u": ()}
     assert alone(2).image.topics["u"].settings(configuration(min_insync_replicas=7)).min_insync_replicas == 2
@@ -71,7 +71,7 @@ def test_a_topics_own_number_goes_first(cluster: int, own: str, elr: dict[str, t
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("value", ["1", "3", None])
-def test_another_number_ends_what_was_reckoned_with_the_old_one_and_reaches_the_leaders(value: str | None) -> None:
+def test_a_changed_minimum_resets_eligibility_and_reaches_the_leaders(value: str | None) -> None:
     """As a topic's own does; whoever has one of its own does not notice."""
     world = alone(2, own="2")
     assert apply(world, value).partitions == {("u", 0)}
@@ -79,7 +79,7 @@ def test_another_number_ends_what_was_reckoned_with_the_old_one_and_reaches_the_
 
 
 @pytest.mark.conforms("H16")
-def test_who_holds_all_that_is_committed_while_nobody_leads_stays_eligible() -> None:
+def test_a_complete_replica_stays_eligible_without_a_leader() -> None:
     world = alone(2)
     world.fence(1)
     apply(world, "1")
@@ -89,7 +89,7 @@ def test_who_holds_all_that_is_committed_while_nobody_leads_stays_eligible() -> 
 
 
 @pytest.mark.conforms("H16")
-def test_a_snapshot_holds_the_number_and_ends_nothing_by_it() -> None:
+def test_a_snapshot_has_the_minimum_and_keeps_eligibility() -> None:
     world, restored = alone(2), MetadataImage()
     restored.restore(world.offset, [encode_record(each) for each in records_of(world.image)])
     assert (restored.defaults, restored.topics) == (world.image.defaults, world.image.topics)
@@ -100,7 +100,7 @@ def test_a_snapshot_holds_the_number_and_ends_nothing_by_it() -> None:
     assert restored.defaults == {}
 
 
-def test_what_is_not_for_all_brokers_is_no_record() -> None:
+def test_a_setting_outside_of_broker_defaults_is_refused_as_a_record() -> None:
     with pytest.raises(MetadataImageError, match=r"offset 0: retention\.ms does not apply to all brokers"):
         MetadataImage().apply(record("1", "retention.ms"), 0)
 
@@ -148,7 +148,7 @@ def test_the_number_is_changed_for_all_brokers() -> None:
         (("num.partitions", SET, "1"), "1", ErrorCode.INVALID_REQUEST, "a broker's configuration is in its file"),
     ],
 )
-def test_what_would_leave_brokers_with_numbers_of_their_own_is_refused(
+def test_changes_that_give_brokers_separate_minimums_are_refused(
     change: tuple[str, int, str | None], broker: str, error: ErrorCode, message: str
 ) -> None:
     world = alone(2)

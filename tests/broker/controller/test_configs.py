@@ -81,7 +81,7 @@ def test_a_list_is_appended_to_and_subtracted_from() -> None:
         ("unclean.leader.election.enable", "yes"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_changes(key: str, value: str | None) -> None:
+def test_invalid_changes_are_refused_without_effect(key: str, value: str | None) -> None:
     it = world()
     assert incrementally(it, ("flush.messages", SET, "1"), (key, SET, value)) == ErrorCode.INVALID_CONFIG
     assert it.image.configs("t") == {}

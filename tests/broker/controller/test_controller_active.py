@@ -121,7 +121,7 @@ def test_a_client_waits_as_long_as_it_says() -> None:
     play(story())
 
 
-def test_the_queue_is_bounded_but_not_for_what_sessions_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_bounded_except_for_session_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "MAX_QUEUED", 2)
 
     async def story() -> None:
@@ -177,7 +177,7 @@ def test_a_new_controller_grants_a_full_session() -> None:
     play(story())
 
 
-def test_a_process_that_stood_still_does_not_blame_the_brokers() -> None:
+def test_a_suspended_controller_does_not_fence_brokers_for_its_pause() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         await node.beat(1.0, 1, 2)
@@ -238,7 +238,7 @@ def test_a_leader_that_cannot_prove_it_any_more_renews_no_session() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_proof_is_as_old_as_the_begin_of_what_proves_it() -> None:
+def test_a_proof_of_leadership_has_the_start_time_of_its_commit() -> None:
     """What is committed late shows who led when it was written: since then another may have been elected."""
 
     async def story() -> None:
@@ -259,7 +259,7 @@ def test_a_proof_is_as_old_as_the_begin_of_what_proves_it() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_proof_that_comes_too_late_proves_nothing() -> None:
+def test_a_late_proof_of_leadership_is_ignored() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.quorum.may_commit.clear()
@@ -394,7 +394,7 @@ def test_a_fencing_that_was_refused_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("wish", ["want_fence", "want_shut_down"])
-def test_a_fencing_that_was_refused_is_tried_again_where_the_broker_asked_for_it(wish: str) -> None:
+def test_a_refused_fencing_requested_by_the_broker_is_repeated(wish: str) -> None:
     """A broker that leaves waits only so long for the consent."""
 
     async def story() -> None:
@@ -411,7 +411,7 @@ def test_a_fencing_that_was_refused_is_tried_again_where_the_broker_asked_for_it
     play(story())
 
 
-def test_a_broker_whose_fencing_was_refused_and_that_comes_back_is_in() -> None:
+def test_a_broker_that_returns_after_a_refused_fencing_stays_unfenced() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         await node.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
@@ -436,7 +436,7 @@ def test_leadership_that_goes_between_commit_and_answer_leaves_it_open() -> None
     play(story())
 
 
-def test_stopping_answers_what_waits() -> None:
+def test_a_stop_answers_waiting_requests() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.quorum.may_commit.clear()
@@ -523,7 +523,7 @@ def test_the_mutant_takes_a_refusal_for_death() -> None:
 
 
 @pytest.mark.conforms("H16", "K101-15")
-def test_the_most_complete_log_leads_once_everybody_who_might_have_it_is_back() -> None:
+def test_the_most_complete_log_leads_after_all_candidates_returned() -> None:
     async def story() -> None:
         node = Node()
         node.lead()

@@ -30,7 +30,7 @@ def test_a_broker_registers_and_is_let_in_once_it_has_caught_up() -> None:
 
 
 @pytest.mark.conforms("K595-53")
-def test_a_registration_that_is_sent_again_changes_nothing() -> None:
+def test_a_repeated_registration_makes_no_change() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2])
@@ -135,7 +135,7 @@ def test_a_fenced_leader_is_followed_by_the_first_of_the_assignment_that_is_in_s
     assert (partition.leader, partition.isr, partition.leader_epoch) == (4, (4,), epoch + 1)
 
 
-def test_a_fenced_broker_is_let_in_again_only_when_it_knows_what_it_has_lost() -> None:
+def test_a_fenced_broker_is_unfenced_after_it_has_read_its_losses() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2])
@@ -157,7 +157,7 @@ def test_a_fenced_follower_leaves_the_isr_and_the_leader_keeps_its_epoch() -> No
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 1)
 
 
-def test_the_last_member_of_the_isr_is_waited_for_whoever_else_comes_back() -> None:
+def test_the_partition_waits_for_the_last_member_of_the_isr() -> None:
     world = World()
     world.start(1, 2, 3)
     world.create("t", [1, 2, 3])
@@ -182,7 +182,7 @@ def test_a_broker_that_shuts_down_is_let_go_at_once() -> None:
     assert (world.partition().leader, world.partition().isr) == (2, (2,))
 
 
-def test_fencing_what_is_fenced_or_has_come_back_changes_nothing() -> None:
+def test_fencing_a_fenced_or_returned_broker_makes_no_change() -> None:
     world = World()
     world.start(1)
     world.register(2)
@@ -226,7 +226,7 @@ def test_a_broker_without_a_listener_is_refused() -> None:
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_the_image_says_what_a_batch_changed() -> None:
+def test_the_image_returns_the_changes_of_a_batch() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2], [2, 1])

@@ -43,7 +43,7 @@ def sets(world: World) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...
 
 
 @pytest.mark.conforms("H16")
-def test_who_leaves_an_isr_that_is_too_small_stays_eligible() -> None:
+def test_a_replica_that_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
     world = three()
     world.fence(3)
     assert sets(world) == ((1, 2), (), ())
@@ -67,7 +67,7 @@ def test_an_eligible_replica_leads_at_once_and_cleanly() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_who_may_commit_alone_leaves_nobody_else_eligible() -> None:
+def test_a_leader_that_may_commit_alone_empties_the_elr() -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)
@@ -79,7 +79,7 @@ def test_who_may_commit_alone_leaves_nobody_else_eligible() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_an_isr_that_is_large_enough_again_leaves_nobody_else_eligible() -> None:
+def test_an_isr_at_the_minimum_again_empties_the_elr() -> None:
     world = three()
     world.fence(3)
     world.fence(2)
@@ -110,7 +110,7 @@ def test_an_unclean_shutdown_leaves_the_isr_and_the_eligible() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_a_clean_shutdown_loses_nothing() -> None:
+def test_a_clean_shutdown_keeps_eligibility() -> None:
     world = three()
     for broker in (3, 2):
         world.heartbeat(broker, leaving=True)
@@ -122,7 +122,7 @@ def test_a_clean_shutdown_loses_nothing() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_the_mark_of_an_earlier_registration_vouches_for_nothing() -> None:
+def test_a_clean_mark_of_an_earlier_registration_is_ignored() -> None:
     world = three()
     for broker in (3, 2):
         world.fence(broker)
@@ -146,7 +146,7 @@ def test_with_the_mutant_an_unclean_shutdown_leads_without_its_data() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_another_minimum_ends_what_was_reckoned_with_the_old_one() -> None:
+def test_a_changed_minimum_resets_eligibility() -> None:
     world = three()
     world.fence(3)
     world.fence(2)
@@ -198,7 +198,7 @@ def test_with_the_mutant_the_last_leader_leads_without_its_lost_records() -> Non
 
 
 @pytest.mark.conforms("H16")
-def test_a_log_that_is_not_known_decides_nothing() -> None:
+def test_an_unknown_log_is_ignored_in_an_election() -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)
@@ -210,7 +210,7 @@ def test_a_log_that_is_not_known_decides_nothing() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_what_an_earlier_process_told_of_its_log_decides_nothing() -> None:
+def test_a_log_end_of_an_earlier_process_is_ignored_in_an_election() -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)
@@ -226,7 +226,7 @@ def test_what_an_earlier_process_told_of_its_log_decides_nothing() -> None:
 
 
 @pytest.mark.conforms("K704-1")
-def test_an_unclean_election_is_held_only_where_it_is_asked_for() -> None:
+def test_an_unclean_election_happens_only_when_enabled() -> None:
     for configs, leader in (({}, -1), (UNCLEAN_ALLOWED, 3)):
         world = World(min_insync_replicas=2)
         world.start(1, 2, 3)
@@ -252,7 +252,7 @@ def test_the_broker_s_setting_is_for_topics_that_have_none() -> None:
 
 
 @pytest.mark.conforms("K704-1")
-def test_who_comes_back_first_leads_uncleanly_where_that_is_allowed() -> None:
+def test_the_first_returning_replica_leads_uncleanly_when_enabled() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2], configs=UNCLEAN_ALLOWED)
@@ -263,7 +263,7 @@ def test_who_comes_back_first_leads_uncleanly_where_that_is_allowed() -> None:
 
 
 @pytest.mark.conforms("K704-1")
-def test_a_client_may_ask_for_an_unclean_election() -> None:
+def test_a_client_may_request_an_unclean_election() -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)
@@ -276,7 +276,7 @@ def test_a_client_may_ask_for_an_unclean_election() -> None:
     assert world.elect(UNCLEAN) == [ErrorCode.ELECTION_NOT_NEEDED]
 
 
-def test_a_client_may_ask_for_the_preferred_leader() -> None:
+def test_a_client_may_request_the_preferred_leader() -> None:
     world = three()
     world.fence(1)
     world.heartbeat(1)
@@ -293,7 +293,7 @@ def test_a_client_may_ask_for_the_preferred_leader() -> None:
     assert world.elect(PREFERRED, "t", 0, 7) == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_of_all_partitions_those_are_told_that_needed_an_election() -> None:
+def test_an_election_for_all_partitions_reports_only_those_that_needed_one() -> None:
     world = three()
     world.create("u", [2, 1], [1, 2])
     world.fence(1)
@@ -311,7 +311,7 @@ def test_of_all_partitions_those_are_told_that_needed_an_election() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_an_election_that_has_to_wait_for_a_lease_is_needed_unless_somebody_will_lead() -> None:
+def test_an_election_behind_a_lease_is_needed_unless_a_leader_will_follow() -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)
@@ -344,7 +344,7 @@ def unclean(*mutants: str) -> World:
 
 @pytest.mark.conforms("K704-4", "K704-8")
 @pytest.mark.kills("isr_grows_while_recovering")
-def test_nobody_joins_a_leader_that_recovers() -> None:
+def test_no_replica_joins_a_leader_in_recovery() -> None:
     for mutants, error in (((), ErrorCode.INVALID_REQUEST), (("isr_grows_while_recovering",), ErrorCode.NONE)):
         world = World(*mutants)
         world.start(1, 2)
@@ -386,7 +386,7 @@ def test_a_leader_that_still_recovers_hears_that_it_does() -> None:
 
 @pytest.mark.conforms("K704-2")
 @pytest.mark.parametrize("state", [NO_RECOVERY_CHANGE, RECOVERED, RECOVERING])
-def test_a_change_that_says_nothing_of_a_recovery_leaves_it_as_it_is(state: int) -> None:
+def test_a_change_without_a_recovery_state_keeps_it(state: int) -> None:
     world = unclean()
     topic, recovering = world.image.topics["t"].id, world.partition()
     recovered = recovering.changed(PartitionChangeRecord(0, topic, leader_recovery_state=RECOVERED))
@@ -397,7 +397,7 @@ def test_a_change_that_says_nothing_of_a_recovery_leaves_it_as_it_is(state: int)
 
 
 @pytest.mark.conforms("K704-2", "K704-9")
-def test_a_snapshot_tells_of_a_recovery_that_is_not_over() -> None:
+def test_a_snapshot_has_an_unfinished_recovery() -> None:
     world = unclean()
     restored = MetadataImage()
     restored.restore(world.offset, [encode_record(record) for record in records_of(world.image)])
@@ -406,7 +406,7 @@ def test_a_snapshot_tells_of_a_recovery_that_is_not_over() -> None:
 
 
 @pytest.mark.conforms("K704-8")
-def test_who_has_recovered_does_not_recover_again() -> None:
+def test_a_recovered_leader_cannot_return_to_recovery() -> None:
     world = unclean()
     leader = world.partition().leader
     world.alter(world.proposal(leader, [leader]))
@@ -436,7 +436,7 @@ def test_a_leader_that_dies_while_it_recovers_still_has_to(clean: bool) -> None:
 
 @pytest.mark.conforms("K704-1")
 @pytest.mark.kills("unclean_keeps_isr")
-def test_after_an_unclean_election_nobody_is_eligible_by_what_was_before() -> None:
+def test_an_unclean_election_empties_the_elr() -> None:
     for mutants, leader in (((), -1), (("unclean_keeps_isr",), 1)):
         world = World(*mutants, min_insync_replicas=2)
         world.start(1, 2, 3)

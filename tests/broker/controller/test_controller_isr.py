@@ -73,7 +73,7 @@ def test_a_fenced_broker_does_not_join(world: World) -> None:
 
 
 @pytest.mark.conforms("H13", "H14")
-def test_a_refusal_is_final_also_for_a_copy_of_the_proposal_that_comes_later(world: World) -> None:
+def test_a_refusal_is_final_for_later_copies_of_the_proposal(world: World) -> None:
     """The leader commits without the replica once it has the answer; the replica's fence may go at any time."""
     world.fence(3)
     request = world.proposal(1, [1, 2, 3])
@@ -170,7 +170,7 @@ def test_with_the_mutant_a_fenced_broker_joins() -> None:
 
 @pytest.mark.conforms("H15")
 @pytest.mark.kills("stale_broker_epoch_ok")
-def test_with_the_mutant_a_broker_joins_by_what_its_process_before_had() -> None:
+def test_with_the_mutant_a_broker_joins_by_the_log_of_its_earlier_process() -> None:
     for mutants, isr in (((), (1, 2)), (("stale_broker_epoch_ok",), (1, 2, 3))):
         world = three_brokers(*mutants)
         world.alter(world.proposal(1, [1, 2]))

@@ -74,7 +74,7 @@ def test_a_topics_own_configuration_is_kept_until_it_is_deleted(world: World) ->
     assert world.image.configs("t") == {}
 
 
-def test_validation_alone_creates_nothing(world: World) -> None:
+def test_a_validation_creates_no_topic(world: World) -> None:
     good, bad = create(world, CreatableTopic("t", 4, 3), CreatableTopic("u", 1, 9), validate_only=True)
     assert (good.error_code, good.topic_id, good.num_partitions) == (0, NO_ID, 4)
     assert bad.error_code == ErrorCode.INVALID_REPLICATION_FACTOR

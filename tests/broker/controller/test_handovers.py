@@ -35,7 +35,7 @@ def moving() -> World:
 
 
 @pytest.mark.conforms("H31")
-def test_nobody_leads_before_the_old_leader_knows() -> None:
+def test_no_successor_leads_before_the_old_leader_is_informed() -> None:
     world = moving()
     handovers = world.rules.handovers
     taken_at = world.image.offset
@@ -50,7 +50,7 @@ def test_nobody_leads_before_the_old_leader_knows() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_whose_lease_has_ended_gets_no_other_before_it_knows_that_another_leads() -> None:
+def test_a_leader_with_an_ended_lease_gets_no_new_one_before_it_is_informed() -> None:
     world = moving()
     handovers = world.rules.handovers
     taken_at = world.image.offset
@@ -62,7 +62,7 @@ def test_whose_lease_has_ended_gets_no_other_before_it_knows_that_another_leads(
 
 
 @pytest.mark.conforms("H31")
-def test_under_a_new_controller_everybody_has_to_know_what_the_one_before_has_done() -> None:
+def test_a_new_controller_grants_leases_only_to_brokers_with_the_earlier_records() -> None:
     handovers = Handovers()
     handovers.begin_term(7)
     assert not handovers.heard(2, 6)
@@ -81,7 +81,7 @@ def test_or_before_its_lease_has_ended() -> None:
     assert world.partition().leader == 1
 
 
-def test_who_comes_and_goes_meanwhile_elects_nobody() -> None:
+def test_a_returning_broker_does_not_end_a_handover() -> None:
     world = moving()
     world.fence(3)
     world.heartbeat(3)
@@ -91,7 +91,7 @@ def test_who_comes_and_goes_meanwhile_elects_nobody() -> None:
     assert world.partition().leader == 1
 
 
-def test_where_nobody_is_left_whoever_comes_back_leads() -> None:
+def test_without_a_live_replica_the_first_returning_one_leads() -> None:
     world = moving()
     for broker in (1, 2, 3):
         world.fence(broker)
@@ -136,7 +136,7 @@ def test_a_handover_that_was_never_committed_leaves_no_partition_to_a_leader_tha
     assert (world.partition().leader, world.partition().isr) == (2, (2,))
 
 
-def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
+def test_the_lease_is_read_when_the_record_is_committed() -> None:
     handovers, world = Handovers(), moving()
     image: MetadataImage = world.image
     handovers.begin(KEY, 2)
@@ -151,7 +151,7 @@ def test_the_lease_is_asked_for_when_the_record_is_committed() -> None:
     assert handovers.take_over(0.0) == [KEY], "who has no session has no lease"
 
 
-def test_what_is_put_off_is_over_again_later() -> None:
+def test_a_postponed_handover_ends_later() -> None:
     handovers = Handovers()
     handovers.begin_after(KEY, 3.0)
     assert handovers.take_over(3.0) == [KEY]
@@ -160,14 +160,14 @@ def test_what_is_put_off_is_over_again_later() -> None:
     assert (handovers.take_over(3.9), handovers.take_over(4.0)) == ([], [KEY])
 
 
-def test_a_new_controller_waits_for_whoever_it_may_have_been() -> None:
+def test_a_new_controller_waits_for_every_possible_lease_holder() -> None:
     handovers = Handovers()
     handovers.begin_after(KEY, 3.0)
     assert handovers.heard(2, 0)
     assert (handovers.take_over(2.9), handovers.take_over(3.0)) == ([], [KEY])
 
 
-def test_who_waits_is_told_when_all_are_over() -> None:
+def test_a_waiter_resumes_when_all_handovers_ended() -> None:
     async def story() -> None:
         handovers = Handovers()
         await handovers.all_over()

@@ -74,7 +74,9 @@ def test_partitions_are_added_behind_those_that_are_there() -> None:
         (2, [[1, 2, 9]], "t", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_added_is_refused(count: int, assignments: list[list[int]], name: str, error: ErrorCode) -> None:
+def test_invalid_new_partitions_are_refused(
+    count: int, assignments: list[list[int]], name: str, error: ErrorCode
+) -> None:
     it = world()
     assert create(it, count, *assignments, name=name) == error
     assert sorted(it.image.topics["t"].partitions) == [0]
@@ -223,7 +225,7 @@ def test_impossible_moves_are_refused(replicas: list[int], error: ErrorCode) -> 
 
 
 @pytest.mark.conforms("H31")
-def test_a_refused_move_takes_nothing_from_anybody() -> None:
+def test_a_refused_reassignment_starts_no_handover() -> None:
     """A handover that no record begins would keep the leader's lease from being renewed, and itself from going."""
     it = World()
     it.start(1, 2, 3)

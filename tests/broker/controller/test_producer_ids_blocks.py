@@ -27,7 +27,7 @@ def test_each_block_is_given_once() -> None:
     assert world.image.next_producer_id == 3 * BLOCK_SIZE
 
 
-def test_a_process_that_is_no_more_gets_none() -> None:
+def test_an_ended_process_gets_no_block() -> None:
     world = World()
     epoch = world.register(1)
     for broker, wrong, code in (

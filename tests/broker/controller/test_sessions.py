@@ -14,7 +14,7 @@ WAIT = LEASE * PACE
 
 
 @pytest.mark.conforms("H31")
-def test_what_looks_dead_keeps_its_session_until_its_lease_has_ended() -> None:
+def test_an_unresponsive_broker_keeps_its_session_until_its_lease_ends() -> None:
     sessions = Sessions(SESSION, LEASE, 0.0, [1], SESSION)
     sessions.renew(1, 10.0)
     sessions.end_with_lease(1)
@@ -52,7 +52,7 @@ def test_an_earlier_controllers_lease_is_waited_for(earlier: float) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_who_asks_and_does_not_get_the_answer_keeps_an_earlier_controllers_lease() -> None:
+def test_a_broker_without_the_answer_keeps_an_earlier_controllers_lease() -> None:
     sessions = Sessions(SESSION, LEASE, 10.0, [1], 2 * SESSION)
     sessions.renew(1, 10.1)
     assert sessions.lease_ends_at(1) == sessions.next_deadline() == 16.0
@@ -60,12 +60,12 @@ def test_who_asks_and_does_not_get_the_answer_keeps_an_earlier_controllers_lease
     assert (sessions.lease_ends_at(1), sessions.next_deadline()) == (14.0 + WAIT, 17.0)
 
 
-def test_a_session_is_no_shorter_for_an_earlier_controllers_lease() -> None:
+def test_an_earlier_controllers_lease_does_not_shorten_a_session() -> None:
     sessions = Sessions(SESSION, LEASE, 10.0, [1], 1.0)
     assert (sessions.lease_ends_at(1), sessions.next_deadline()) == (11.0, 13.0)
 
 
-def test_a_closed_session_takes_nothing() -> None:
+def test_a_closed_session_accepts_no_renewal() -> None:
     sessions = Sessions(SESSION, LEASE, 0.0, [1], SESSION)
     sessions.close(1)
     sessions.renew(1, 1.0)
@@ -78,7 +78,7 @@ def test_a_closed_session_takes_nothing() -> None:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(200))
-def test_nothing_makes_a_session_end_within_a_lease(seed: int) -> None:
+def test_a_session_never_ends_within_a_lease(seed: int) -> None:
     rng = random.Random(seed)
     earlier = rng.uniform(SESSION, 3 * SESSION)
     now, lease_until = 0.0, earlier

@@ -65,7 +65,7 @@ def test_no_topic_and_no_single_broker_has_it(key: str) -> None:
 
 
 @BOTH
-def test_it_changes_nothing_of_topics_and_is_in_snapshots(key: str) -> None:
+def test_a_broker_default_leaves_topics_unchanged_and_is_in_snapshots(key: str) -> None:
     world = alone(2)
     before = {topic.name: topic.partitions[0] for topic in world.image.topics.values()}
     assert incrementally(world, (key, SET, "true"))[0] == ErrorCode.NONE

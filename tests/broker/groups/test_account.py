@@ -134,7 +134,7 @@ def test_a_flood_of_newcomers_is_bounded_and_an_honest_group_rebalances_beside_i
     assert held(story) == before, "everything is given back"
 
 
-def test_who_is_invited_and_does_not_come_makes_room_for_the_next() -> None:
+def test_an_invited_member_that_does_not_join_frees_its_memory() -> None:
     story = Story(max_bytes=LIMIT)
     first = story.is_invited(session_ms=HALF_HOUR_MS)
     for _ in range(1000):
@@ -145,7 +145,7 @@ def test_who_is_invited_and_does_not_come_makes_room_for_the_next() -> None:
     assert members_held(story) <= LIMIT // 2
 
 
-def test_a_newcomer_that_waits_and_has_to_go_is_told_to_ask_again() -> None:
+def test_an_evicted_new_member_is_asked_to_retry() -> None:
     story = Story(max_bytes=LIMIT, initial_rebalance_delay_s=3.0)
     ticket = story.asks_to_join(version=3, metadata=bytes(100_000))
     for number in range(3):
@@ -154,7 +154,7 @@ def test_a_newcomer_that_waits_and_has_to_go_is_told_to_ask_again() -> None:
     assert story.state == "Dead"
 
 
-def test_who_sends_much_keeps_nobody_out_who_sends_what_everybody_does() -> None:
+def test_large_requests_do_not_exclude_members_of_usual_size() -> None:
     story = Story(max_bytes=LIMIT, initial_rebalance_delay_s=3.0)
     _, ticket = story.joins(rebalance_ms=60_000)
     for number in range(1000):
@@ -164,7 +164,7 @@ def test_who_sends_much_keeps_nobody_out_who_sends_what_everybody_does() -> None
     assert error_of(story, ticket) is ErrorCode.NONE
 
 
-def test_a_member_that_could_never_have_room_is_told_so() -> None:
+def test_a_member_larger_than_the_limit_is_refused() -> None:
     story = Story(max_bytes=LIMIT)
     for how in ({"version": 3}, {"instance": "i"}):
         ticket = story.asks_to_join(metadata=bytes(LIMIT // 4), **how)
@@ -237,7 +237,7 @@ def test_a_member_that_says_more_is_a_newcomer_until_that_is_committed() -> None
         assert story.heartbeat(member, 2) is (ErrorCode.NONE if commits else ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def test_an_assignment_that_has_no_room_begins_another_rebalance() -> None:
+def test_an_assignment_without_room_starts_another_rebalance() -> None:
     story = Story(max_bytes=LIMIT)
     leader, follower, generation = story.stable_pair()
     log = len(story.log)
@@ -252,7 +252,7 @@ def test_an_assignment_that_has_no_room_begins_another_rebalance() -> None:
     assert story.state == "Stable"
 
 
-def test_what_a_leader_assigns_to_strangers_is_not_kept() -> None:
+def test_assignments_for_unknown_members_are_not_kept() -> None:
     story = Story(max_bytes=LIMIT, slow_log=True)
     leader, _ = story.joins()
     before = held(story)
@@ -274,7 +274,7 @@ def test_an_assignment_that_the_log_refuses_is_not_kept() -> None:
 # --- offsets
 
 
-def test_offsets_are_bounded_and_who_has_committed_goes_on() -> None:
+def test_offsets_are_bounded_and_existing_groups_can_commit() -> None:
     story = Story(max_bytes=LIMIT, offsets_retention_ms=1000, retention_check_interval_s=5.0)
     leader, _, generation = story.stable_pair()
     assert story.commits(1, leader, generation, metadata="m" * 100) is ErrorCode.NONE
@@ -306,7 +306,7 @@ def test_commits_that_are_on_their_way_are_bounded() -> None:
     assert (held(story), story.committed()) == (before, len(taken))
 
 
-def test_a_commit_that_could_never_have_room_is_told_so() -> None:
+def test_a_commit_larger_than_the_limit_is_refused() -> None:
     story = Story(max_bytes=1 << 15)
     assert story.commits(0, metadata="x" * 4000) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert story.state == "Dead"
@@ -315,7 +315,7 @@ def test_a_commit_that_could_never_have_room_is_told_so() -> None:
 # --- groups
 
 
-def test_a_group_of_which_the_log_has_nothing_goes_with_the_last_who_came() -> None:
+def test_a_group_without_records_is_removed_with_its_last_member() -> None:
     story = Story(initial_rebalance_delay_s=3.0)
     story.is_invited()
     story.wait(11)
@@ -537,7 +537,7 @@ STEPS: list[tuple[int, Callable[[Clients], None]]] = [
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_account_equals_what_is_held_whatever_clients_do(seed: int) -> None:
+def test_the_account_equals_the_held_memory_for_any_requests(seed: int) -> None:
     clients = Clients(seed)
     story, reached = clients.story, set[GroupState]()
     weights, steps = zip(*STEPS, strict=True)
@@ -577,7 +577,7 @@ def protocols(story: Story, number: int) -> None:
 @pytest.mark.parametrize(
     "what", [an_invitation, a_member, a_static_member_of_its_own_group, an_offset_of_its_own_group, protocols]
 )
-def test_sizes_are_no_less_than_what_is_allocated(what: Callable[[Story, int], None]) -> None:
+def test_counted_sizes_cover_the_allocated_memory(what: Callable[[Story, int], None]) -> None:
     story = Story(initial_rebalance_delay_s=3.0)
     what(story, 0)
     gc.collect()

@@ -62,7 +62,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
     ],
     ids=["of it", "a name that steps back", "a name of -1", "a name cut short", "-1 names", "nothing"],
 )
-def test_offsets_of_a_topic_that_somebody_may_read_are_not_deleted(subscription: bytes) -> None:
+def test_offsets_of_a_subscribed_topic_are_not_deleted(subscription: bytes) -> None:
     story = Story(offsets_retention_ms=1000, retention_check_interval_s=5.0)
     leader, _, generation = story.stable_pair(metadata=subscription)
     story.commits(5, leader, generation)
@@ -82,7 +82,7 @@ def test_offsets_of_a_topic_that_no_member_reads_are_deleted_and_expire() -> Non
     assert (story.committed(1), story.state) == (-1, "Stable")
 
 
-def test_what_members_read_is_looked_at_once_for_all_offsets_and_only_for_old_ones(
+def test_subscriptions_are_read_once_for_all_offsets_and_only_for_old_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
@@ -143,7 +143,7 @@ def test_the_offsets_of_a_deleted_topic_go_once_the_log_takes_their_removal() ->
     assert story.ticks(60) == 0, "nothing is left to be done"
 
 
-def test_a_removal_that_was_refused_waits_for_what_is_on_its_way() -> None:
+def test_a_refused_removal_waits_for_pending_commits() -> None:
     story = Story()
     story.commits(5, partition=0)
     story.slow_log = True
@@ -179,7 +179,7 @@ class Name(str):
         return super().__hash__()
 
 
-def test_who_looks_for_the_offsets_of_a_group_does_not_come_by_those_of_others() -> None:
+def test_a_lookup_of_a_groups_offsets_does_not_scan_other_groups() -> None:
     offsets, groups = Offsets(Holdings(Account(1 << 20))), [Name(f"g{number}") for number in range(100)]
     changes: Changes = {(TOPIC, 0): None}
     for group in groups:

@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.conforms("CG-1")
-def test_two_members_come_to_a_generation_in_which_each_gets_what_the_leader_says() -> None:
+def test_two_members_reach_a_generation_with_the_leaders_assignment() -> None:
     story = Story()
     first, ticket = story.joins()
     assert story.join_answer(ticket).leader == first
@@ -61,7 +61,7 @@ def test_an_assignment_is_handed_out_only_when_it_is_committed() -> None:
 
 
 @pytest.mark.conforms("CG-2")
-def test_a_leader_that_assigns_twice_is_held_to_what_it_said_first() -> None:
+def test_the_first_assignment_of_a_leader_counts() -> None:
     story = Story()
     leader, _ = story.joins()
     follower, _ = story.joins()
@@ -77,7 +77,7 @@ def test_a_leader_that_assigns_twice_is_held_to_what_it_said_first() -> None:
     assert story.sync_answer(story.asks_to_sync(follower, generation)).assignment == b"b"
 
 
-def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
+def test_an_assignment_that_cannot_be_stored_starts_another_rebalance() -> None:
     story = Story()
     member, _ = story.joins()
     story.appends_fail_with = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -86,7 +86,7 @@ def test_an_assignment_that_cannot_be_stored_begins_another_rebalance() -> None:
     assert story.heartbeat(member, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_assignment_that_is_late_does_not_come_back_when_it_is_committed_after_all() -> None:
+def test_a_late_commit_of_an_assignment_does_not_restore_it() -> None:
     story = Story(slow_log=True)
     member, _ = story.joins()
     story.asks_to_sync(member, 1, {member: b"a"})
@@ -115,7 +115,7 @@ def test_a_dead_leader_is_replaced() -> None:
     assert (answer.leader, answer.generation_id) == (follower, generation + 1)
 
 
-def test_who_does_not_join_anew_in_time_is_left_behind() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair(rebalance_ms=20_000, session_ms=30_000)
     ticket = story.asks_to_join(leader, rebalance_ms=20_000, session_ms=30_000)
@@ -126,7 +126,7 @@ def test_who_does_not_join_anew_in_time_is_left_behind() -> None:
     assert [member.member_id for member in story.join_answer(ticket).members] == [leader]
 
 
-def test_who_does_not_ask_for_its_assignment_in_time_is_left_behind() -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     story = Story()
     first, _ = story.joins(rebalance_ms=20_000, session_ms=30_000)
     second, _ = story.joins(rebalance_ms=20_000, session_ms=30_000)
@@ -137,7 +137,7 @@ def test_who_does_not_ask_for_its_assignment_in_time_is_left_behind() -> None:
     assert story.heartbeat(first, 2) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_initial_delay_gathers_members_and_goes_on_while_they_come() -> None:
+def test_the_initial_delay_is_extended_while_members_join() -> None:
     story = Story(initial_rebalance_delay_s=3.0)
     _, first = story.joins()
     story.wait(2)
@@ -162,7 +162,7 @@ def test_the_protocol_with_the_most_votes_among_those_that_all_support_wins() ->
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_an_invitation_that_nobody_takes_up_holds_a_rebalance_up_for_a_session_only() -> None:
+def test_an_unused_invitation_delays_a_rebalance_by_at_most_a_session() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()
     story.is_invited(session_ms=6_000)
@@ -186,7 +186,7 @@ def test_a_session_out_of_bounds_is_refused(session_ms: int) -> None:
     assert refused.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_a_group_has_only_so_many_members() -> None:
+def test_a_group_has_a_maximum_of_members() -> None:
     story = Story(max_size=1)
     story.joins()
     refused = story.join_answer(story.asks_to_join())
@@ -194,7 +194,7 @@ def test_a_group_has_only_so_many_members() -> None:
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
-def test_a_generation_that_all_who_are_left_are_away_from_is_looked_at_now_and_then(*, takes_over: bool) -> None:
+def test_a_generation_with_only_absent_members_is_checked_periodically(*, takes_over: bool) -> None:
     story = Story()
     dynamic, _ = story.joins()
     ticket = story.asks_to_join(instance="i", rebalance_ms=0)
@@ -213,7 +213,7 @@ def test_a_generation_that_all_who_are_left_are_away_from_is_looked_at_now_and_t
     assert (back.error_code, back.generation_id) == (ErrorCode.NONE, generation + 1)
 
 
-def test_what_a_tick_sets_is_not_due_in_the_same_tick() -> None:
+def test_a_deadline_set_by_a_tick_is_due_in_a_later_tick() -> None:
     timers = Timers()
     timers.set(Timer("early"), 1.0)
     timers.set(Timer("due"), 2.0)
@@ -249,7 +249,7 @@ def test_a_deadline_that_is_moved_often_or_taken_back_takes_no_more_room() -> No
 # --- static members
 
 
-def test_a_static_member_that_bounces_gets_its_assignment_back_and_nobody_rebalances() -> None:
+def test_a_restarted_static_member_gets_its_assignment_without_a_rebalance() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i")).member_id
     story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
@@ -264,7 +264,7 @@ def test_a_static_member_that_bounces_gets_its_assignment_back_and_nobody_rebala
     assert story.heartbeat(back.member_id, 1, "i") is ErrorCode.NONE
 
 
-def test_a_static_leader_that_may_not_be_told_to_assign_nothing_is_told_that_another_leads() -> None:
+def test_a_static_leader_of_an_old_version_returns_as_a_follower() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i", version=8)).member_id
     story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
@@ -279,7 +279,7 @@ def test_two_processes_with_one_instance_id_do_not_share_a_place() -> None:
     assert story.join_answer(waiting).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_of_two_processes_that_come_back_with_one_instance_id_the_later_has_the_place() -> None:
+def test_the_later_of_two_processes_with_one_instance_id_is_the_member() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i")).member_id
     story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
@@ -294,7 +294,7 @@ def test_of_two_processes_that_come_back_with_one_instance_id_the_later_has_the_
     assert story.heartbeat(fenced.member_id, 1, "i") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_that_is_removed_while_it_comes_back_is_told_so() -> None:
+def test_a_static_member_removed_during_its_return_gets_an_error() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i")).member_id
     story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
@@ -305,7 +305,7 @@ def test_a_static_member_that_is_removed_while_it_comes_back_is_told_so() -> Non
     assert story.join_answer(back).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_that_cannot_be_stored_stays_who_it_was() -> None:
+def test_a_static_member_that_cannot_be_stored_keeps_its_earlier_id() -> None:
     story = Story()
     first = story.join_answer(story.asks_to_join(instance="i")).member_id
     story.asks_to_sync(first, 1, {first: b"a"}, instance="i")
@@ -346,7 +346,7 @@ def test_an_offset_that_was_late_counts_once_it_is_committed_after_all() -> None
     assert story.committed() == 7
 
 
-def test_who_is_not_of_this_generation_commits_nothing() -> None:
+def test_a_commit_of_another_generation_is_refused() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()
     assert story.commits(5, leader, generation) is ErrorCode.NONE
@@ -459,7 +459,7 @@ def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_ge
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
 @pytest.mark.parametrize(("asked_h", "ours_h"), [(1, 10), (10, 1)], ids=["shorter than ours", "longer than ours"])
-def test_an_offset_expires_when_its_client_asked(asked_h: int, ours_h: int, *, takes_over: bool) -> None:
+def test_an_offset_expires_at_the_time_requested_by_its_client(asked_h: int, ours_h: int, *, takes_over: bool) -> None:
     story = Story(offsets_retention_ms=ours_h * 3_600_000)
     assert story.commits(5, retention_ms=asked_h * 3_600_000) is ErrorCode.NONE
     if takes_over:

@@ -61,7 +61,7 @@ def refusal(led: LedPartition) -> ErrorCode:
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_answers_from_what_is_committed_and_only_while_it_leads(tmp_path: Path) -> None:
+def test_a_coordinator_answers_from_committed_records_while_it_leads(tmp_path: Path) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
             await cluster.start(1, 2)
@@ -156,7 +156,7 @@ def test_of_two_commits_on_their_way_the_first_alone_is_shown_when_it_is_committ
     asyncio.run(story())
 
 
-def test_nothing_is_kept_of_a_request_that_failed(tmp_path: Path) -> None:
+def test_a_failed_request_leaves_no_state(tmp_path: Path) -> None:
     refused: list[ErrorCode] = []
 
     def refuse(code: ErrorCode) -> NoReturn:

@@ -85,7 +85,7 @@ def test_a_byte_that_is_otherwise_makes_the_difference_that_it_makes_alone(value
 
 
 @pytest.mark.parametrize("mended", [True, False])
-def test_what_is_known_of_earlier_requests_makes_no_difference(mended: bool) -> None:
+def test_the_memory_of_earlier_requests_does_not_change_results(mended: bool) -> None:
     chance = random.Random(4)
     known: dict[Admit, LetIn] = {}
     stamp_batches(bytearray(b"".join(batch(number, key=b"key") for number in range(2))), 0, 7, admit, known)
@@ -105,7 +105,7 @@ def test_what_is_known_of_earlier_requests_makes_no_difference(mended: bool) -> 
             assert bytes_examined() - before == costs, "no run may depend on what another has let in"
 
 
-def test_what_one_kind_of_topic_takes_is_not_known_to_be_right_for_another() -> None:
+def test_batches_accepted_by_one_kind_of_topic_are_checked_for_another() -> None:
     known: dict[Admit, LetIn] = {}
     batches = b"".join(batch(number) for number in range(COUNT))
     stamp_batches(bytearray(batches), 0, 1, admit, known)
@@ -113,7 +113,7 @@ def test_what_one_kind_of_topic_takes_is_not_known_to_be_right_for_another() -> 
         stamp_batches(bytearray(batches), 0, 1, admit_keyed, known)
 
 
-def test_of_those_that_come_alone_the_second_is_remembered_and_the_third_not_looked_into() -> None:
+def test_the_second_single_batch_is_remembered_and_the_third_is_not_examined() -> None:
     looked_into: list[int] = []
 
     def counted(claims: BatchClaims, payload: memoryview) -> int:
@@ -166,7 +166,7 @@ def test_more_than_are_compared_at_once() -> None:
     assert taken(batches) == taken_alone(batches)
 
 
-def test_what_is_looked_into_together_counts_as_much() -> None:
+def test_batches_examined_together_cost_the_same() -> None:
     def examined(batches: Sequence[Sequence[bytes]]) -> int:
         before = bytes_examined()
         for each in batches:
@@ -196,7 +196,7 @@ def fetched(count: int = COUNT, value: bytes = b"v" * 70) -> list[bytearray]:
     return batches
 
 
-def test_a_follower_takes_what_continues_its_log() -> None:
+def test_a_follower_appends_batches_that_continue_its_log() -> None:
     batches = fetched()
     size = len(batches[0])
     found = fetched_alike(b"".join(batches), 0, size, 41)
@@ -207,7 +207,7 @@ def test_a_follower_takes_what_continues_its_log() -> None:
     assert len(fetched_alike(b"".join(batches), 0, size, 41)) == 4
 
 
-def test_a_follower_takes_nothing_together_that_it_would_not_take_alone() -> None:
+def test_a_follower_refuses_the_same_batches_together_and_alone() -> None:
     chance = random.Random(3)
     size = len(fetched()[0])
     for at in range(size):

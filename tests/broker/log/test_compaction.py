@@ -49,7 +49,7 @@ async def test_of_each_key_the_latest_record_stays_at_its_offset(tmp_path: Path)
 
 
 @in_loop
-async def test_a_later_pass_takes_what_the_first_one_left(tmp_path: Path) -> None:
+async def test_a_later_pass_compacts_the_rest_of_the_first_one(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1")), batch(("b", "1")))
     assert await compact(log, tmp_path)
@@ -77,7 +77,7 @@ async def test_segments_that_fit_become_one_and_readers_of_the_old_ones_read_on(
 
 
 @in_loop
-async def test_a_pass_that_changes_nothing_replaces_nothing(tmp_path: Path) -> None:
+async def test_a_pass_without_changes_replaces_no_segment(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1")))
     log.roll()
@@ -171,7 +171,7 @@ async def test_a_batch_with_a_tombstone_keeps_the_times_of_its_records(tmp_path:
 
 @pytest.mark.conforms("K101-11")
 @in_loop
-async def test_epochs_begin_where_they_began_also_for_who_reads_the_log_anew(tmp_path: Path) -> None:
+async def test_epochs_keep_their_start_offsets_for_a_follower_and_after_a_restart(tmp_path: Path) -> None:
     log, follower = await open_log(tmp_path / "leader"), await open_log(tmp_path / "follower")
     await lead_three_epochs(log)
     entries = log.epochs.entries
@@ -193,7 +193,7 @@ async def lead_three_epochs(log: PartitionLog) -> None:
 
 @pytest.mark.kills("compaction_drops_epochs")
 @in_loop
-async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_what_it_should_cut_off(tmp_path: Path) -> None:
+async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_diverging_records(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await lead_three_epochs(log)
     assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 2)
@@ -207,7 +207,7 @@ async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_what_it_shou
 
 
 @in_loop
-async def test_what_is_known_of_a_producer_survives_compaction_and_crash(tmp_path: Path) -> None:
+async def test_producer_state_survives_compaction_and_crash(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")))
     for number in range(8):
@@ -226,7 +226,7 @@ async def test_what_is_known_of_a_producer_survives_compaction_and_crash(tmp_pat
 
 
 @in_loop
-async def test_what_is_known_of_nobody_does_not_keep_batches(tmp_path: Path) -> None:
+async def test_expired_producers_do_not_retain_batches(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")), batch(("a", "1"), producer=5, sequence=0), batch(("a", "2")))
     log.producers.expire(float("inf"))
@@ -266,7 +266,7 @@ def test_how_dirty_a_log_is(
 
 
 @pytest.mark.parametrize("delay_ms", [0, 1000])
-def test_what_takes_the_place_of_segments_is_on_the_disk_by_name_before_they_go(
+def test_compacted_segments_are_durable_before_the_old_ones_are_removed(
     monkeypatch: pytest.MonkeyPatch, delay_ms: int
 ) -> None:
     loop = new_loop()

@@ -57,7 +57,7 @@ async def test_a_pass_ends_when_its_segments_go(tmp_path: Path, monkeypatch: pyt
 
 
 @in_loop
-async def test_what_was_read_before_a_truncation_replaces_nothing(tmp_path: Path) -> None:
+async def test_a_pass_that_read_before_a_truncation_replaces_no_segment(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("a", f"{number}")) for number in range(4)))
     log.roll()
@@ -68,7 +68,7 @@ async def test_what_was_read_before_a_truncation_replaces_nothing(tmp_path: Path
 
 @pytest.mark.parametrize("reason", ["damage", "truncation", "refusal", "no descriptors"])
 @in_loop
-async def test_a_pass_that_comes_to_nothing_leaves_nothing_and_no_open_file(
+async def test_a_failed_pass_leaves_no_file_and_no_descriptor(
     tmp_path: Path, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
@@ -169,7 +169,7 @@ async def test_a_damaged_batch_is_not_given_a_new_checksum(tmp_path: Path) -> No
     ids=["newer epoch", "other epoch", "offset too small", "offset past the segment"],
 )
 @in_loop
-async def test_what_no_checksum_covers_is_not_written_anew_where_it_has_rotted(
+async def test_bit_rot_outside_of_checksums_is_not_written_into_compacted_segments(
     tmp_path: Path, batch_number: int, byte: int, bit: int
 ) -> None:
     """A segment that was closed cleanly is not read at the next start, and what a pass writes anew is believed."""
@@ -194,7 +194,7 @@ async def test_what_no_checksum_covers_is_not_written_anew_where_it_has_rotted(
 
 
 @in_loop
-async def test_a_log_whose_epochs_are_being_cut_is_not_taken_for_damaged(
+async def test_a_log_during_a_truncation_of_epochs_does_not_count_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epochs go first, then the batches: in between a pass would miss those of what is about to go."""
@@ -220,7 +220,7 @@ async def test_a_log_whose_epochs_are_being_cut_is_not_taken_for_damaged(
 
 
 @in_loop
-async def test_what_was_being_written_goes_and_what_was_being_swapped_stays(tmp_path: Path) -> None:
+async def test_unfinished_segments_are_removed_and_swapped_ones_are_kept(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(10)))
     names = [segment.base_offset for segment in log.segments]

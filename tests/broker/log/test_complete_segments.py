@@ -40,7 +40,7 @@ async def test_a_flush_of_complete_segments_leaves_the_growing_one_out(tmp_path:
 
 @pytest.mark.conforms("LOG-2")
 @pytest.mark.parametrize("file_system", list(FileSystem))
-def test_a_power_cut_leaves_what_the_recovery_point_covers_and_its_indexes(
+def test_a_power_cut_keeps_segments_below_the_recovery_point_and_their_indexes(
     file_system: FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = new_loop()
@@ -181,7 +181,7 @@ async def test_a_sync_that_failed_in_the_background_fails_the_next_one_too(
 
 @pytest.mark.conforms("LOG-2")
 @in_loop
-async def test_a_deleted_log_is_no_failure_of_its_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flush_of_a_deleted_log_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk)
     await write(log, 1, *RECORDS)

@@ -65,7 +65,7 @@ def flip(path: Path, at: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("indexes", [True, False])
 @in_loop
-async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
+async def test_a_flipped_bit_below_the_recovery_point_does_not_truncate_the_log(
     tmp_path: Path, seed: int, indexes: bool
 ) -> None:
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ async def test_a_flipped_bit_below_the_recovery_point_cuts_nothing_off(
 
 
 @in_loop
-async def test_what_was_taken_over_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replicated_segments_are_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await killed(tmp_path)
     log = await reopened(tmp_path)
     checked: list[int] = []
@@ -129,7 +129,7 @@ async def test_where_gaps_are_lawful_the_batch_that_jumps_ahead_of_the_next_is_t
 
 
 @in_loop
-async def test_what_lies_past_the_recovery_point_is_what_a_crash_may_have_torn(tmp_path: Path) -> None:
+async def test_damage_after_the_recovery_point_is_truncated_as_a_torn_write(tmp_path: Path) -> None:
     files = await killed(tmp_path)
     last = segments(files)[-1]
     flip(last, 70)
@@ -235,7 +235,7 @@ def test_a_flipped_bit_on_the_simulated_disk_is_damage_too() -> None:
     loop.run_until_complete(story())
 
 
-def test_what_a_sync_that_failed_has_left_is_written_again_before_it_counts() -> None:
+def test_data_of_a_failed_sync_is_written_again_before_it_counts() -> None:
     """The kernel takes the pages for clean, and the next process's sync is good without them: no recovery point may
     rest on it, or a power cut would turn what it covers into damage."""
     loop = new_loop()

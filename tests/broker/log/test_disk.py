@@ -60,7 +60,7 @@ async def test_a_partial_write_is_completed(tmp_path: Path, monkeypatch: pytest.
     assert file.read(0, 10) == b"abcdefg"
 
 
-def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_append_leaves_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealDisk(str(tmp_path)).open("a", create=True)
     file.append([b"kept"])
     write, calls = os.pwrite, 0
@@ -81,7 +81,7 @@ def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @in_loop
-async def test_whoever_asks_during_a_sync_shares_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sync_requests_during_a_sync_share_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldCommit(monkeypatch)
     file = RealDisk(str(tmp_path)).open("a", create=True)
     file.append([b"1"])
@@ -150,7 +150,7 @@ async def test_a_sync_that_failed_is_final(tmp_path: Path, monkeypatch: pytest.M
 
 
 @in_loop
-async def test_whatever_a_sync_meets_is_told_and_the_thread_goes_on(
+async def test_any_error_of_a_sync_is_raised_and_the_thread_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_fd: int) -> None:
@@ -215,7 +215,7 @@ async def test_a_directory_is_synced_by_the_same_thread(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H10", "K595-5")
 @in_loop
-async def test_a_file_is_replaced_by_what_is_on_the_disk_and_so_is_its_name(
+async def test_a_file_replacement_syncs_its_content_and_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk(str(tmp_path))
@@ -243,7 +243,7 @@ async def test_a_file_is_replaced_by_what_is_on_the_disk_and_so_is_its_name(
 
 
 @in_loop
-async def test_what_cannot_be_written_whole_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_partial_write_does_not_replace_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RealDisk(str(tmp_path))
     await disk.replace_file("state", b"old")
     write, room = os.pwrite, [3, 2, 0]
@@ -287,7 +287,7 @@ async def test_the_loop_goes_on_while_the_file_system_takes_no_new_name(
 
 
 @in_loop
-async def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_disk_operation_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = HeldCommit(monkeypatch)
     disk = RealDisk(str(tmp_path))
     first = asyncio.create_task(disk.replace_file("state", b"first"))
@@ -304,7 +304,7 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path, monke
 
 
 @in_loop
-async def test_what_is_queued_is_done_before_the_thread_ends() -> None:
+async def test_queued_operations_complete_before_the_thread_ends() -> None:
     commit = GroupCommit()
     done: list[int] = []
     waiting = [asyncio.create_task(commit.run(number, partial(done.append, number))) for number in range(5)]
@@ -336,7 +336,9 @@ async def test_a_range_goes_to_a_socket_until_it_is_full(tmp_path: Path) -> None
 
 
 @in_loop
-async def test_what_lies_apart_waits_for_no_other_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_separate_directory_does_not_wait_for_other_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = RealDisk(str(tmp_path), apart=("metadata",))
     disk.make_directory("metadata")
     entered, go = threading.Event(), threading.Event()

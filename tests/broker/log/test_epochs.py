@@ -56,7 +56,7 @@ def test_below_the_first_epoch_the_answer_is_the_first_start(tmp_path: Path) -> 
 
 
 @pytest.mark.conforms("K101-6")
-def test_nothing_is_answered_about_the_unknown(tmp_path: Path) -> None:
+def test_an_unknown_epoch_has_no_end_offset(tmp_path: Path) -> None:
     assert cache(tmp_path).end_offset_for(0, 0) == (-1, -1)
     assert cache(tmp_path, (5, 10)).end_offset_for(6, 30) == (-1, -1)
     assert cache(tmp_path, (5, 10)).end_offset_for(-1, 30) == (-1, -1)
@@ -65,7 +65,7 @@ def test_nothing_is_answered_about_the_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H27", "K101-12")
-def test_an_epoch_that_begins_at_the_new_end_goes(tmp_path: Path) -> None:
+def test_an_epoch_that_starts_at_the_new_end_is_removed(tmp_path: Path) -> None:
     epochs = cache(tmp_path, (1, 0), (2, 10), (3, 20))
     assert epochs.truncate_from_end(20)
     assert epochs.entries == ((1, 0), (2, 10))

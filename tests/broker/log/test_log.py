@@ -57,7 +57,7 @@ async def test_a_leader_needs_its_epoch_started(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", [17, 40, 63, -1], ids=["crc", "header", "record", "last byte"])
 @in_loop
-async def test_nothing_of_a_corrupt_append_is_written(tmp_path: Path, where: int) -> None:
+async def test_a_corrupt_append_is_not_written(tmp_path: Path, where: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, "kept")
     good, bad = batch("x"), batch("y")
@@ -123,7 +123,7 @@ async def test_a_followers_batch_larger_than_a_segment_has_a_segment_of_its_own(
 
 
 @in_loop
-async def test_replicating_prepares_what_is_new(tmp_path: Path) -> None:
+async def test_replication_prepares_new_batches(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     for epoch in (1, 1, 3):
         await log.replicate(batch("x", base=log.log_end_offset, epoch=epoch), 3)
@@ -133,7 +133,7 @@ async def test_replicating_prepares_what_is_new(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H11")
 @in_loop
-async def test_a_follower_stops_at_the_epoch_it_knows(tmp_path: Path) -> None:
+async def test_a_follower_stops_at_its_known_epoch(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     fetched = batch("a", base=0, epoch=1) + batch("b", base=1, epoch=2)
     assert (await log.replicate(fetched, 1))[:2] == (0, 0)
@@ -144,7 +144,7 @@ async def test_a_follower_stops_at_the_epoch_it_knows(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H11")
 @in_loop
-async def test_a_follower_takes_only_what_is_intact_and_next(tmp_path: Path) -> None:
+async def test_a_follower_appends_only_intact_and_contiguous_batches(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.replicate(batch("a", base=0, epoch=2), 2)
     good = batch("b", base=1, epoch=2)
@@ -253,7 +253,7 @@ async def test_flush_says_how_far_the_log_is_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-7")
-def test_what_a_segment_got_during_its_sync_is_synced_although_another_one_has_begun() -> None:
+def test_writes_during_a_sync_are_synced_after_a_roll() -> None:
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0))
 
@@ -314,9 +314,7 @@ async def test_a_truncation_during_a_flush_takes_durability_back(tmp_path: Path)
 
 @pytest.mark.conforms("K101-7")
 @in_loop
-async def test_a_flush_whose_later_segments_a_truncation_removes_goes_on_without_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flush_continues_without_truncated_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig(segment_bytes=200))
     await write(log, 0, *["x" * 100] * 6)
     held = HeldCommit(monkeypatch)
@@ -354,7 +352,7 @@ async def test_a_disk_that_fails_to_sync_stops_the_log(tmp_path: Path, monkeypat
 
 @pytest.mark.conforms("K101-7")
 @in_loop
-async def test_truncation_cuts_epochs_and_records_alike(tmp_path: Path) -> None:
+async def test_truncation_removes_epochs_with_their_records(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     for epoch in (1, 3, 5):
         await write(log, epoch, *[f"{epoch}-{number}" for number in range(20)])
@@ -379,7 +377,7 @@ async def test_a_batch_is_never_split(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("H9")
 @in_loop
-async def test_a_full_truncation_begins_anew(tmp_path: Path) -> None:
+async def test_a_full_truncation_empties_the_log_at_its_new_start(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 50)
     await log.truncate_fully_and_start_at(500)
@@ -464,9 +462,7 @@ async def test_a_log_can_be_deleted(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_flush_that_a_deletion_overtakes_is_no_failure_of_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flush_during_a_deletion_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 50)
     held = HeldCommit(monkeypatch, ".log")

@@ -92,7 +92,7 @@ async def test_a_batch_that_is_sent_again_is_not_written_again(disk: RealDisk) -
 
 @pytest.mark.conforms("K98-2", "K98-4")
 @in_loop
-async def test_what_a_producer_may_not_send_is_not_written(disk: RealDisk) -> None:
+async def test_a_refused_batch_of_a_producer_is_not_written(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
     log.append_as_leader(numbered(0, "a", epoch=1), 0)
@@ -136,7 +136,7 @@ async def test_batches_that_arrive_together_are_checked_together(disk: RealDisk)
 
 @pytest.mark.conforms("K98-8")
 @in_loop
-async def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
+async def test_a_follower_has_the_producer_state_of_its_leader(tmp_path: Path) -> None:
     leader = await open_log(RealDisk(str(tmp_path / "leader")))
     follower = await open_log(RealDisk(str(tmp_path / "follower")))
     await leader.start_leader_epoch(3)
@@ -150,7 +150,7 @@ async def test_a_follower_knows_what_its_leader_knows(tmp_path: Path) -> None:
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("clean", [True, False])
 @in_loop
-async def test_a_restart_forgets_nothing(tmp_path: Path, clean: bool) -> None:
+async def test_a_restart_keeps_the_producer_state(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10)
@@ -165,7 +165,7 @@ async def test_a_restart_forgets_nothing(tmp_path: Path, clean: bool) -> None:
 
 @pytest.mark.conforms("K98-6")
 @in_loop
-async def test_each_segment_begins_with_a_snapshot(tmp_path: Path) -> None:
+async def test_each_segment_starts_with_a_snapshot(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10)
@@ -195,7 +195,7 @@ async def test_without_its_newest_snapshots_a_log_reads_from_an_older_one(
 
 
 @in_loop
-async def test_what_an_earlier_stop_left_goes_when_it_is_of_no_use(tmp_path: Path) -> None:
+async def test_useless_snapshots_of_an_earlier_stop_are_removed(tmp_path: Path) -> None:
     for first in range(3):
         log = await open_log(RealDisk(str(tmp_path)), LogConfig(), clean=first > 0)
         await log.start_leader_epoch(first)
@@ -209,7 +209,7 @@ async def test_what_an_earlier_stop_left_goes_when_it_is_of_no_use(tmp_path: Pat
 @pytest.mark.conforms("K98-7")
 @pytest.mark.parametrize("to", range(11))
 @in_loop
-async def test_what_is_cut_off_was_never_written(tmp_path: Path, to: int) -> None:
+async def test_truncated_batches_are_removed_from_the_producer_state(tmp_path: Path, to: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10)
@@ -225,7 +225,7 @@ async def test_what_is_cut_off_was_never_written(tmp_path: Path, to: int) -> Non
 
 @pytest.mark.conforms("K98-7")
 @in_loop
-async def test_a_producers_older_epoch_comes_back_when_the_newer_one_is_cut_off(disk: RealDisk) -> None:
+async def test_truncation_of_a_producers_epoch_restores_the_older_one(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
     log.append_as_leader(numbered(0, "a"), 0)
@@ -291,7 +291,7 @@ async def test_a_follower_of_a_compacted_log_may_have_forgotten_any_producer(tmp
 
 
 @in_loop
-async def test_a_log_that_begins_anew_knows_nobody(tmp_path: Path) -> None:
+async def test_a_restarted_log_has_no_producers(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10)
@@ -320,7 +320,7 @@ async def test_producers_outlive_the_segments_that_are_deleted(tmp_path: Path) -
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("missing", range(5))
 @in_loop
-async def test_what_is_not_checked_after_a_crash_is_read_for_its_producers(tmp_path: Path, missing: int) -> None:
+async def test_unchecked_segments_are_read_for_producers_after_a_crash(tmp_path: Path, missing: int) -> None:
     """Segments below the recovery point are not scanned, and what comes last is of nobody."""
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
@@ -352,7 +352,7 @@ async def test_producers_outlive_the_records_below_a_start_inside_a_segment(tmp_
 
 
 @in_loop
-async def test_a_log_whose_end_lies_below_its_start_knows_nobody(tmp_path: Path) -> None:
+async def test_a_log_with_its_end_below_its_start_has_no_producers(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10)
@@ -366,7 +366,7 @@ async def test_a_log_whose_end_lies_below_its_start_knows_nobody(tmp_path: Path)
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("seed", range(25))
-def test_no_power_cut_makes_a_log_forget_what_its_deleted_records_said(file_system: FileSystem, seed: int) -> None:
+def test_a_power_cut_keeps_the_producer_state_of_deleted_records(file_system: FileSystem, seed: int) -> None:
     """Whatever is appended, synced, cut and deleted: what comes back knows what all batches up to its end said."""
     loop = new_loop()
     rng = random.Random(seed)
@@ -428,7 +428,7 @@ def test_no_power_cut_makes_a_log_forget_what_its_deleted_records_said(file_syst
 @pytest.mark.conforms("K98-6")
 @pytest.mark.parametrize("end", ["killed", "sync failed"])
 @pytest.mark.parametrize("file_system", list(FileSystem))
-def test_what_an_earlier_process_has_left_is_not_taken_for_durable_before_records_go(
+def test_snapshots_of_an_earlier_process_are_synced_before_records_are_deleted(
     file_system: FileSystem, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = new_loop()
@@ -484,7 +484,7 @@ async def test_batches_of_others_leave_no_trace(disk: RealDisk) -> None:
     [("sequences_unchecked", 0), ("forgets_producers", 0), ("keeps_cut_producers", 0), ("any_first_sequence", 1)],
 )
 @in_loop
-async def test_the_mutants_break_what_they_say(disk: RealDisk, mutant: str, first: int) -> None:
+async def test_each_mutant_breaks_its_rule(disk: RealDisk, mutant: str, first: int) -> None:
     config = replace(SMALL, **{mutant: True})
     log = await open_log(disk, config)
     log.configure(lambda config: replace(config, segment_bytes=500, index_interval_bytes=100))
@@ -504,7 +504,7 @@ async def test_the_mutants_break_what_they_say(disk: RealDisk, mutant: str, firs
 
 
 @in_loop
-async def test_a_snapshot_that_is_removed_while_others_are_synced_is_no_matter(tmp_path: Path) -> None:
+async def test_a_snapshot_removed_during_a_sync_does_not_fail_it(tmp_path: Path) -> None:
     (tmp_path / DIRECTORY).mkdir()
     files = ProducerSnapshots(RealDisk(str(tmp_path)), DIRECTORY)
     assert files.write(3, ProducerState())

@@ -43,7 +43,7 @@ async def led(path: Path) -> PartitionLog:
 
 @pytest.mark.conforms("K704-5")
 @in_loop
-async def test_epochs_and_producers_are_what_the_batches_say(tmp_path: Path) -> None:
+async def test_rebuilt_epochs_and_producers_agree_with_the_batches(tmp_path: Path) -> None:
     log = await led(tmp_path)
     assert await log.rebuild(5, lambda: True)
     assert log.epochs.entries == ((0, 0), (1, 6), (5, 12))
@@ -52,7 +52,7 @@ async def test_epochs_and_producers_are_what_the_batches_say(tmp_path: Path) -> 
 
 @pytest.mark.conforms("K704-9", "K101-1")
 @in_loop
-async def test_what_a_later_role_does_meanwhile_stays(tmp_path: Path) -> None:
+async def test_changes_of_a_later_role_during_a_rebuild_are_kept(tmp_path: Path) -> None:
     """The role ends at any moment of the reading: its successor cuts the log and begins an epoch of its own."""
     outcomes = set()
     for turns in range(60):

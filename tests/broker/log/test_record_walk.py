@@ -36,7 +36,7 @@ def payload(records: list[Record]) -> bytes:
 
 @pytest.mark.parametrize("count", [1, 2, 15, 64, 65, 700])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_well_formed_passes_and_its_largest_timestamp_is_found(shape: str, count: int) -> None:
+def test_well_formed_records_pass_with_their_largest_timestamp(shape: str, count: int) -> None:
     rng = random.Random(count)
     records = [SHAPES[shape](rng, number) for number in range(count)]
     base = records[0].timestamp
@@ -44,7 +44,7 @@ def test_what_is_well_formed_passes_and_its_largest_timestamp_is_found(shape: st
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_flipped_bit_is_judged_alike_by_every_way_through(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_walk_gives_the_same_result_for_a_flipped_bit(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short ways - records that are alike, records as most are - say what the long one says."""
     rng = random.Random(shape)
     records = [SHAPES[shape](rng, number) for number in range(80)]
@@ -72,7 +72,7 @@ def judged(data: bytes, count: int) -> int | None:
         return None
 
 
-def test_what_looks_alike_at_first_costs_a_bounded_number_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similar_batches_cost_a_bounded_number_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = 0
     alike = record_walk._alike
 

@@ -32,7 +32,7 @@ def boundaries(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("clean", [True, False])
 @in_loop
-async def test_nothing_is_lost_by_closing(tmp_path: Path, clean: bool) -> None:
+async def test_a_closed_log_keeps_every_record(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     expected = [f"value {number}" for number in range(200)]
     await write(log, 1, *expected[:50])
@@ -165,7 +165,7 @@ async def test_segments_behind_a_gap_go(tmp_path: Path, missing: int) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "short", "flipped", "foreign", "too long"])
 @in_loop
-async def test_an_index_that_cannot_be_used_is_made_anew(tmp_path: Path, damage: str) -> None:
+async def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     expected = [f"value {number}" for number in range(100)]
     await write(log, 1, *expected)
@@ -212,7 +212,7 @@ async def test_an_epoch_that_reached_the_disk_before_its_truncation_is_not_belie
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("content", [None, b"", b"0\n2\n1 0\n", b"\0" * 14], ids=["missing", "empty", "torn", "zeros"])
 @in_loop
-async def test_a_lost_epoch_file_is_made_anew_from_the_batches(
+async def test_a_lost_epoch_file_is_rebuilt_from_the_batches(
     tmp_path: Path, content: bytes | None, clean: bool
 ) -> None:
     await written(tmp_path, close=True)

@@ -96,7 +96,7 @@ async def test_a_moved_start_in_the_remote_part_removes_no_segment(tmp_path: Pat
 
 
 @in_loop
-async def test_a_truncation_below_the_segments_keeps_what_is_remote(tmp_path: Path) -> None:
+async def test_a_truncation_below_the_segments_keeps_remote_records(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     assert await log.truncate_to(22) == 22
     assert (log.log_start_offset, log.local_start_offset, log.log_end_offset) == (0, 22, 22)
@@ -109,7 +109,7 @@ async def test_a_truncation_below_the_segments_keeps_what_is_remote(tmp_path: Pa
 
 
 @in_loop
-async def test_a_truncation_below_the_start_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_truncation_below_the_start_leaves_an_empty_log(tmp_path: Path) -> None:
     log = await with_remote_half(tmp_path)
     await log.advance_start(10)
     assert await log.truncate_to(5) == 5

@@ -47,7 +47,9 @@ SEGMENTS = [Segment(100, 10, NOW - 300), Segment(100, 20, NOW - 200), Segment(10
         (250, 0, 35, 30),
     ],
 )
-def test_what_has_expired(retention_ms: int, retention_bytes: int, high_watermark: int, expected: int | None) -> None:
+def test_expired_segments_are_found_by_time_and_size(
+    retention_ms: int, retention_bytes: int, high_watermark: int, expected: int | None
+) -> None:
     found = expired_below(SEGMENTS, high_watermark, NOW, retention_ms=retention_ms, retention_bytes=retention_bytes)
     assert found == expected
 
@@ -57,7 +59,7 @@ def test_time_alone_takes_the_last_segment_too() -> None:
     assert expired_below(SEGMENTS, 34, NOW + 1000, retention_ms=999, retention_bytes=-1) == 30
 
 
-def test_without_a_time_nothing_grows_old() -> None:
+def test_without_timestamps_no_segment_expires() -> None:
     assert expired_below(SEGMENTS, 35, -1, retention_ms=0, retention_bytes=-1) is None
     no_timestamps = [segment._replace(max_timestamp=-1) for segment in SEGMENTS]
     assert expired_below(no_timestamps, 35, NOW, retention_ms=0, retention_bytes=-1) is None
@@ -81,7 +83,7 @@ async def filled(path: Path) -> PartitionLog:
 
 @pytest.mark.conforms("K101-11", "H27")
 @in_loop
-async def test_a_start_inside_a_batch_is_served_and_below_it_nothing(tmp_path: Path) -> None:
+async def test_a_start_inside_a_batch_is_served_and_earlier_offsets_are_not(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     before = len(log.segments)
     assert await log.advance_start(7) == 7
@@ -112,7 +114,7 @@ async def test_the_start_is_found_again_after_a_crash(tmp_path: Path, kept: int)
 
 
 @in_loop
-async def test_a_cut_into_the_batch_in_which_the_log_begins_leaves_an_empty_log(tmp_path: Path) -> None:
+async def test_a_truncation_inside_the_first_batch_leaves_an_empty_log(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     await log.advance_start(7)
     assert await log.truncate_to(7) == 6, "batches are never split"
@@ -120,7 +122,7 @@ async def test_a_cut_into_the_batch_in_which_the_log_begins_leaves_an_empty_log(
 
 
 @in_loop
-async def test_the_largest_timestamp_is_found_among_what_is_committed(tmp_path: Path) -> None:
+async def test_the_largest_timestamp_is_found_among_committed_records(tmp_path: Path) -> None:
     log = await filled(tmp_path)
     assert log.max_timestamp_below(20) == (18, 901)
     assert log.max_timestamp_below(19) == (16, 801)

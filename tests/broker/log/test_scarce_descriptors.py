@@ -103,7 +103,7 @@ async def test_a_log_that_is_closed_without_descriptors_is_closed_cleanly(tmp_pa
 
 
 @in_loop
-async def test_a_log_that_is_deleted_without_descriptors_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_log_deleted_without_descriptors_leaves_no_file(tmp_path: Path) -> None:
     disk, log = await grown(tmp_path)
     disk.refuses = True
     await log.delete()
@@ -112,7 +112,7 @@ async def test_a_log_that_is_deleted_without_descriptors_leaves_nothing(tmp_path
 
 
 @in_loop
-async def test_who_stops_wanting_a_log_read_again_while_it_waits_leaves_it_as_it_is(tmp_path: Path) -> None:
+async def test_a_cancelled_rebuild_leaves_the_log_unchanged(tmp_path: Path) -> None:
     disk, log = await grown(tmp_path)
     before = state(log)
     wanted = True

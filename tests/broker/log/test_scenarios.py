@@ -56,7 +56,7 @@ async def test_fast_failovers_do_not_leave_two_histories(tmp_path: Path) -> None
 
 @pytest.mark.conforms("H2")
 @in_loop
-async def test_a_leader_without_records_still_knows_where_its_epoch_began(tmp_path: Path) -> None:
+async def test_a_leader_without_records_keeps_the_start_of_its_epoch(tmp_path: Path) -> None:
     """KAFKA-7415: B led epoch 1 without a record; asked about it, A must not answer that it knows nothing."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")
     await write(a, 0, "m0", "m1")
@@ -119,7 +119,7 @@ async def test_an_epoch_at_the_very_end_does_not_survive_a_power_cut(tmp_path: P
 
 @pytest.mark.conforms("K101-14", "K101-5")
 @in_loop
-async def test_both_replicas_lose_power_and_the_one_with_more_comes_back_second(tmp_path: Path) -> None:
+async def test_both_replicas_lose_power_and_the_longer_one_restarts_second(tmp_path: Path) -> None:
     """KIP-101's scenario 2: B lost m1 and led with another record at its offset; A must not keep both histories."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")
     await write(a, 0, "m0", "m1")

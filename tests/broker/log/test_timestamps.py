@@ -137,7 +137,7 @@ async def test_a_batch_of_an_unknown_codec_counts_from_its_first_offset(tmp_path
 @pytest.mark.conforms("LOG-1")
 @CODECS
 @in_loop
-async def test_what_is_opened_to_find_a_time_counts(tmp_path: Path, codec: int) -> None:
+async def test_batches_decompressed_for_a_time_lookup_are_counted(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(*range(5_000), codec=codec))
     for look, asked in ((log.offset_for_timestamp, 4_999), (log.max_timestamp_below, 5_000)):
         before = bytes_examined()
@@ -148,7 +148,7 @@ async def test_what_is_opened_to_find_a_time_counts(tmp_path: Path, codec: int) 
 @pytest.mark.conforms("LOG-1")
 @CODECS
 @in_loop
-async def test_a_damaged_batch_is_no_answer(tmp_path: Path, codec: int) -> None:
+async def test_a_lookup_by_time_fails_at_a_damaged_batch(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(*TIMES, codec=codec), batch(*TIMES, codec=codec))
     await log.close()
     path = only_file(tmp_path, ".log")

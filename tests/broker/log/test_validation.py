@@ -38,12 +38,12 @@ def examined(codec: int, data: bytes) -> tuple[int, ErrorCode]:
         (ZSTD, bytes(cramjam.zstd.compress(record(0, bytes(1 << 20)))), 1 << 20, ErrorCode.NONE),
     ],
 )
-def test_what_is_opened_counts_whatever_comes_of_it(codec: int, data: bytes, least: int, code: ErrorCode) -> None:
+def test_decompressed_bytes_are_counted_for_any_result(codec: int, data: bytes, least: int, code: ErrorCode) -> None:
     counted, found = examined(codec, data)
     assert found == code
     assert counted >= least + BYTES_PER_RECORD
 
 
-def test_what_is_opened_and_taken_counts_little_more_than_it_comes_to() -> None:
+def test_accepted_records_are_counted_with_little_overhead() -> None:
     counted, _ = examined(ZSTD, bytes(cramjam.zstd.compress(record(0, bytes(1 << 20)))))
     assert counted < 1.01 * (1 << 20)

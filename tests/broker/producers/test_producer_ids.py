@@ -70,12 +70,12 @@ def test_no_two_producers_get_one_id() -> None:
     assert sorted(controller.asked) == [1, 1, 2, 2], "a block at a time"
 
 
-def test_a_broker_that_restarts_begins_a_new_block() -> None:
+def test_a_restarted_broker_starts_a_new_block() -> None:
     controller = Controller()
     assert [ask(controller.broker(1)).producer_id for _ in range(3)] == [0, BLOCK_SIZE, 2 * BLOCK_SIZE]
 
 
-def test_without_a_controller_a_client_is_asked_to_come_again() -> None:
+def test_without_a_controller_a_client_is_asked_to_retry() -> None:
     controller = Controller()
     controller.away = True
     broker = controller.broker(1)
@@ -84,7 +84,7 @@ def test_without_a_controller_a_client_is_asked_to_come_again() -> None:
     assert ask(broker).producer_id == 0
 
 
-def test_those_who_waited_for_an_attempt_that_failed_do_not_wait_for_another() -> None:
+def test_waiters_of_a_failed_attempt_do_not_wait_for_another() -> None:
     controller = Controller()
     controller.away = True
     broker = controller.broker(1)
@@ -104,7 +104,7 @@ def test_a_transactional_id_is_refused() -> None:
 
 
 @pytest.mark.conforms("K360-2")
-def test_who_names_its_last_epoch_gets_the_next() -> None:
+def test_a_producer_with_its_last_epoch_gets_the_next() -> None:
     broker = Controller().broker(1)
     first = ask(broker)
     answer = ask(broker, producer_id=first.producer_id, producer_epoch=0)
@@ -116,7 +116,7 @@ def test_who_names_its_last_epoch_gets_the_next() -> None:
     "before",
     [Identity(4, MAX_EPOCH - 1), Identity(BLOCK_SIZE, 0), Identity(1 << 62, 3), Identity(-7, 3), Identity(4, -3)],
 )
-def test_who_cannot_have_another_epoch_gets_another_id(before: Identity) -> None:
+def test_a_producer_at_the_largest_epoch_gets_another_id(before: Identity) -> None:
     assert next_epoch(before, BLOCK_SIZE) is None
     broker = Controller().broker(1)
     ask(broker)
@@ -125,6 +125,6 @@ def test_who_cannot_have_another_epoch_gets_another_id(before: Identity) -> None
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (0, -1)])
-def test_half_an_identity_is_none(producer_id: int, epoch: int) -> None:
+def test_an_incomplete_producer_identity_is_refused(producer_id: int, epoch: int) -> None:
     answer = ask(Controller().broker(1), producer_id=producer_id, producer_epoch=epoch)
     assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -90,7 +90,7 @@ def test_a_gap_is_refused(sequence: int) -> None:
 @pytest.mark.conforms("K360-1")
 @pytest.mark.parametrize("first", [0, 17, MAX_SEQUENCE])
 @pytest.mark.parametrize("forgotten_to", [P, MAX_ID])
-def test_a_producer_that_the_log_may_have_forgotten_may_begin_anywhere(first: int, forgotten_to: int) -> None:
+def test_a_producer_with_possibly_deleted_batches_may_start_anywhere(first: int, forgotten_to: int) -> None:
     """What it wrote before may have been deleted (KIP-360)."""
     log = Log(forgotten_to)
     assert log.append(first) == 0
@@ -100,7 +100,7 @@ def test_a_producer_that_the_log_may_have_forgotten_may_begin_anywhere(first: in
 @pytest.mark.conforms("K98-10")
 @pytest.mark.parametrize("others", [0, 1], ids=["empty log", "log of another producer"])
 @pytest.mark.parametrize("forgotten_to", [NO_ID, P - 1])
-def test_a_producer_that_never_wrote_to_the_log_begins_at_0(others: int, forgotten_to: int) -> None:
+def test_a_new_producer_starts_at_0(others: int, forgotten_to: int) -> None:
     """KAFKA-15591: the first of two requests in flight was refused, the second one arrives first."""
     log = Log(forgotten_to)
     for _ in range(others):
@@ -111,7 +111,7 @@ def test_a_producer_that_never_wrote_to_the_log_begins_at_0(others: int, forgott
 
 
 @pytest.mark.conforms("K98-10")
-def test_batches_that_arrive_together_begin_at_0() -> None:
+def test_batches_that_arrive_together_start_at_0() -> None:
     state = ProducerState()
     with pytest.raises(ProtocolError):
         state.check([Sequenced(P, 0, 5, 0), Sequenced(P, 0, 6, 0)])
@@ -119,7 +119,7 @@ def test_batches_that_arrive_together_begin_at_0() -> None:
 
 
 @pytest.mark.conforms("K98-10", "K360-1")
-def test_a_log_that_forgot_a_producer_accepts_any_first_sequence_of_that_one_only() -> None:
+def test_a_log_accepts_any_first_sequence_only_of_a_deleted_producer() -> None:
     log = Log()
     log.append(0)
     log.state.expire(log.now)
@@ -129,7 +129,7 @@ def test_a_log_that_forgot_a_producer_accepts_any_first_sequence_of_that_one_onl
 
 
 @pytest.mark.conforms("K98-2")
-def test_behind_the_largest_sequence_comes_0() -> None:
+def test_the_sequence_after_the_largest_is_0() -> None:
     log = Log(MAX_ID)
     assert log.append(MAX_SEQUENCE - 1, 4) == 0, "a batch may hold both"
     assert log.append(MAX_SEQUENCE - 1, 4) == 0
@@ -141,7 +141,7 @@ def test_behind_the_largest_sequence_comes_0() -> None:
 
 
 @pytest.mark.conforms("K98-2")
-def test_a_new_epoch_begins_at_0() -> None:
+def test_a_new_epoch_starts_at_0() -> None:
     log = Log()
     log.append(0)
     log.append(1)
@@ -151,7 +151,7 @@ def test_a_new_epoch_begins_at_0() -> None:
 
 
 @pytest.mark.conforms("K98-4")
-def test_an_old_epoch_is_fenced_even_for_what_it_wrote() -> None:
+def test_an_old_epoch_is_fenced_even_for_its_own_batches() -> None:
     log = Log()
     log.append(0)
     log.append(0, epoch=1)
@@ -159,12 +159,12 @@ def test_an_old_epoch_is_fenced_even_for_what_it_wrote() -> None:
     assert log.refuses(1) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_producers_do_not_know_each_other() -> None:
+def test_producers_have_separate_sequences() -> None:
     log = Log()
     assert [log.append(0), log.append(0, producer=1), log.append(1), log.append(1, producer=1)] == [0, 1, 2, 3]
 
 
-def test_batches_that_come_together_continue_each_other() -> None:
+def test_batches_that_arrive_together_continue_each_other() -> None:
     state = ProducerState()
     assert state.check([Sequenced(P, 0, 0, 1), Sequenced(7, 0, 0, 0), Sequenced(P, 0, 2, 0)]) is None
     with pytest.raises(ProtocolError) as refused:
@@ -173,7 +173,7 @@ def test_batches_that_come_together_continue_each_other() -> None:
     assert len(state) == 0, "a question changes nothing"
 
 
-def test_batches_of_which_some_are_there_already_have_no_one_offset() -> None:
+def test_partly_duplicate_batches_are_refused() -> None:
     state = ProducerState()
     state.record(Sequenced(P, 0, 0, 0), 0, 0, 0.0)
     with pytest.raises(ProtocolError) as refused:
@@ -203,7 +203,7 @@ def test_where_the_known_ends() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_whatever_is_sent_again_the_log_has_each_record_once_in_order(seed: int) -> None:
+def test_the_log_has_each_record_once_in_order_for_any_retries(seed: int) -> None:
     rng = Random(seed)
     log = Log(MAX_ID)
     sent: list[tuple[int, int, int]] = []

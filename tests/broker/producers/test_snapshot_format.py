@@ -32,7 +32,7 @@ def test_the_layout_is_kafkas() -> None:
     assert data == struct.pack(">hI", 1, crc32c(checked)) + checked
 
 
-def test_who_keeps_one_entry_for_each_producer_has_the_last_batch() -> None:
+def test_a_snapshot_with_one_entry_per_producer_gives_the_last_batch() -> None:
     """So Kafka reads it."""
     data = encode_snapshot(state_of(*((Sequenced(7, 0, n, 0), n) for n in range(3))))
     last = {producer: offset for producer, _, _, offset, *_ in struct.iter_unpack(">qhiqiqiq", data[10:])}
@@ -41,7 +41,7 @@ def test_who_keeps_one_entry_for_each_producer_has_the_last_batch() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_written_is_read(seed: int) -> None:
+def test_a_written_producer_snapshot_reads_back(seed: int) -> None:
     rng = Random(seed)
     batches = [
         Sequenced(rng.randint(0, 3), rng.randint(0, 2), rng.randint(0, (1 << 31) - 1), rng.randint(0, 9))
@@ -77,6 +77,6 @@ def test_a_damaged_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", bytes(10), bytes(4096), b"\xff" * 60])
-def test_what_a_power_cut_may_leave_is_refused(data: bytes) -> None:
+def test_a_snapshot_damaged_by_a_power_cut_is_refused(data: bytes) -> None:
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(data, 0.0)

@@ -46,7 +46,7 @@ def test_every_codec_has_a_name_and_is_tried_here() -> None:
     assert {number for number, _ in CODECS.values()} == set(NAMES)
 
 
-def test_what_was_compressed_is_opened(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+def test_compressed_records_decompress_to_the_original(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
     number, compress = codec
 
     assert open_records(number, compress(RECORDS)) == RECORDS
@@ -66,7 +66,7 @@ def test_little_takes_little_memory_however_much_there_might_have_been(
         tracemalloc.stop()
 
 
-def test_what_was_cut_short_or_is_something_else_is_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+def test_truncated_or_foreign_data_is_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
     number, compress = codec
     whole = compress(RECORDS)
 
@@ -75,7 +75,7 @@ def test_what_was_cut_short_or_is_something_else_is_refused(codec: tuple[int, Ca
             open_records(number, damaged)
 
 
-def test_a_few_bytes_that_come_to_too_many_are_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
+def test_data_that_expands_above_the_limit_is_refused(codec: tuple[int, Callable[[bytes], bytes]]) -> None:
     number, compress = codec
 
     with pytest.raises(TooLargeError):

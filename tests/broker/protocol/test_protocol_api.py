@@ -102,7 +102,7 @@ def test_a_key_that_two_requests_declare_or_that_kafka_does_not_have_is_refused(
         discover(package_of(tmp_path, monkeypatch, Three=900))
 
 
-def test_what_clients_see() -> None:
+def test_the_advertised_versions_are_those_that_clients_need() -> None:
     table = {entry.api_key: (entry.min_version, entry.max_version) for entry in advertised_api_keys()}
     assert table[ApiKey.PRODUCE] == (0, 12), "an older librdkafka needs Produce from version 0"
     assert not APIS[ApiKey.PRODUCE].serves(2)
@@ -144,7 +144,7 @@ def test_a_few_tagged_fields_of_a_header_are_skipped_and_many_refused(field: byt
         decode_request_header(fixed + bytes([101]) + 101 * field)
 
 
-def test_a_damaged_header_raises_nothing_but_decode_errors() -> None:
+def test_a_damaged_header_raises_only_decode_errors() -> None:
     rng = random.Random(3)
     for _ in range(3000):
         data = struct.pack(">hh", rng.choice([0, 1, 18, 52]), rng.randrange(15)) + rng.randbytes(rng.randrange(24))

@@ -59,7 +59,7 @@ def test_a_truncated_message_is_refused_at_every_length() -> None:
                 decode_exactly(cls, version, data[:length])
 
 
-def test_random_and_damaged_bytes_raise_nothing_but_decode_errors() -> None:
+def test_random_and_damaged_bytes_raise_only_decode_errors() -> None:
     rng = random.Random(9)
     for cls, version in every_message_and_version():
         for _ in range(30):
@@ -101,7 +101,7 @@ def test_a_huge_length_is_refused_before_anything_is_allocated(cls: type[Message
         tracemalloc.stop()
 
 
-def test_an_array_is_bounded_by_what_its_elements_take() -> None:
+def test_the_size_of_the_elements_bounds_an_array() -> None:
     elements = 1000
     data = uvarint(elements + 1) + b"\0" * (elements * 17 - 1)
     with pytest.raises(DecodeError, match="announced"):
@@ -263,7 +263,7 @@ class Declared(Message):
     extra: Annotated[Int32, v("3+"), Tag(4)] = -1
 
 
-def test_a_declaration_means_what_it_says() -> None:
+def test_a_declaration_encodes_as_documented() -> None:
     message = Declared(7, None, 9)
     assert encoded(Declared(7, "a", 9), 1) == b"\0\1a"
     assert encoded(message, 2) == b"\7\xff\xff"

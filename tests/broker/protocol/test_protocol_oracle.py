@@ -156,7 +156,7 @@ def _compare_values(ours: Any, theirs: Any, version: int) -> None:
         assert ours == theirs
 
 
-def test_what_the_oracle_lacks_is_named() -> None:
+def test_messages_missing_in_the_oracle_are_listed() -> None:
     for name in NOT_IN_ORACLE:
         with pytest.raises(FileNotFoundError):
             load_json(f"{name}Request")

@@ -53,7 +53,7 @@ def test_a_control_batch_says_so_and_one_timestamp_may_hold_for_all() -> None:
     assert {record.timestamp for record in read_records(batch)} == {5}
 
 
-def test_there_is_no_empty_batch() -> None:
+def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         build_batch([])
 
@@ -154,7 +154,7 @@ def test_iteration_stops_at_an_incomplete_batch_and_refuses_garbage() -> None:
         list(iter_batches(one + b"\0" * BATCH_HEADER_SIZE))
 
 
-def test_records_that_contradict_their_batch_raise_nothing_else() -> None:
+def test_records_that_contradict_their_batch_raise_only_the_expected_error() -> None:
     batch = build_batch(RECORDS)
     rng = random.Random(2)
     refused = 0

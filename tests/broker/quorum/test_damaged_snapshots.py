@@ -89,7 +89,7 @@ class DamagingCluster(LiveCluster):
         return answer
 
 
-def test_who_fetches_a_damaged_snapshot_stops_with_its_log_as_it_was(tmp_path: Path) -> None:
+def test_a_node_that_fetches_a_damaged_snapshot_stops_with_an_unchanged_log(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = DamagingCluster(tmp_path, 3, 0, **SMALL)
         leader, away = await one_lags_behind(cluster)
@@ -125,7 +125,7 @@ async def test_of_a_damaged_snapshot_not_even_the_first_bytes_are_read(tmp_path:
 
 
 @in_loop
-async def test_who_asks_for_the_beginning_again_and_again_does_not_have_all_of_it_read(
+async def test_repeated_requests_for_the_first_piece_do_not_read_the_whole_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = snapshots(tmp_path)

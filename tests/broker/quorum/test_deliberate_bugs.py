@@ -19,7 +19,7 @@ def mutated(name: str, on: bool) -> tuple[str, ...]:
 @pytest.mark.conforms("K595-18")
 @pytest.mark.kills("vote_ignores_log")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_shorter_log_is_voted_for_only_by_who_ignores_logs(on: bool) -> None:
+def test_only_the_mutant_votes_for_a_shorter_log(on: bool) -> None:
     story = Story(log=[1, 1], mutants=mutated("vote_ignores_log", on))
     assert story.vote_request(2, 5, log=(1, 1)).granted is on
 
@@ -27,7 +27,7 @@ def test_a_shorter_log_is_voted_for_only_by_who_ignores_logs(on: bool) -> None:
 @pytest.mark.conforms("K595-18")
 @pytest.mark.kills("vote_length_only")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_long_log_of_an_old_epoch_is_voted_for_only_by_who_compares_lengths(on: bool) -> None:
+def test_only_the_mutant_votes_for_a_longer_log_of_an_old_epoch(on: bool) -> None:
     story = Story(log=[1, 3], mutants=mutated("vote_length_only", on))
     assert story.vote_request(2, 5, log=(2, 9)).granted is on
 
@@ -35,7 +35,7 @@ def test_a_long_log_of_an_old_epoch_is_voted_for_only_by_who_compares_lengths(on
 @pytest.mark.conforms("K595-21")
 @pytest.mark.kills("late_vote_counted")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_grant_of_an_election_that_is_over_elects_only_who_counts_it(on: bool) -> None:
+def test_only_the_mutant_counts_a_grant_of_an_ended_election(on: bool) -> None:
     story = Story(voters=(1, 2, 3, 4, 5), mutants=mutated("late_vote_counted", on))
     story.become_candidate()
     late = next(request for to, request in story.sent(VoteRequest) if to == 2 and not request.pre_vote)
@@ -72,7 +72,7 @@ def test_a_minority_of_pre_votes_makes_no_candidate(on: bool) -> None:
 @pytest.mark.conforms("K595-36")
 @pytest.mark.kills("commit_old_epoch")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_records_of_earlier_epochs_are_committed_alone_only_by_who_counts_them(on: bool) -> None:
+def test_only_the_mutant_commits_records_of_earlier_epochs_alone(on: bool) -> None:
     story = Story(log=[1, 1], mutants=mutated("commit_old_epoch", on))
     epoch = story.become_leader()
     story.fetch(2, epoch, 2, 1)
@@ -82,7 +82,7 @@ def test_records_of_earlier_epochs_are_committed_alone_only_by_who_counts_them(o
 @pytest.mark.conforms("K595-40", "H25")
 @pytest.mark.kills("truncate_below_hw")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_what_is_committed_is_cut_off_only_by_who_does_not_look(on: bool) -> None:
+def test_only_the_mutant_truncates_committed_records(on: bool) -> None:
     story = Story(mutants=mutated("truncate_below_hw", on))
     story.follow(2, 1)
     story.fetched([1, 1, 1])
@@ -96,7 +96,7 @@ def test_what_is_committed_is_cut_off_only_by_who_does_not_look(on: bool) -> Non
 @pytest.mark.conforms("H25")
 @pytest.mark.kills("diverging_strictly_less")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_logs_that_share_an_epoch_part_only_for_who_looks_below_it(on: bool) -> None:
+def test_only_the_mutant_reports_divergence_within_a_shared_epoch(on: bool) -> None:
     story = Story(log=[1, 1, 2, 2], mutants=mutated("diverging_strictly_less", on))
     epoch = story.become_leader()
     answer = story.fetch(2, epoch, 2, 1)

@@ -53,7 +53,7 @@ def names(cluster: SimulatedCluster, machine: str) -> set[str]:
 @pytest.mark.rotating(3, among="random schedules")
 @pytest.mark.conforms("K595-6", "K595-7")
 @pytest.mark.parametrize("moment", range(16))
-def test_a_crash_while_a_snapshot_is_taken_over_leaves_nothing_of_another_leaders_tail(moment: int) -> None:
+def test_a_crash_during_a_snapshot_install_leaves_no_tail_of_another_leader(moment: int) -> None:
     with SimulatedCluster(moment, properties=PROPERTIES) as cluster:
 
         async def story() -> None:

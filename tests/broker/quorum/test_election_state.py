@@ -16,7 +16,7 @@ from simulator.loop import new_loop
 
 @pytest.mark.conforms("K595-5")
 @pytest.mark.parametrize("state", [ElectionState(), ElectionState(7, 2, 3, (1, 2, 3)), ElectionState(7, None, 1, (1,))])
-def test_what_is_written_is_read_again(state: ElectionState) -> None:
+def test_a_written_election_state_reads_back(state: ElectionState) -> None:
     assert ElectionState.decode(state.encode(), "quorum-state") == state
 
 

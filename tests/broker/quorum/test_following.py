@@ -18,7 +18,7 @@ VOTERS = (1, 2, 3)
 
 
 @pytest.mark.conforms("K595-25", "K595-24", "K595-31")
-def test_begin_makes_a_follower_that_fetches_from_its_log_end() -> None:
+def test_begin_quorum_epoch_makes_a_follower_that_fetches_from_its_log_end() -> None:
     story = Story(log=[1, 2])
     answer = story.begin(3, epoch=4)
     assert (answer.error, answer.leader_id, answer.epoch) == (ErrorCode.NONE, 3, 4)
@@ -29,7 +29,7 @@ def test_begin_makes_a_follower_that_fetches_from_its_log_end() -> None:
 
 
 @pytest.mark.conforms("K595-24", "K595-9")
-def test_begin_is_refused_when_stale_or_in_conflict_with_the_known_leader() -> None:
+def test_begin_quorum_epoch_is_refused_when_stale_or_in_conflict_with_the_leader() -> None:
     story = Story()
     story.follow(3, epoch=4)
     assert story.begin(2, epoch=3).error is ErrorCode.FENCED_LEADER_EPOCH
@@ -41,7 +41,7 @@ def test_begin_is_refused_when_stale_or_in_conflict_with_the_known_leader() -> N
 
 
 @pytest.mark.conforms("K595-24", "K595-42")
-def test_begin_is_for_voters_and_from_voters_only() -> None:
+def test_begin_quorum_epoch_is_accepted_only_between_voters() -> None:
     assert Story().begin(9, epoch=4).error is ErrorCode.INCONSISTENT_VOTER_SET
     assert Story(node=9).begin(2, epoch=4).error is ErrorCode.INCONSISTENT_VOTER_SET
     assert Story().begin(1, epoch=4).error is ErrorCode.INVALID_REQUEST
@@ -70,7 +70,7 @@ def test_a_voter_that_is_not_the_leader_may_belong_to_another_cluster() -> None:
 
 
 @pytest.mark.conforms("K595-39", "K595-42")
-def test_a_node_without_leader_asks_one_voter_after_the_other_and_follows_whom_they_name() -> None:
+def test_a_node_without_a_leader_queries_each_voter_and_follows_the_named_leader() -> None:
     story = Story(node=9)
     asked = []
     for _ in range(6):
@@ -101,7 +101,7 @@ def test_an_observer_looks_for_a_leader_for_ever_in_an_order_of_its_own() -> Non
 
 
 @pytest.mark.conforms("K595-48")
-def test_a_node_that_starts_fetches_with_what_it_remembers() -> None:
+def test_a_starting_node_fetches_with_its_stored_state() -> None:
     story = Story(remembers=ElectionState(5, None, None, VOTERS), log=[4, 4])
     ((voter, fetch),) = story.sent(FetchRequest)
     assert voter in (2, 3)
@@ -109,7 +109,7 @@ def test_a_node_that_starts_fetches_with_what_it_remembers() -> None:
 
 
 @pytest.mark.conforms("K595-49")
-def test_a_node_without_cluster_id_sends_none_until_it_was_committed() -> None:
+def test_a_node_sends_no_cluster_id_until_it_is_committed() -> None:
     story = Story(node=9, cluster_id=None)
     ((voter, fetch),) = story.sent(FetchRequest)
     assert fetch.cluster_id is None
@@ -133,7 +133,7 @@ def test_a_follower_that_is_fenced_follows_the_new_leader_or_looks_for_it() -> N
 
 
 @pytest.mark.conforms("H18")
-def test_a_node_that_is_told_it_leads_an_epoch_does_not_believe_it() -> None:
+def test_a_node_does_not_lead_by_the_answer_of_another_node() -> None:
     story = Story()
     story.follow(2, epoch=4)
     story.fetch_refused(2, ErrorCode.FENCED_LEADER_EPOCH, leader=1, epoch=5)
@@ -141,7 +141,7 @@ def test_a_node_that_is_told_it_leads_an_epoch_does_not_believe_it() -> None:
 
 
 @pytest.mark.conforms("K595-42", "K595-39")
-def test_a_leader_that_does_not_answer_is_asked_in_turn_with_the_others() -> None:
+def test_a_leader_that_does_not_answer_is_queried_in_turn_with_the_others() -> None:
     story = Story(node=9)
     story.no_answer(story.sent(FetchRequest)[0][0], FetchRequest)
     story.wait(0.03)
@@ -171,7 +171,7 @@ def test_fetched_records_are_on_disk_before_the_next_fetch_vouches_for_them() ->
 
 
 @pytest.mark.conforms("K595-36", "K595-7")
-def test_a_follower_commits_what_the_leader_has_committed_as_far_as_its_own_disk_goes() -> None:
+def test_a_follower_commits_up_to_the_leaders_high_watermark_and_its_own_disk() -> None:
     story = Story(slow_disk=True)
     story.follow(2, epoch=1)
     story.fetched([1, 1, 1], high_watermark=2)
@@ -185,7 +185,7 @@ def test_a_follower_commits_what_the_leader_has_committed_as_far_as_its_own_disk
 
 
 @pytest.mark.conforms("K595-35")
-def test_an_answer_that_comes_too_late_is_not_appended() -> None:
+def test_a_late_fetch_answer_is_not_appended() -> None:
     story = Story()
     story.follow(2, epoch=1)
     late = story.sent(FetchRequest)[-1][1]
@@ -299,7 +299,7 @@ def test_a_leader_that_only_keeps_silent_has_the_whole_fetch_timeout() -> None:
 
 
 @pytest.mark.conforms("K595-12", "K595-29")
-def test_the_first_successor_stands_at_once() -> None:
+def test_the_first_successor_starts_an_election_immediately() -> None:
     story = Story()
     story.follow(2, epoch=4)
     story.fetched()
@@ -336,7 +336,7 @@ def test_end_is_refused_when_stale_unknown_or_not_about_us() -> None:
 
 
 @pytest.mark.conforms("K595-27", "K595-12")
-def test_a_candidate_that_gives_up_lets_its_voters_stand_early() -> None:
+def test_a_resigning_candidate_shortens_the_wait_of_its_voters() -> None:
     story = Story()
     assert story.vote_request(2, epoch=4).granted
     assert story.end(None, epoch=4, successors=(1, 3)).error is ErrorCode.NONE

@@ -40,7 +40,7 @@ def recovery_point(disk: SimulatedDisk) -> int:
 @pytest.mark.conforms("H22")
 @pytest.mark.parametrize("only", ["", QUORUM_STATE], ids=["the directory", "quorum-state"])
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
-def test_a_voter_that_has_forgotten_elects_nobody_who_lacks_what_was_committed(only: str, clean: bool) -> None:
+def test_a_voter_without_its_log_elects_no_incomplete_leader(only: str, clean: bool) -> None:
     """One lags behind, one has forgotten, the third, which has everything, is away: there is no majority."""
     with SimulatedCluster(3, properties=PROPERTIES) as cluster:
 
@@ -131,7 +131,7 @@ async def test_a_directory_is_the_same_disk_for_as_long_as_it_remembers(tmp_path
 
 @pytest.mark.conforms("H22")
 @in_loop
-async def test_what_is_new_is_durable_before_anything_can_be_promised(tmp_path: Path) -> None:
+async def test_a_new_directory_id_is_durable_before_any_promise(tmp_path: Path) -> None:
     await opened(tmp_path, took_part=False)
     disk = RealDisk(str(tmp_path))
     directory = await NodeDirectory.open(disk, several(tmp_path), random.Random())
@@ -151,7 +151,9 @@ async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
 @pytest.mark.conforms("H22")
 @pytest.mark.parametrize(("node", "voters"), [(1, 3), (4, 3), (2, 1)], ids=["voter", "observer", "observer of one"])
 @in_loop
-async def test_who_has_moved_its_metadata_directory_away_begins_anew(tmp_path: Path, node: int, voters: int) -> None:
+async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
+    tmp_path: Path, node: int, voters: int
+) -> None:
     """As the broker says after damage: others have what was there."""
     first = await opened(tmp_path, voters, node=node, took_part=True, records=5)
     (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")
@@ -162,7 +164,7 @@ async def test_who_has_moved_its_metadata_directory_away_begins_anew(tmp_path: P
 
 @pytest.mark.conforms("H22")
 @in_loop
-async def test_a_voter_that_is_alone_does_not_begin_without_what_it_had(tmp_path: Path) -> None:
+async def test_a_single_voter_refuses_to_start_without_its_log(tmp_path: Path) -> None:
     await opened(tmp_path, 1, took_part=True, records=5)
     (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")
     with pytest.raises(DamagedLogError):

@@ -23,7 +23,7 @@ def leading(log: tuple[int, ...] = (), **options: object) -> tuple[Story, int]:
 
 
 @pytest.mark.conforms("K595-23", "K595-3")
-def test_begin_is_repeated_until_the_voter_answers_or_fetches() -> None:
+def test_begin_quorum_epoch_is_repeated_until_the_voter_answers_or_fetches() -> None:
     story, epoch = leading()
     story.no_answer(2, BeginRequest)
     story.no_answer(3, BeginRequest)
@@ -37,7 +37,7 @@ def test_begin_is_repeated_until_the_voter_answers_or_fetches() -> None:
 
 
 @pytest.mark.conforms("K595-26", "K595-32")
-def test_a_leader_that_is_told_of_a_higher_epoch_follows_durably() -> None:
+def test_a_leader_that_receives_a_higher_epoch_follows_durably() -> None:
     story, epoch = leading()
     story.answer(2, BeginRequest, BeginResponse(ErrorCode.FENCED_LEADER_EPOCH, 3, epoch + 4))
     story.is_a(Follower, epoch + 4)
@@ -48,7 +48,7 @@ def test_a_leader_that_is_told_of_a_higher_epoch_follows_durably() -> None:
 
 
 @pytest.mark.conforms("K595-34", "K595-38", "K595-9", "K595-11")
-def test_a_fetch_is_checked_for_epoch_and_leadership_and_always_told_the_leader() -> None:
+def test_a_fetch_is_checked_for_epoch_and_leadership_and_the_answer_names_the_leader() -> None:
     story = Story()
     story.follow(2, epoch=5)
     for epoch, error in (
@@ -65,7 +65,7 @@ def test_a_fetch_is_checked_for_epoch_and_leadership_and_always_told_the_leader(
     assert foreign.error is ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_a_fetch_of_nobody_is_refused() -> None:
+def test_a_fetch_without_a_replica_id_is_refused() -> None:
     story, epoch = leading()
     answer = story.fetch(-1, epoch, 0, -1)
     assert answer is not None
@@ -169,7 +169,7 @@ def test_parked_fetches_get_an_error_when_the_leader_goes() -> None:
 
 
 @pytest.mark.conforms("K595-36")
-def test_nothing_is_committed_before_an_entry_of_the_epoch_is_on_a_majority() -> None:
+def test_the_first_commit_needs_an_entry_of_the_epoch_on_a_majority() -> None:
     """Raft's figure 8: an old entry on a majority may still be replaced (mutant commit_old_epoch)."""
     story, epoch = leading(log=(1, 2), voters=(1, 2, 3, 4, 5))
     for voter in (2, 3, 4, 5):
@@ -183,7 +183,7 @@ def test_nothing_is_committed_before_an_entry_of_the_epoch_is_on_a_majority() ->
 
 
 @pytest.mark.conforms("K595-36")
-def test_the_high_watermark_is_what_a_majority_of_the_voters_has_observers_apart() -> None:
+def test_the_high_watermark_follows_a_majority_of_voters_without_observers() -> None:
     story, epoch = leading(voters=(1, 2, 3, 4, 5))
     story.append(7, 8)
     for observer in (8, 9):
@@ -199,7 +199,7 @@ def test_the_high_watermark_is_what_a_majority_of_the_voters_has_observers_apart
 
 
 @pytest.mark.conforms("K595-36")
-def test_half_of_the_voters_are_no_majority() -> None:
+def test_half_of_the_voters_do_not_commit() -> None:
     story, epoch = leading(voters=(1, 2, 3, 4))
     story.append(7)
     story.fetch(2, epoch, 2, epoch)
@@ -257,7 +257,7 @@ def test_a_leader_that_no_majority_fetches_from_resigns() -> None:
 
 
 @pytest.mark.conforms("K595-27")
-def test_a_leader_whose_controller_cannot_go_on_resigns_the_epoch_it_means_and_no_other() -> None:
+def test_a_failed_controller_resigns_only_its_own_epoch() -> None:
     story, epoch = leading()
     story.resign(epoch - 1)
     story.is_a(Leader, epoch)
@@ -278,7 +278,7 @@ def test_observers_do_not_keep_a_leader_in_office() -> None:
 
 
 @pytest.mark.conforms("K595-43", "H19")
-def test_a_leader_that_nobody_ever_fetched_from_resigns() -> None:
+def test_a_leader_without_any_fetch_resigns() -> None:
     story, epoch = leading()
     story.wait(1.49)
     story.is_a(Leader)
@@ -357,7 +357,7 @@ def test_a_leader_yields_to_a_candidate_of_a_higher_epoch() -> None:
 
 
 @pytest.mark.conforms("K595-44", "K595-51")
-def test_describe_tells_ends_and_when_replicas_were_caught_up() -> None:
+def test_describe_quorum_returns_log_ends_and_caught_up_times() -> None:
     story, epoch = leading()
     began = story.now
     story.fetch(2, epoch, 1, epoch)

@@ -7,7 +7,7 @@ import pytest
 from broker.quorum.quorum_metrics import SPAN_S, QuorumMeasures, Window
 
 
-def test_a_window_forgets_what_is_older_than_its_span() -> None:
+def test_a_window_drops_values_older_than_its_span() -> None:
     window = Window()
     assert (window.average(0.0), window.largest(0.0), window.rate(0.0)) == (0.0, 0.0, 0.0)
     for at, value in ((0.2, 4.0), (0.7, 8.0), (20.0, 3.0)):
@@ -37,7 +37,7 @@ def test_an_election_lasts_until_a_leader_is_known() -> None:
     assert measures.elections.largest(4.0) == 2.0
 
 
-def test_idle_is_what_was_waited_for_events() -> None:
+def test_idle_time_is_the_time_of_waiting_for_events() -> None:
     measures = QuorumMeasures()
     assert measures.idle_ratio(0.0) == 1.0
     for second in range(1, SPAN_S + 1):

@@ -11,7 +11,7 @@ from tests.broker.log.making import in_loop
 
 @pytest.mark.conforms("K595-53")
 @in_loop
-async def test_an_append_returns_once_all_of_it_lies_below_the_high_watermark() -> None:
+async def test_an_append_returns_when_all_of_it_is_below_the_high_watermark() -> None:
     calls = PendingCalls()
     ticket, append = calls.for_commit()
     calls.appending(ticket, 5)
@@ -24,7 +24,7 @@ async def test_an_append_returns_once_all_of_it_lies_below_the_high_watermark() 
 
 @pytest.mark.conforms("K595-53")
 @in_loop
-async def test_what_was_written_is_uncertain_without_the_leader_and_what_was_not_is_refused() -> None:
+async def test_written_appends_are_uncertain_without_the_leader_and_others_are_refused() -> None:
     calls = PendingCalls()
     (written, in_doubt), (unwritten, refused) = calls.for_commit(), calls.for_commit()
     calls.appending(written, 5)

@@ -49,7 +49,7 @@ async def described(cluster: LiveCluster, node: int) -> PartitionResult:
 
 
 @pytest.mark.conforms("K595-12", "K595-21", "K595-53")
-def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> None:
+def test_a_single_voter_elects_itself_immediately_and_commits(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1, 0, **UNHURRIED) as cluster:
             assert await cluster.leader() == 1, "it waited for no timeout"
@@ -60,7 +60,7 @@ def test_a_single_voter_elects_itself_at_once_and_commits(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_what_one_operation_may_take_is_no_less_for_small_batches_of_producers(tmp_path: Path) -> None:
+def test_the_limit_of_an_operation_does_not_depend_on_the_producers_batch_limit(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1, 0, **{"message.max.bytes": "1000"}) as cluster:
             await cluster.leader()
@@ -106,7 +106,7 @@ def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path)
 
 
 @pytest.mark.conforms("K595-4")
-def test_every_record_tells_its_offset_epoch_type_and_time(tmp_path: Path) -> None:
+def test_every_record_has_its_offset_epoch_type_and_time(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1) as cluster:
             await cluster.leader()
@@ -309,7 +309,7 @@ def test_a_node_of_another_cluster_stops_when_the_elected_leader_finds_out(tmp_p
 
 
 @pytest.mark.conforms("K595-2", "K595-3")
-def test_a_peer_that_answers_nonsense_is_asked_again(tmp_path: Path) -> None:
+def test_a_peer_with_an_invalid_answer_is_queried_again(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)
         broken = 30
@@ -333,7 +333,7 @@ def test_a_peer_that_answers_nonsense_is_asked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-53")
-def test_nobody_waits_for_a_quorum_that_has_stopped(tmp_path: Path) -> None:
+def test_calls_to_a_stopped_quorum_fail_immediately(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)
         await cluster.start(1)
@@ -373,7 +373,7 @@ def test_after_a_failed_write_the_node_stops(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.conforms("K595-14", "K595-19")
-def test_the_trace_tells_of_votes_once_they_are_on_disk_and_of_what_was_applied(tmp_path: Path) -> None:
+def test_the_trace_has_votes_after_they_are_on_disk_and_applied_records(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 3) as cluster:
             leader = await cluster.leader()

@@ -26,14 +26,14 @@ def leading() -> Story:
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, -1), (3, 1), (4, 2), (5, 1), (9, 1), (5, 3)], ids=str)
-def test_who_needs_what_is_gone_is_sent_to_the_snapshot(offset: int, epoch: int) -> None:
+def test_a_fetch_of_removed_records_is_directed_to_the_snapshot(offset: int, epoch: int) -> None:
     story = leading()
     answer = story.fetch(2, story.role.epoch, offset, epoch)
     assert answer is not None
     assert (answer.snapshot, answer.diverging, answer.records) == (SNAPSHOT, None, b"")
 
 
-def test_who_is_behind_it_by_nothing_goes_on_with_the_log() -> None:
+def test_a_fetch_at_the_end_of_the_snapshot_continues_with_the_log() -> None:
     story = leading()
     answer = story.fetch(2, story.role.epoch, 5, 2)
     assert answer is not None
@@ -55,7 +55,7 @@ def test_only_the_newest_snapshot_is_served_and_only_by_its_leader() -> None:
     assert Story().fetch_snapshot(2, 0, SNAPSHOT).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_leader_whose_followers_fetch_snapshots_does_not_resign() -> None:
+def test_snapshot_fetches_keep_a_leader_from_resigning() -> None:
     story = leading()
     epoch = story.role.epoch
     for _ in range(20):
@@ -64,7 +64,7 @@ def test_a_leader_whose_followers_fetch_snapshots_does_not_resign() -> None:
     assert story.role.leader_id == 1
 
 
-def test_a_follower_fetches_the_pieces_in_turn_and_begins_anew_at_the_end() -> None:
+def test_a_follower_fetches_the_pieces_in_order_and_restarts_at_the_snapshots_end() -> None:
     story = Story(log=[1])
     story.follow(2, epoch=3)
     story.fetched(snapshot=SNAPSHOT, high_watermark=9)
@@ -80,7 +80,7 @@ def test_a_follower_fetches_the_pieces_in_turn_and_begins_anew_at_the_end() -> N
     assert story.node.high_watermark == 6
 
 
-def test_a_snapshot_of_what_is_known_to_be_committed_takes_nothing_of_the_log() -> None:
+def test_a_snapshot_below_the_high_watermark_does_not_replace_the_log() -> None:
     story = Story(log=[1, 1, 1, 2, 2, 2])
     story.follow(2, epoch=3)
     story.fetched(high_watermark=6)
@@ -92,7 +92,7 @@ def test_a_snapshot_of_what_is_known_to_be_committed_takes_nothing_of_the_log() 
 
 
 @pytest.mark.parametrize("refused_first", [True, False], ids=["after its leader was heard", "in the middle of that"])
-def test_a_piece_that_comes_late_is_followed_by_the_next(refused_first: bool) -> None:
+def test_a_late_piece_is_followed_by_the_next(refused_first: bool) -> None:
     story = Story(log=[1])
     story.follow(2, epoch=3)
     story.fetched(snapshot=SNAPSHOT)
@@ -128,9 +128,7 @@ def test_a_fetch_that_fails_while_the_leader_is_out_of_sight_is_made_again_once_
     [(b"abc", 4, ErrorCode.NONE), (b"", None, ErrorCode.NONE), (b"", None, ErrorCode.SNAPSHOT_NOT_FOUND)],
     ids=["another piece", "nothing", "no such snapshot"],
 )
-def test_a_download_that_goes_wrong_begins_with_a_fetch_again(
-    data: bytes, position: int | None, error: ErrorCode
-) -> None:
+def test_a_failed_download_restarts_with_a_fetch(data: bytes, position: int | None, error: ErrorCode) -> None:
     story = Story(log=[1])
     story.follow(2, epoch=3)
     story.fetched(snapshot=SNAPSHOT)
@@ -142,7 +140,7 @@ def test_a_download_that_goes_wrong_begins_with_a_fetch_again(
     assert story.sent(FetchRequest)[-1][1].fetch_from == OffsetAndEpoch(1, 1)
 
 
-def test_what_goes_over_the_wire_comes_back() -> None:
+def test_a_snapshot_request_and_response_decode_to_the_original() -> None:
     request = SnapshotRequest("c", 3, 7, SNAPSHOT, 11, 100)
     message, version = wire.encode_request(request, 2)
     data = bytearray()

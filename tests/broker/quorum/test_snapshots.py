@@ -245,7 +245,7 @@ def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
 
 @pytest.mark.conforms("K595-6", "K595-7")
 @pytest.mark.parametrize("snapshots_from", ["1000", "1000000"])
-def test_a_node_that_is_alone_acts_on_what_it_knew_to_be_committed(snapshots_from: str) -> None:
+def test_a_lone_node_applies_its_known_committed_records(snapshots_from: str) -> None:
     properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": snapshots_from}
     with SimulatedCluster(7, properties=properties) as cluster:
 

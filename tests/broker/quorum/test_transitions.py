@@ -87,7 +87,7 @@ def test_the_way_to_power_and_back() -> None:
 
 
 @pytest.mark.conforms("K595-14", "H18")
-def test_within_an_epoch_neither_vote_nor_leader_changes() -> None:
+def test_vote_and_leader_are_fixed_within_an_epoch() -> None:
     assert not allowed(role(Voted, 5, vote=2), role(Prospective, 5))
     assert not allowed(role(Voted, 5, vote=2), role(Follower, 5, vote=3))
     assert not allowed(role(Prospective, 5, leader=2), role(Follower, 5, leader=3))
@@ -95,7 +95,7 @@ def test_within_an_epoch_neither_vote_nor_leader_changes() -> None:
     assert not allowed(role(Resigned, 5), role(Leader, 5))
 
 
-def test_only_a_candidate_becomes_leader_and_it_stands_in_the_next_epoch() -> None:
+def test_only_a_candidate_becomes_leader_and_in_the_next_epoch() -> None:
     assert not any(
         allowed(role(kind, 5), role(Leader, epoch)) for kind in KINDS if kind is not Candidate for epoch in (5, 6)
     )
@@ -103,7 +103,7 @@ def test_only_a_candidate_becomes_leader_and_it_stands_in_the_next_epoch() -> No
 
 
 @pytest.mark.conforms("K595-42")
-def test_observers_look_for_leaders_and_follow_and_never_stand() -> None:
+def test_observers_find_leaders_and_follow_and_never_start_an_election() -> None:
     assert allowed(role(Unattached, 5), role(Follower, 5), is_voter=False)
     assert allowed(role(Unattached, 5), role(Voted, 6, vote=2), is_voter=False)  # a newer log has made it a voter
     assert not allowed(role(Unattached, 5), role(Prospective, 5), is_voter=False)

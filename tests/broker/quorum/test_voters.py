@@ -46,7 +46,7 @@ def follow(story: Story, epoch: int, *replicas: int) -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_a_new_quorum_commits_nothing_before_every_voter_has_the_record_of_their_disks() -> None:
+def test_a_new_quorum_commits_after_every_voter_has_the_directory_record() -> None:
     story = Story(keyed=False)
     epoch = story.become_leader()
     story.fetch(2, epoch, 0, -1)
@@ -85,7 +85,7 @@ def test_a_lone_voter_names_its_disk_at_once() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_a_disk_that_is_replaced_before_it_was_named_starts_from_nothing() -> None:
+def test_a_disk_replaced_before_its_registration_starts_empty() -> None:
     story = Story(keyed=False)
     epoch = story.become_leader()
     story.fetch(2, epoch, 1, epoch)
@@ -102,7 +102,7 @@ def test_a_disk_that_is_replaced_before_it_was_named_starts_from_nothing() -> No
 
 
 @pytest.mark.conforms("H22")
-def test_a_vote_is_asked_of_a_disk_and_no_other_gives_it() -> None:
+def test_only_the_addressed_disk_grants_a_vote() -> None:
     story = Story()
     answer = story.vote_request(2, 7, disk=NEW)
     assert (answer.error, answer.granted, answer.epoch) == (ErrorCode.INVALID_VOTER_KEY, False, 0)
@@ -129,7 +129,7 @@ def test_candidates_and_leaders_name_the_disk_that_they_mean() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_what_a_new_disk_fetches_commits_nothing_and_does_not_keep_a_leader_in_office() -> None:
+def test_fetches_of_a_new_disk_do_not_commit_and_do_not_keep_a_leader() -> None:
     story, epoch = leading()
     story.append(7)
     before = story.node.high_watermark
@@ -194,7 +194,7 @@ def test_one_change_is_committed_before_the_next() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_a_new_disk_that_lags_behind_replaces_nobody() -> None:
+def test_a_lagging_new_disk_does_not_become_a_voter() -> None:
     story, epoch = leading()
     for _ in range(20):
         story.wait(0.2)
@@ -204,7 +204,7 @@ def test_a_new_disk_that_lags_behind_replaces_nobody() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_a_leader_that_has_committed_nothing_yet_changes_no_voters() -> None:
+def test_a_leader_without_a_commit_in_its_epoch_changes_no_voters() -> None:
     story = Story()
     epoch = story.become_leader()
     for _ in range(10):
@@ -234,7 +234,7 @@ def told_of(story: Story, voters: VoterSet) -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_who_learns_that_its_disk_has_no_vote_never_stands() -> None:
+def test_a_node_with_a_disk_without_a_vote_never_starts_an_election() -> None:
     story = Story(disk=NEW, keyed=False)
     story.follow(2, epoch=3)
     told_of(story, VoterSet(((1, disk_of(1)), (2, disk_of(2)), (3, disk_of(3)))))
@@ -244,7 +244,7 @@ def test_who_learns_that_its_disk_has_no_vote_never_stands() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_who_learns_that_it_votes_stands_when_the_leader_is_gone() -> None:
+def test_a_new_voter_starts_an_election_without_a_leader() -> None:
     story = Story(disk=NEW)
     assert story.vote_request(2, 3).error is ErrorCode.INCONSISTENT_VOTER_SET
     assert story.begin(2, 3, disk=NEW).error is ErrorCode.NONE
@@ -258,7 +258,7 @@ def test_who_learns_that_it_votes_stands_when_the_leader_is_gone() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_one_that_does_not_know_yet_that_it_votes_believes_who_knows_more_and_stands_for_nothing() -> None:
+def test_an_uninformed_voter_grants_one_vote_and_never_starts_an_election() -> None:
     story = Story(disk=NEW)
     assert story.vote_request(2, 3, disk=NEW).granted
     assert story.disk.election.voted_id == 2
@@ -291,13 +291,13 @@ def test_a_change_that_is_truncated_is_undone() -> None:
 @pytest.mark.conforms("H22")
 @pytest.mark.kills("voter_key_ignored")
 @pytest.mark.parametrize("mutants", [(), ("voter_key_ignored",)])
-def test_only_who_ignores_keys_gives_a_vote_that_another_disk_may_have_given(mutants: tuple[str, ...]) -> None:
+def test_only_the_mutant_gives_a_vote_of_another_disk(mutants: tuple[str, ...]) -> None:
     story = Story(mutants=mutants)
     assert story.vote_request(2, 7, disk=NEW).granted is bool(mutants)
 
 
 @pytest.mark.conforms("H22")
-def test_an_observer_that_can_ask_nobody_waits_for_nothing() -> None:
+def test_an_observer_without_peers_has_no_deadline() -> None:
     story = Story(voters=(1,), disk=NEW, log=[1])
     story.is_a(Unattached)
     assert story.node.deadline() is None
@@ -318,7 +318,7 @@ async def replaced(cluster: LiveCluster) -> tuple[int, int]:
 
 
 @pytest.mark.conforms("H22")
-def test_a_voter_whose_disk_was_replaced_votes_again_by_itself(tmp_path: Path) -> None:
+def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)
         leader, wiped = await replaced(cluster)
@@ -371,7 +371,7 @@ def test_a_leader_that_was_deposed_forgets_the_voters_that_it_had_named_alone() 
 
 
 @pytest.mark.conforms("H22")
-def test_an_empty_disk_elects_nobody_who_lacks_what_was_committed(tmp_path: Path) -> None:
+def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
     """One lags behind, one gets an empty disk, the third, which has everything, is away: there is no majority."""
 
     async def story() -> None:

@@ -18,7 +18,7 @@ VOTERS = (1, 2, 3)
 
 
 @pytest.mark.conforms("K595-12", "K595-15", "K595-48")
-def test_a_voter_without_a_leader_asks_around_first_and_stands_after_the_election_timeout() -> None:
+def test_a_voter_without_a_leader_sends_pre_votes_and_then_starts_an_election() -> None:
     story = Story()
     story.is_a(Unattached, 0)
     story.wait(0.69)
@@ -29,7 +29,7 @@ def test_a_voter_without_a_leader_asks_around_first_and_stands_after_the_electio
 
 
 @pytest.mark.conforms("K595-48", "K595-15")
-def test_once_a_majority_knows_no_leader_an_election_follows_within_the_backoff() -> None:
+def test_an_election_follows_within_the_backoff_when_a_majority_has_no_leader() -> None:
     story = Story()
     voter = story.sent(FetchRequest)[0][0]
     story.fetch_refused(voter, ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=None, epoch=0)
@@ -38,7 +38,7 @@ def test_once_a_majority_knows_no_leader_an_election_follows_within_the_backoff(
 
 
 @pytest.mark.conforms("K595-12", "K595-15")
-def test_a_follower_stands_when_the_fetch_timeout_has_passed() -> None:
+def test_a_follower_starts_an_election_after_the_fetch_timeout() -> None:
     story = Story()
     story.follow(2, epoch=3)
     story.wait(0.99)
@@ -74,7 +74,7 @@ def test_pre_votes_leave_epoch_and_disk_alone() -> None:
 
 
 @pytest.mark.conforms("K595-13")
-def test_the_self_vote_is_on_disk_before_the_others_are_asked() -> None:
+def test_the_self_vote_is_on_disk_before_vote_requests_are_sent() -> None:
     story = Story()
     epoch = story.become_candidate()
     assert epoch == 1
@@ -86,7 +86,7 @@ def test_the_self_vote_is_on_disk_before_the_others_are_asked() -> None:
 
 
 @pytest.mark.conforms("K595-21")
-def test_a_majority_makes_a_leader_that_persists_appends_its_record_and_announces_itself() -> None:
+def test_a_majority_elects_a_leader_that_persists_appends_and_announces() -> None:
     story = Story(log=[1, 1])
     epoch = story.become_leader()
     assert story.disk.election == ElectionState(epoch, 1, 1, VOTERS)
@@ -99,7 +99,7 @@ def test_a_majority_makes_a_leader_that_persists_appends_its_record_and_announce
 
 
 @pytest.mark.conforms("K595-21")
-def test_an_answer_of_an_election_that_is_over_counts_for_nothing() -> None:
+def test_an_answer_of_an_ended_election_is_ignored() -> None:
     story = Story(voters=(1, 2, 3, 4, 5))
     story.become_candidate()
     late = next(request for to, request in story.sent(VoteRequest) if to == 2 and not request.pre_vote)
@@ -159,7 +159,7 @@ def test_a_rejection_cuts_the_wait_for_voters_that_may_be_dead() -> None:
 
 
 @pytest.mark.conforms("K595-3", "K595-2")
-def test_a_voter_that_does_not_answer_is_asked_again_more_and_more_slowly() -> None:
+def test_a_silent_voter_gets_repeated_requests_with_backoff() -> None:
     story = Story(election_timeout_s=10.0)
     story.become_candidate()
     gaps = []
@@ -265,7 +265,7 @@ def test_a_vote_needs_a_log_that_ends_as_late(candidate: tuple[int, int], grante
 
 
 @pytest.mark.conforms("K595-16", "K595-9", "K595-11")
-def test_a_stale_candidate_is_told_the_epoch_and_the_leader() -> None:
+def test_a_stale_candidate_gets_the_epoch_and_the_leader() -> None:
     story = Story()
     story.follow(3, epoch=7)
     answer = story.vote_request(2, epoch=6)
@@ -283,7 +283,7 @@ def test_a_rejection_adopts_the_epoch_durably_too() -> None:
 
 @pytest.mark.conforms("K595-17", "K595-42", "H30")
 @pytest.mark.parametrize("pre_vote", [False, True])
-def test_a_candidate_that_is_no_voter_is_refused_and_its_epoch_is_not_adopted(pre_vote: bool) -> None:
+def test_a_candidate_outside_of_the_voters_is_refused_and_its_epoch_is_not_adopted(pre_vote: bool) -> None:
     story = Story()
     epoch = story.node.role.epoch
     answer = story.vote_request(9, epoch=2**31 - 2, pre_vote=pre_vote)
@@ -293,7 +293,7 @@ def test_a_candidate_that_is_no_voter_is_refused_and_its_epoch_is_not_adopted(pr
 
 
 @pytest.mark.conforms("H30")
-def test_an_epoch_after_which_nobody_could_be_elected_is_taken_from_nobody() -> None:
+def test_the_largest_epoch_is_refused_from_every_node() -> None:
     story = Story()
     epoch, last = story.node.role.epoch, 2**31 - 1
     assert story.vote_request(2, epoch=last).error is ErrorCode.INVALID_REQUEST
@@ -372,7 +372,7 @@ def test_a_candidate_goes_on_when_a_voter_says_that_the_cluster_is_another() -> 
 
 
 @pytest.mark.conforms("K595-42")
-def test_an_observer_neither_votes_nor_stands() -> None:
+def test_an_observer_does_not_vote_or_start_elections() -> None:
     story = Story(node=9)
     answer = story.vote_request(2, epoch=5)
     assert (answer.error, answer.granted) == (ErrorCode.INCONSISTENT_VOTER_SET, False)
@@ -386,7 +386,7 @@ def test_an_observer_neither_votes_nor_stands() -> None:
 
 
 @pytest.mark.conforms("H18", "K595-27")
-def test_a_leader_that_restarts_resigns_tells_the_others_and_goes_on_in_the_next_epoch() -> None:
+def test_a_restarted_leader_resigns_and_announces_it_and_continues_in_the_next_epoch() -> None:
     story = Story(remembers=ElectionState(5, 1, 1, VOTERS), log=[5])
     story.is_a(Resigned, 5)
     assert story.role.leader_id is None
@@ -400,7 +400,7 @@ def test_a_leader_that_restarts_resigns_tells_the_others_and_goes_on_in_the_next
 
 
 @pytest.mark.conforms("H18")
-def test_a_candidate_that_restarts_stands_in_a_new_epoch() -> None:
+def test_a_restarted_candidate_starts_an_election_in_a_new_epoch() -> None:
     story = Story(remembers=ElectionState(5, None, 1, VOTERS))
     story.is_a(Voted, 5)
     assert story.become_candidate() == 6

@@ -165,7 +165,7 @@ def test_a_fetch_of_something_else_or_in_an_old_version_is_invalid() -> None:
         b"garbage",
     ],
 )
-def test_records_that_do_not_continue_the_log_are_no_answer(records: bytes) -> None:
+def test_a_fetch_answer_with_a_gap_is_malformed(records: bytes) -> None:
     message = wire.encode_fetch_response(FetchResponse(ErrorCode.NONE, 1, 5, 7, None, records), 0)
     with pytest.raises(wire.MalformedResponseError):
         wire.decode_response(FETCH, message)

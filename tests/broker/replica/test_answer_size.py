@@ -22,7 +22,7 @@ def test_long_answers_shrink_it_and_quick_ones_let_it_grow_again() -> None:
     assert size.bytes == MOST_BYTES
 
 
-def test_an_answer_that_was_waited_for_says_nothing() -> None:
+def test_the_size_of_a_delayed_answer_is_not_used() -> None:
     size = AnswerSize(1.0)
     size.answered(100, 4.0)
     assert size.bytes == MOST_BYTES

@@ -53,9 +53,7 @@ def compactor(bench: Bench) -> Compactor:
 
 
 @pytest.mark.parametrize("passes", [0, 1])
-def test_what_is_written_behind_a_truncation_is_compacted_although_the_process_was_killed(
-    tmp_path: Path, passes: int
-) -> None:
+def test_records_after_a_truncation_are_compacted_after_a_kill(tmp_path: Path, passes: int) -> None:
     async def story(bench: Bench) -> None:
         made = await compacted(bench)
         cut = bench.partition.log._cut
@@ -80,7 +78,7 @@ def test_what_is_written_behind_a_truncation_is_compacted_although_the_process_w
     tell(tmp_path, story)
 
 
-def test_a_pass_that_ends_while_the_log_is_being_cut_writes_down_what_will_be_left(tmp_path: Path) -> None:
+def test_a_pass_that_ends_during_a_truncation_records_the_remaining_end(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         made = await compacted(bench)
         log = bench.partition.log
@@ -108,7 +106,7 @@ def test_a_pass_that_ends_while_the_log_is_being_cut_writes_down_what_will_be_le
     tell(tmp_path, story)
 
 
-def test_what_a_crash_has_taken_of_a_log_is_none_of_what_is_compacted_durably(tmp_path: Path) -> None:
+def test_a_crash_lowers_the_compaction_checkpoint_to_the_remaining_log(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         await compacted(bench)
         for name in sorted(bench.path.glob("*.log"))[1:]:
@@ -124,7 +122,7 @@ def test_what_a_crash_has_taken_of_a_log_is_none_of_what_is_compacted_durably(tm
     tell(tmp_path, story)
 
 
-def test_a_log_of_which_nothing_was_compacted_writes_nothing(tmp_path: Path) -> None:
+def test_an_uncompacted_log_writes_no_checkpoint(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(3)
         await it.append(keyed(3, 0, 1), high_watermark=2)

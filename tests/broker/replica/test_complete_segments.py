@@ -58,7 +58,7 @@ def test_the_recovery_point_follows_the_segments_on_leader_and_followers(tmp_pat
 @pytest.mark.conforms("LOG-3")
 @pytest.mark.parametrize("uncleanly", [False, True])
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_flipped_bit_in_an_old_segment_and_a_kill_cut_nothing_off(
+def test_a_flipped_bit_in_an_old_segment_and_a_kill_do_not_truncate_the_log(
     tmp_path: Path, replicas: int, uncleanly: bool
 ) -> None:
     async def story(cluster: Cluster) -> None:

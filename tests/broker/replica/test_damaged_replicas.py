@@ -100,7 +100,7 @@ def test_a_damaged_replica_on_which_others_count_goes_offline_with_the_reason(tm
     tell(tmp_path, story, **FLUSH)
 
 
-def test_a_damaged_follower_outside_the_isr_begins_anew_and_keeps_what_it_had_aside(tmp_path: Path) -> None:
+def test_a_damaged_follower_outside_the_isr_starts_empty_and_keeps_its_old_files(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -120,7 +120,7 @@ def test_a_damaged_follower_outside_the_isr_begins_anew_and_keeps_what_it_had_as
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before it is moved", "behind that"])
-def test_who_is_killed_while_it_sets_a_damaged_replica_aside_takes_neither_it_nor_its_offsets_for_sound(
+def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_its_offsets(
     tmp_path: Path, moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points = tmp_path / "n2" / "recovery-point-offset-checkpoint"
@@ -246,7 +246,7 @@ def test_only_the_data_of_topics_that_were_deleted_goes(tmp_path: Path, forgotte
     tell(tmp_path, story)
 
 
-def test_a_new_topic_begins_empty_although_a_descriptor_was_missing_for_setting_the_old_one_aside(
+def test_a_new_topic_starts_empty_when_moving_the_old_one_lacked_a_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[str] = []

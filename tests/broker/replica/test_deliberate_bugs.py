@@ -36,7 +36,7 @@ def leader(name: str, on: bool) -> PartitionLeader:
 @pytest.mark.conforms("H5")
 @pytest.mark.kills("isr_join_at_hw_only")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_follower_below_the_begin_of_the_epoch_joins_only_by_the_high_watermark_alone(on: bool) -> None:
+def test_only_the_mutant_adds_a_follower_below_the_start_of_the_epoch(on: bool) -> None:
     it = leader("isr_join_at_hw_only", on)
     it.follower_fetched(3, broker_epoch=7, fetch_offset=5, leader_end=10, now=0.0)
     assert it.may_join(3) is on
@@ -45,14 +45,14 @@ def test_a_follower_below_the_begin_of_the_epoch_joins_only_by_the_high_watermar
 @pytest.mark.conforms("H33")
 @pytest.mark.kills("leader_hw_kept")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_high_watermark_that_may_lag_is_shown_only_by_who_does_not_care(on: bool) -> None:
+def test_only_the_mutant_shows_a_lagging_high_watermark(on: bool) -> None:
     assert leader("leader_hw_kept", on).high_watermark_is_known is on
 
 
 @pytest.mark.conforms("H9")
 @pytest.mark.kills("full_truncate_keeps_hw")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_log_that_begins_anew_has_its_high_watermark_there(on: bool) -> None:
+def test_a_restarted_log_has_its_high_watermark_at_its_start(on: bool) -> None:
     mutants = Mutants(["full_truncate_keeps_hw"] if on else ())
     it = PartitionFollower(leader_id=2, leader_epoch=5, partition_epoch=1, high_watermark=3, mutants=mutants)
     it.truncated(Truncate(20, "leader-start", restart=True), 20)
@@ -62,7 +62,7 @@ def test_a_log_that_begins_anew_has_its_high_watermark_there(on: bool) -> None:
 @pytest.mark.conforms("H1")
 @pytest.mark.kills("ofle_no_epoch")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_the_end_of_an_epoch_is_told_without_the_epoch_only_by_the_mutant(tmp_path: Path, on: bool) -> None:
+def test_only_the_mutant_answers_the_end_of_an_epoch_without_the_epoch(tmp_path: Path, on: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster)
         await cluster.nodes[1].produce("a")
@@ -75,7 +75,7 @@ def test_the_end_of_an_epoch_is_told_without_the_epoch_only_by_the_mutant(tmp_pa
 @pytest.mark.conforms("H3")
 @pytest.mark.kills("no_fence_fetch")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_a_fetch_of_an_older_epoch_counts_only_where_nobody_is_fenced(tmp_path: Path, on: bool) -> None:
+def test_only_the_mutant_counts_a_fetch_of_an_older_epoch(tmp_path: Path, on: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cut_off_in_epoch_1(cluster)
         position = FetchPosition(TOPIC, 0, 2, 1 << 20, current_leader_epoch=0, last_fetched_epoch=0)
@@ -111,7 +111,7 @@ def test_a_record_is_acknowledged_before_the_others_have_it_only_by_the_mutant(t
 
 @pytest.mark.kills("consume_past_hw")
 @pytest.mark.parametrize("on", OFF_AND_ON)
-def test_what_is_not_committed_is_read_only_from_the_mutant(tmp_path: Path, on: bool) -> None:
+def test_only_the_mutant_serves_uncommitted_records(tmp_path: Path, on: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cut_off_in_epoch_1(cluster)
         assert values_of(cluster.nodes[1].read()) == (["a", "b", "c"] if on else [])

@@ -67,7 +67,7 @@ def test_a_name_that_fits_stays_whole(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_new_partition_takes_over_nothing_of_another_topic_of_its_name(tmp_path: Path) -> None:
+def test_a_new_partition_does_not_reuse_files_of_an_earlier_topic_of_its_name(tmp_path: Path) -> None:
     async def story() -> None:
         disk = RealDisk(str(tmp_path))
         directories = PartitionDirectories(disk, LogConfig())

@@ -116,7 +116,7 @@ async def follow_for(seconds: float, leader: Any, partition: Any, follower: Part
 
 
 @pytest.mark.conforms("K704-10")
-def test_a_follower_that_is_refused_stands_back_up_to_the_backoff_that_is_set() -> None:
+def test_a_refused_follower_waits_up_to_the_configured_backoff() -> None:
     leader, loop = RecoveringLeader(), new_loop()
 
     loop.run_until_complete(follow_for(60, leader, *followed("a")))
@@ -127,7 +127,7 @@ def test_a_follower_that_is_refused_stands_back_up_to_the_backoff_that_is_set() 
 
 
 @pytest.mark.conforms("H7", "K101-7")
-def test_a_follower_whose_log_parts_from_the_leaders_asks_again_and_cuts_before_it_fetches_on() -> None:
+def test_a_diverging_follower_queries_again_and_truncates_before_it_fetches() -> None:
     leader = PartingLeader()
     partition, follower = followed("a", "b")
     new_loop().run_until_complete(follow_for(60, leader, partition, follower))

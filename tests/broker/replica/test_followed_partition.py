@@ -138,7 +138,7 @@ def test_an_answer_that_belongs_to_an_earlier_role_is_dropped(tmp_path: Path) ->
 
 @pytest.mark.conforms("H7", "K101-7")
 @pytest.mark.parametrize("does", ["append", "truncate"])
-def test_a_role_that_ends_while_its_answer_waits_for_the_log_does_nothing_to_it(tmp_path: Path, does: str) -> None:
+def test_a_role_that_ended_while_waiting_for_the_log_leaves_it_unchanged(tmp_path: Path, does: str) -> None:
     async def story(bench: Bench) -> None:
         before = await bench.fetching(3)
         await before.append(batches(3), high_watermark=0)
@@ -178,7 +178,7 @@ def test_a_new_epoch_is_in_the_file_before_its_records_are_in_the_log(tmp_path: 
 
 
 @pytest.mark.conforms("K101-8")
-def test_no_new_role_comes_between_an_epoch_and_its_records(tmp_path: Path) -> None:
+def test_no_new_role_starts_between_an_epoch_and_its_records(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(3)
         appending = asyncio.ensure_future(it.append(batches(3), high_watermark=0))
@@ -223,7 +223,7 @@ def test_a_full_truncation_raises_the_high_watermark_to_the_new_start(tmp_path: 
     tell(tmp_path, story)
 
 
-def test_a_disk_that_fails_ends_the_partition_and_is_told(tmp_path: Path) -> None:
+def test_a_disk_error_ends_the_partition_and_is_reported(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(3)
 
@@ -254,7 +254,7 @@ def test_where_a_flush_is_required_even_one_acknowledgement_means_durable(tmp_pa
     tell(tmp_path, story, log_flush_interval_messages=1)
 
 
-def test_a_new_leader_counts_nothing_of_its_own_log_that_is_not_on_disk(tmp_path: Path) -> None:
+def test_a_new_leader_counts_only_the_durable_part_of_its_log(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(1)
         await it.append(batches(1, 1), high_watermark=0)
@@ -265,7 +265,7 @@ def test_a_new_leader_counts_nothing_of_its_own_log_that_is_not_on_disk(tmp_path
     tell(tmp_path, story, log_flush_interval_messages=1)
 
 
-def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
+def test_a_failed_flush_acknowledges_no_record(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         partition = bench.partition
         await partition.lead(PartitionImage(2, 1, 1, (2,), (1, 2)), 1)
@@ -284,7 +284,7 @@ def test_a_flush_that_fails_acknowledges_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K101-12")
-def test_a_high_watermark_above_what_recovery_left_is_not_believed(tmp_path: Path) -> None:
+def test_a_high_watermark_above_the_recovered_log_is_lowered(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(3)
         await it.append(batches(3, 3), high_watermark=2)

@@ -112,7 +112,7 @@ async def give_up(work: Coroutine[Any, Any, None], begun: Callable[[], Awaitable
 
 
 @pytest.mark.parametrize("of", [recovery_points, starts, high_water, cleaned])
-def test_a_cut_finds_what_a_write_that_was_given_up_in_its_middle_has_done(
+def test_a_truncation_covers_a_write_cancelled_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Callable[[RealDisk], Written]
 ) -> None:
     async def story() -> None:

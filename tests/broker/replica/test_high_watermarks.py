@@ -27,7 +27,7 @@ def isr(cluster: Cluster) -> set[int]:
 
 
 @pytest.mark.conforms("K101-15")
-def test_what_was_committed_before_a_lossy_cut_commits_nothing_after_a_restart(tmp_path: Path) -> None:
+def test_a_high_watermark_from_before_a_lossy_truncation_is_not_used_after_a_restart(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2, 3)
         await cluster.create_topic([1, 2, 3])
@@ -55,7 +55,7 @@ def test_what_was_committed_before_a_lossy_cut_commits_nothing_after_a_restart(t
     tell(tmp_path, story, high_watermark_checkpoint_interval_ms=60_000, replica_lag_time_max_ms=20_000)
 
 
-def test_what_recovery_could_not_find_is_not_committed_for_a_later_process_either(tmp_path: Path) -> None:
+def test_records_missing_after_recovery_stay_uncommitted_for_a_later_process(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -96,7 +96,7 @@ def test_a_cut_waits_for_the_write_that_is_under_way_and_takes_it_back(tmp_path:
     asyncio.run(story())
 
 
-def test_nothing_is_written_where_nothing_is_news(tmp_path: Path) -> None:
+def test_unchanged_high_watermarks_are_not_written(tmp_path: Path) -> None:
     async def story() -> None:
         disk, log = RealDisk(str(tmp_path)), replica(3, 10)
         await written_by(disk, log).write_durably()

@@ -34,7 +34,7 @@ def test_a_lagging_follower_leaves_the_isr_and_joins_again(tmp_path: Path) -> No
 
 
 @pytest.mark.conforms("H13")
-def test_nothing_is_committed_without_a_member_that_the_controller_still_has(tmp_path: Path) -> None:
+def test_a_commit_needs_every_member_known_to_the_controller(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster)
         leader = cluster.nodes[1]
@@ -52,7 +52,7 @@ def test_nothing_is_committed_without_a_member_that_the_controller_still_has(tmp
 
 
 @pytest.mark.conforms("H13")
-def test_a_proposal_whose_answer_is_lost_is_settled_by_the_metadata(tmp_path: Path) -> None:
+def test_metadata_settles_a_proposal_with_a_lost_answer(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster)
         leader = cluster.nodes[1]
@@ -107,7 +107,7 @@ def test_a_smaller_isr_counts_from_when_the_metadata_log_has_it(tmp_path: Path) 
 
 
 @pytest.mark.conforms("H16")
-def test_a_leader_begins_with_the_isr_and_the_minimum_of_one_moment(tmp_path: Path) -> None:
+def test_a_leader_starts_with_an_isr_and_a_minimum_of_the_same_offset(tmp_path: Path) -> None:
     """By then it may lead no more, and a minimum that was lowered then counts for its successors only."""
 
     async def story(cluster: Cluster) -> None:
@@ -130,7 +130,7 @@ def test_a_leader_begins_with_the_isr_and_the_minimum_of_one_moment(tmp_path: Pa
 
 
 @pytest.mark.conforms("H13")
-def test_an_answer_of_a_newer_leader_epoch_grants_what_was_proposed(tmp_path: Path) -> None:
+def test_an_answer_of_a_newer_leader_epoch_grants_the_proposal(tmp_path: Path) -> None:
     """With the third member a reassignment was complete, and the epoch ended: who may be elected next has to be waited
     for, although the answer says nothing of the epoch that is led here."""
 
@@ -237,7 +237,7 @@ def test_a_refused_proposal_holds_the_high_watermark_no_longer_and_is_not_repeat
     tell(tmp_path, story)
 
 
-def test_nothing_is_left_of_a_deleted_partition_whose_proposal_was_refused(tmp_path: Path) -> None:
+def test_a_deleted_partition_with_a_refused_proposal_leaves_no_state(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -312,7 +312,7 @@ def test_too_small_an_isr_takes_no_produce_with_acks_all(tmp_path: Path) -> None
 
 
 @pytest.mark.conforms("H16")
-def test_an_isr_that_shrinks_below_the_minimum_answers_what_waits(tmp_path: Path) -> None:
+def test_an_isr_that_shrinks_below_the_minimum_answers_waiting_requests(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster, configs={"min.insync.replicas": "2"})
         leader = cluster.nodes[1]

@@ -37,7 +37,7 @@ def fetch(at: PartitionLeader, replica: int, offset: int, *, end: int = 10, now:
     return at.follower_fetched(replica, broker_epoch=epoch, fetch_offset=offset, leader_end=end, now=now)
 
 
-def test_the_high_watermark_is_what_every_member_of_the_isr_holds() -> None:
+def test_the_high_watermark_is_the_smallest_log_end_of_the_isr() -> None:
     it = leader()
     assert not fetch(it, 2, 7)
     assert fetch(it, 3, 9)
@@ -46,13 +46,13 @@ def test_the_high_watermark_is_what_every_member_of_the_isr_holds() -> None:
     assert it.high_watermark == 9
 
 
-def test_a_replica_outside_the_isr_holds_nothing_back() -> None:
+def test_a_replica_outside_the_isr_does_not_delay_commits() -> None:
     it = leader(isr=(1, 2))
     assert fetch(it, 2, 8)
     assert it.high_watermark == 8
 
 
-def test_a_leader_alone_commits_what_it_has() -> None:
+def test_a_lone_leader_commits_its_whole_log() -> None:
     it = leader(isr=(1,))
     assert it.high_watermark == 10
     assert it.log_grew(12)
@@ -82,7 +82,7 @@ def test_a_member_that_has_not_fetched_in_this_epoch_holds_the_high_watermark() 
 
 
 @pytest.mark.conforms("H16")
-def test_nothing_is_committed_below_min_insync_replicas() -> None:
+def test_no_record_is_committed_below_min_insync_replicas() -> None:
     it = leader(isr=(1,), min_insync=2, high_watermark=3)
     assert not it.enough_in_sync
     assert not it.log_grew(11)
@@ -184,13 +184,13 @@ def test_a_refused_proposal_counts_no_more() -> None:
 
 
 @pytest.mark.conforms("H13")
-def test_an_older_partition_epoch_changes_nothing() -> None:
+def test_an_older_partition_epoch_is_ignored() -> None:
     it = leader(isr=(1, 2))
     assert not it.isr_committed((1,), 20, now=0.0)
     assert it.isr == (1, 2)
 
 
-def test_newer_metadata_settles_what_is_in_flight() -> None:
+def test_newer_metadata_settles_a_pending_proposal() -> None:
     it = leader(isr=(1, 2), start=0)
     fetch(it, 3, 10)
     it.propose_expansion(3, 60)
@@ -200,7 +200,7 @@ def test_newer_metadata_settles_what_is_in_flight() -> None:
 
 
 @pytest.mark.conforms("H15")
-def test_a_proposal_names_the_incarnations_whose_fetches_were_counted() -> None:
+def test_a_proposal_names_the_broker_epochs_of_counted_fetches() -> None:
     it = leader(isr=(1, 2), start=0)
     fetch(it, 3, 10, epoch=73)
     assert it.propose_expansion(3, 60) == IsrProposal((1, 2, 3), (60, -1, 73), 5, 20)

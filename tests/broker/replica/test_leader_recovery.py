@@ -89,7 +89,7 @@ async def answers(node: Node) -> list[ErrorCode]:
 
 
 @pytest.mark.conforms("K704-5", "K704-10", "K704-4")
-def test_nobody_is_served_until_the_recovery_is_over(tmp_path: Path, gate: Gate) -> None:
+def test_no_request_is_served_until_recovery_ends(tmp_path: Path, gate: Gate) -> None:
     async def story(cluster: Cluster) -> None:
         node = await unclean(cluster)
         assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
@@ -124,7 +124,7 @@ def test_with_the_mutant_a_leader_answers_that_still_recovers(tmp_path: Path, ga
 
 
 @pytest.mark.conforms("K704-7")
-def test_the_end_of_the_recovery_is_asked_for_until_it_is_granted(tmp_path: Path) -> None:
+def test_the_leader_requests_the_end_of_recovery_until_it_is_granted(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.controller_works = False
         node = await unclean(cluster)
@@ -173,7 +173,7 @@ def test_no_transaction_is_pending_when_a_recovery_is_over(tmp_path: Path, gate:
 
 
 @pytest.mark.conforms("K704-5")
-def test_epochs_and_high_watermark_are_made_anew_and_on_disk(tmp_path: Path, gate: Gate) -> None:
+def test_recovery_rebuilds_epochs_and_high_watermark_on_disk(tmp_path: Path, gate: Gate) -> None:
     async def story(cluster: Cluster) -> None:
         node = await unclean(cluster)
         log = node.partition().log
@@ -208,7 +208,7 @@ def test_a_leader_that_is_killed_in_mid_recovery_starts_over(tmp_path: Path, gat
     tell(tmp_path, story)
 
 
-def test_a_leader_that_loses_its_place_in_mid_recovery_asks_for_nothing(tmp_path: Path, gate: Gate) -> None:
+def test_a_leader_deposed_during_recovery_sends_no_request(tmp_path: Path, gate: Gate) -> None:
     async def story(cluster: Cluster) -> None:
         node = await unclean(cluster)
         cluster.elect(1, uncleanly=True)
@@ -239,7 +239,7 @@ def test_a_log_that_turns_out_damaged_is_not_led(tmp_path: Path, gate: Gate) -> 
 
 
 @pytest.mark.conforms("K704-5")
-def test_nothing_else_changes_the_log_that_is_being_read_again(tmp_path: Path, gate: Gate) -> None:
+def test_a_log_during_a_rebuild_is_not_changed_by_others(tmp_path: Path, gate: Gate) -> None:
     """Segments that went meanwhile would be closed under the reader, or missing in the epochs that it finds."""
 
     async def story(cluster: Cluster) -> None:
@@ -327,7 +327,7 @@ def recovering(**changes: Any) -> PartitionLeader:
 
 
 @pytest.mark.conforms("K704-4", "K704-5")
-def test_a_leader_that_recovers_commits_nothing_and_takes_nobody_in() -> None:
+def test_a_leader_in_recovery_commits_no_record_and_adds_no_member() -> None:
     leader = recovering()
     assert not leader.follower_fetched(2, broker_epoch=7, fetch_offset=10, leader_end=10, now=1.0)
     assert (leader.high_watermark, leader.may_join(2)) == (4, False)
@@ -342,7 +342,7 @@ def test_a_leader_that_recovers_commits_nothing_and_takes_nobody_in() -> None:
 
 
 @pytest.mark.conforms("K704-3")
-def test_news_of_the_isr_that_say_nothing_of_a_recovery_mean_that_there_is_none() -> None:
+def test_an_isr_update_without_a_recovery_state_ends_recovery() -> None:
     leader = recovering()
     assert leader.isr_committed((1,), 21, 1.0)
     assert not leader.recovering
@@ -357,7 +357,7 @@ def test_with_the_mutant_a_leader_alone_commits_below_the_minimum() -> None:
         assert leader.high_watermark == (10 if mutated else 4)
 
 
-def test_work_is_shared_by_all_who_asked_before_it_began() -> None:
+def test_requests_before_the_start_of_shared_work_share_it() -> None:
     """Thousands of partitions recover at once, and one file has the marks of all."""
 
     async def story() -> None:
@@ -381,7 +381,7 @@ def test_work_is_shared_by_all_who_asked_before_it_began() -> None:
     asyncio.run(story())
 
 
-def test_work_that_failed_is_tried_again_by_the_next_who_asked() -> None:
+def test_failed_shared_work_is_repeated_for_the_next_request() -> None:
     async def story() -> None:
         left = [OSError("full")]
 

@@ -31,7 +31,7 @@ async def cut_below_its_start(cluster: Cluster) -> Node:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_restart_keeps_what_was_acknowledged_below_where_the_log_once_began(tmp_path: Path, killed: bool) -> None:
+def test_a_restart_keeps_acknowledged_records_below_an_earlier_log_start(tmp_path: Path, killed: bool) -> None:
     async def story(cluster: Cluster) -> None:
         node = await cut_below_its_start(cluster)
         assert (node.partition().log.log_start_offset, node.partition().log.log_end_offset) == (2, 2)
@@ -46,7 +46,7 @@ def test_a_restart_keeps_what_was_acknowledged_below_where_the_log_once_began(tm
     tell(tmp_path, story)
 
 
-def test_a_start_inside_a_batch_is_written_down_before_a_new_follower_begins_there(
+def test_a_start_inside_a_batch_is_stored_before_a_new_follower_starts_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advance = PartitionLog.advance_start
@@ -105,9 +105,7 @@ def test_no_start_is_written_down_while_the_log_is_being_cut(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ends_by", ["election", "disk", "lease"])
-def test_who_leads_no_more_when_it_is_time_to_delete_records_does_not_say_that_it_has(
-    tmp_path: Path, ends_by: str
-) -> None:
+def test_a_deposed_leader_does_not_report_a_deletion_of_records(tmp_path: Path, ends_by: str) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])

@@ -33,7 +33,7 @@ def test_an_acknowledged_record_is_on_every_member_of_the_isr(tmp_path: Path, fl
 
 
 @pytest.mark.conforms("K101-15")
-def test_a_new_leader_commits_of_its_log_what_is_on_its_disk(tmp_path: Path) -> None:
+def test_a_new_leader_commits_the_durable_part_of_its_log(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -48,7 +48,7 @@ def test_a_new_leader_commits_of_its_log_what_is_on_its_disk(tmp_path: Path) -> 
 
 
 @pytest.mark.conforms("K101-15")
-def test_what_comes_during_a_flush_is_committed_by_the_next(tmp_path: Path) -> None:
+def test_appends_during_a_flush_are_committed_by_the_next(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -93,7 +93,7 @@ def test_every_replica_has_the_leaders_epochs_in_its_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("K101-12", "K101-7")
-def test_a_killed_leader_comes_back_as_a_follower_without_its_unreplicated_records(tmp_path: Path) -> None:
+def test_a_killed_leader_restarts_as_a_follower_without_its_unreplicated_records(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster)
         await cluster.nodes[1].produce("a")
@@ -137,7 +137,7 @@ def test_metadata_from_before_the_own_registration_gives_no_role(tmp_path: Path)
 
 
 @pytest.mark.conforms("H24")
-def test_the_end_of_leadership_answers_everybody_who_waits(tmp_path: Path) -> None:
+def test_the_end_of_leadership_answers_every_waiting_request(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await three(cluster)
         leader = cluster.nodes[1]
@@ -200,7 +200,7 @@ def test_a_parked_replica_hears_of_a_new_high_watermark_only_with_its_next_answe
 
 
 @pytest.mark.conforms("H3")
-def test_requests_of_another_leader_epoch_are_told_so(tmp_path: Path) -> None:
+def test_requests_of_another_leader_epoch_are_refused(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -217,7 +217,7 @@ def test_requests_of_another_leader_epoch_are_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H2")
-def test_a_leader_without_records_knows_where_its_epoch_began(tmp_path: Path) -> None:
+def test_a_leader_without_records_has_the_start_of_its_epoch(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -251,7 +251,7 @@ def test_only_the_leader_says_where_an_epoch_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H6")
-def test_a_diverging_fetch_is_told_where_and_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_count(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -271,7 +271,7 @@ def test_a_diverging_fetch_is_told_where_and_counts_for_nothing(tmp_path: Path) 
     tell(tmp_path, story)
 
 
-def test_who_fetches_another_topic_of_the_same_name_gets_nothing_of_this_one(tmp_path: Path) -> None:
+def test_a_fetch_of_an_earlier_topic_of_the_same_name_gets_no_records(tmp_path: Path) -> None:
     """The metadata may have the topic anew already, and its follower be sooner than the replica of its leader."""
 
     async def story(cluster: Cluster) -> None:
@@ -287,7 +287,7 @@ def test_who_fetches_another_topic_of_the_same_name_gets_nothing_of_this_one(tmp
     tell(tmp_path, story)
 
 
-def test_consumers_get_nothing_without_a_lease(tmp_path: Path) -> None:
+def test_consumers_get_no_records_without_a_lease(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -321,7 +321,7 @@ def test_a_new_leader_does_not_show_a_high_watermark_that_lags(tmp_path: Path) -
 
 
 @pytest.mark.conforms("H33")
-def test_no_question_by_time_shows_what_is_not_committed(tmp_path: Path) -> None:
+def test_a_lookup_by_time_finds_only_committed_records(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -357,7 +357,7 @@ def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> N
     tell(tmp_path, story)
 
 
-def test_a_deleted_topic_leaves_nothing_to_its_successor(tmp_path: Path) -> None:
+def test_a_new_topic_does_not_reuse_a_deleted_one_of_its_name(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -373,7 +373,7 @@ def test_a_deleted_topic_leaves_nothing_to_its_successor(tmp_path: Path) -> None
     tell(tmp_path, story)
 
 
-def test_a_topic_that_was_made_anew_meanwhile_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+def test_a_topic_recreated_meanwhile_is_distinguished_from_the_old_one(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -400,7 +400,7 @@ def test_a_directory_without_its_metadata_file_is_the_rest_of_a_deletion(tmp_pat
     tell(tmp_path, story)
 
 
-def test_progress_is_traced_when_things_come_to_rest(tmp_path: Path) -> None:
+def test_the_last_progress_is_traced_when_the_partition_is_idle(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -479,7 +479,7 @@ def test_kip_101_scenario_1_loses_it_with_the_mutant(tmp_path: Path) -> None:
     tell(tmp_path, story, mutants=("truncate_to_hw",), replica_fetch_wait_max_ms=60_000)
 
 
-def test_a_leader_is_no_follower_of_itself(tmp_path: Path) -> None:
+def test_a_fetch_by_the_leader_from_itself_is_refused(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])

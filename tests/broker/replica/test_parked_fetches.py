@@ -19,7 +19,7 @@ async def leads_alone(cluster: Cluster) -> Node:
     return cluster.nodes[1]
 
 
-def test_what_has_just_been_read_is_not_read_again_before_there_is_news(tmp_path: Path) -> None:
+def test_a_parked_fetch_is_not_read_again_without_new_records(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         node = await leads_alone(cluster)
         readings = 0
@@ -45,7 +45,7 @@ def test_what_has_just_been_read_is_not_read_again_before_there_is_news(tmp_path
     tell(tmp_path, story)
 
 
-def test_news_that_come_before_a_parked_fetch_has_its_first_turn_are_not_missed(tmp_path: Path) -> None:
+def test_records_appended_before_the_first_turn_of_a_parked_fetch_are_found(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         node = await leads_alone(cluster)
         limits = FetchLimits(max_wait=LONG)
@@ -76,7 +76,7 @@ def test_a_follower_that_has_news_right_behind_its_fetch_is_answered(tmp_path: P
     tell(tmp_path, story)
 
 
-def test_nothing_is_left_of_a_fetch_whose_peer_goes_before_its_first_turn(tmp_path: Path) -> None:
+def test_a_fetch_of_a_closed_connection_leaves_no_state(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         node = await leads_alone(cluster)
         limits = FetchLimits(max_wait=0.001)

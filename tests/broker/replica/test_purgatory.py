@@ -24,7 +24,7 @@ def test_producers_are_served_in_the_order_of_the_log() -> None:
 
 
 @pytest.mark.conforms("K101-15")
-def test_nobody_is_served_one_offset_too_early() -> None:
+def test_a_waiter_is_served_only_at_its_offset() -> None:
     async def story() -> None:
         waiters = OffsetWaiters()
         waiter = waiters.wait(4, 5.0)
@@ -75,7 +75,7 @@ def test_a_producer_that_went_away_is_not_missed() -> None:
     asyncio.run(story())
 
 
-def test_only_who_is_parked_is_woken() -> None:
+def test_only_parked_fetches_are_woken() -> None:
     async def story() -> None:
         waiters = FetchWaiters()
         loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ def numbered(value: str, sequence: int) -> bytearray:
 
 
 @pytest.mark.conforms("K98-3")
-def test_a_batch_that_comes_again_waits_for_the_commit_as_it_did_the_first_time(tmp_path: Path) -> None:
+def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
             await cluster.start(1, 2, 3)

@@ -23,7 +23,7 @@ def run(seed: int, *, min_insync: int = 1, truncate_to_hw: bool = False) -> Mode
 @pytest.mark.conforms("K101-15", "H1", "H5", "H7", "H13", "H15")
 @pytest.mark.parametrize("min_insync", [1, 2])
 @pytest.mark.parametrize("block", range(3))
-def test_no_schedule_loses_or_changes_what_was_committed(block: int, min_insync: int) -> None:
+def test_no_schedule_loses_or_changes_committed_records(block: int, min_insync: int) -> None:
     committed = 0
     for seed in range(block * 100, block * 100 + 100):
         model = run(seed, min_insync=min_insync)

@@ -141,7 +141,7 @@ class Tiered:
 
 @pytest.mark.conforms("K1023-5", "K1023-6", "K1023-12")
 @pytest.mark.parametrize("feature", [False, True])
-def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_after_what_is_tiered(
+def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_after_the_tiered_end(
     tmp_path: Path, feature: bool
 ) -> None:
     async def story(cluster: Cluster) -> None:
@@ -169,7 +169,7 @@ def test_the_feature_is_switched_while_the_brokers_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K1023-4")
-def test_a_follower_whose_offset_the_leader_has_fetches_it_also_with_the_feature(tmp_path: Path) -> None:
+def test_a_follower_fetches_an_offset_of_the_leader_also_with_the_feature(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True, tiered=False)
@@ -217,9 +217,7 @@ def test_a_follower_with_records_does_not_jump(tmp_path: Path, mutants: tuple[st
 @pytest.mark.conforms("K1023-3", "K1023-9")
 @pytest.mark.kills("epuo_unknown_as_zero")
 @pytest.mark.parametrize("mutants", [(), ("epuo_unknown_as_zero",)])
-def test_while_the_leader_does_not_know_what_is_tiered_the_follower_waits_unchanged(
-    tmp_path: Path, mutants: tuple[str, ...]
-) -> None:
+def test_the_follower_waits_unchanged_while_the_tiered_end_is_unknown(tmp_path: Path, mutants: tuple[str, ...]) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)
@@ -239,7 +237,7 @@ def test_while_the_leader_does_not_know_what_is_tiered_the_follower_waits_unchan
 
 
 @pytest.mark.conforms("H29")
-def test_a_leader_that_never_knows_what_is_tiered_does_not_keep_the_replica_out(tmp_path: Path) -> None:
+def test_a_leader_without_a_tiered_end_does_not_exclude_the_replica(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)
@@ -253,7 +251,7 @@ def test_a_leader_that_never_knows_what_is_tiered_does_not_keep_the_replica_out(
 @pytest.mark.conforms("K1023-10")
 @pytest.mark.kills("epuo_no_clamp")
 @pytest.mark.parametrize("mutants", [(), ("epuo_no_clamp",)])
-def test_what_is_tiered_below_the_log_start_is_not_skipped_to(tmp_path: Path, mutants: tuple[str, ...]) -> None:
+def test_a_follower_does_not_skip_to_a_tiered_end_below_the_log_start(tmp_path: Path, mutants: tuple[str, ...]) -> None:
     """Remote storage was switched off, which deleted what was tiered, and on again."""
 
     async def story(cluster: Cluster) -> None:
@@ -303,9 +301,7 @@ def test_the_log_starts_where_the_leaders_does(tmp_path: Path, mutants: tuple[st
 @pytest.mark.conforms("K1023-11", "K1023-13")
 @pytest.mark.kills("no_epoch_cache_from_remote")
 @pytest.mark.parametrize("mutants", [(), ("no_epoch_cache_from_remote",)])
-def test_the_follower_knows_the_epochs_of_records_that_it_does_not_have(
-    tmp_path: Path, mutants: tuple[str, ...]
-) -> None:
+def test_the_follower_has_the_epochs_of_skipped_records(tmp_path: Path, mutants: tuple[str, ...]) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)
@@ -322,7 +318,7 @@ def test_the_follower_knows_the_epochs_of_records_that_it_does_not_have(
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.kills("no_remote_producer_snapshot")
 @pytest.mark.parametrize("mutants", [(), ("no_remote_producer_snapshot",)])
-def test_the_follower_knows_that_the_log_has_forgotten_no_producer(tmp_path: Path, mutants: tuple[str, ...]) -> None:
+def test_the_follower_keeps_the_rule_for_first_sequences_of_producers(tmp_path: Path, mutants: tuple[str, ...]) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)
@@ -335,7 +331,7 @@ def test_the_follower_knows_that_the_log_has_forgotten_no_producer(tmp_path: Pat
 
 
 @pytest.mark.conforms("K1023-11")
-def test_a_store_that_fails_changes_nothing_and_is_asked_again(tmp_path: Path) -> None:
+def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)

@@ -24,7 +24,7 @@ def scenario_1(*, truncate_to_hw: bool) -> Story:
 
 
 @pytest.mark.conforms("K101-4", "K101-7", "K101-14")
-def test_scenario_1_a_bounced_follower_keeps_what_the_leader_has() -> None:
+def test_scenario_1_a_bounced_follower_keeps_records_of_the_leader() -> None:
     story = scenario_1(truncate_to_hw=False)
     story.restart(2)
     story.hear(2)
@@ -75,7 +75,7 @@ def test_scenario_2_with_high_watermark_truncation_diverges() -> None:
 
 
 @pytest.mark.conforms("K101-15", "K101-7")
-def test_what_every_member_of_the_isr_lost_goes_from_the_others_too_and_is_told() -> None:
+def test_records_lost_by_the_isr_are_truncated_elsewhere_and_reported_as_lossy() -> None:
     story = scenario_2(truncate_to_hw=False, high_watermark=2)
     assert story.reconcile(1) == [Truncate(1, "epoch", lossy=True)]
     assert story.follower(1).high_watermark == 1
@@ -138,7 +138,7 @@ def test_the_dialogue_opens_with_the_latest_epoch() -> None:
 
 
 @pytest.mark.conforms("H1", "H25")
-def test_an_answer_with_the_asked_epoch_cuts_at_the_smaller_end() -> None:
+def test_an_answer_with_the_requested_epoch_truncates_to_the_smaller_end() -> None:
     follower, log = follower_of([(2, 0), (5, 4)], 7)
     assert follower.epoch_end_answered(log, 5, 6) == Truncate(6, "epoch")
     assert follower.epoch_end_answered(log, 5, 100) == Truncate(7, "epoch")
@@ -152,7 +152,7 @@ def test_an_answer_with_an_older_epoch_that_we_have_cuts_within_it() -> None:
 
 
 @pytest.mark.conforms("H1")
-def test_an_answer_with_an_epoch_that_we_lack_cuts_to_our_next_larger_and_asks_again() -> None:
+def test_an_answer_with_an_unknown_epoch_truncates_to_the_next_larger_and_queries_again() -> None:
     follower, log = follower_of([(2, 0), (5, 4)], 7)
     step = follower.epoch_end_answered(log, 3, 6)
     assert step == Truncate(4, "epoch", final=False)
@@ -176,7 +176,7 @@ def test_a_log_without_epochs_falls_back_to_the_high_watermark() -> None:
 
 
 @pytest.mark.conforms("H8", "H27")
-def test_an_empty_log_asks_nothing_but_drops_the_epochs_it_led_without_writing() -> None:
+def test_an_empty_log_sends_no_query_and_drops_its_epochs_without_records() -> None:
     story = Story(2)
     story.elect(1)
     story.elect(2)
@@ -228,7 +228,7 @@ def test_the_high_watermark_of_a_follower_never_falls() -> None:
 
 
 @pytest.mark.conforms("H9")
-def test_a_follower_behind_the_leaders_log_start_begins_there_with_that_high_watermark() -> None:
+def test_a_follower_behind_the_leaders_log_start_restarts_there_with_that_high_watermark() -> None:
     story = Story(2)
     story.elect(1)
     story.write("a", "b", "c")
@@ -241,7 +241,7 @@ def test_a_follower_behind_the_leaders_log_start_begins_there_with_that_high_wat
 
 
 @pytest.mark.conforms("H9", "H25")
-def test_a_follower_ahead_of_the_leader_asks_again_instead_of_dropping_its_log() -> None:
+def test_a_follower_ahead_of_the_leader_queries_again_and_keeps_its_log() -> None:
     follower, log = follower_of([(2, 0)], 7, high_watermark=5)
     follower.truncated(Truncate(7, "epoch"), 7)
     assert follower.out_of_range(log, leader_log_start=0) is None
@@ -249,7 +249,7 @@ def test_a_follower_ahead_of_the_leader_asks_again_instead_of_dropping_its_log()
 
 
 @pytest.mark.conforms("H9")
-def test_an_empty_follower_ahead_of_the_leader_begins_where_the_leader_does() -> None:
+def test_an_empty_follower_ahead_of_the_leader_starts_at_the_leaders_log_start() -> None:
     """It would ask for an offset until the leader has come there, and then be in sync without what came before."""
     story = Story(2)
     story[2].log.log_start_offset = story[2].high_watermark = 4  # what it had was deleted; the leader lost power
@@ -264,7 +264,7 @@ def test_an_empty_follower_ahead_of_the_leader_begins_where_the_leader_does() ->
 
 
 @pytest.mark.conforms("H9")
-def test_what_an_empty_follower_knew_to_be_committed_and_the_leader_lacks_is_told() -> None:
+def test_an_empty_follower_above_the_leaders_end_reports_a_lossy_truncation() -> None:
     follower, log = follower_of([], 0, high_watermark=7)
     log.log_start_offset = 7
     assert follower.out_of_range(log, 3) == Truncate(3, "leader-start", restart=True, lossy=True)

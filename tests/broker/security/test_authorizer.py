@@ -48,7 +48,7 @@ READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation
 
 
 @pytest.mark.conforms("SEC-5")
-def test_what_a_peer_makes_up_costs_no_memory() -> None:
+def test_invented_names_of_a_peer_use_no_memory() -> None:
     decides = authorizer(acl("long", READ, pattern=PREFIXED))
     name = "x" * 30_000
     tracemalloc.start()
@@ -97,7 +97,7 @@ def test_rules(acls: list[Acl], operation: AclOperation, name: str, allowed: boo
 
 
 @pytest.mark.conforms("SEC-5")
-def test_what_no_rule_is_about_is_open_only_where_it_is_said() -> None:
+def test_resources_without_a_rule_are_open_only_if_configured() -> None:
     rules = acl("t", READ), acl("p-", READ, pattern=PREFIXED)
     for name, allowed in (("t", False), ("p-1", False), ("other", True)):
         assert authorizer(*rules, open_otherwise=True).allows(BOB, READ, TOPIC, name) is allowed
@@ -106,7 +106,7 @@ def test_what_no_rule_is_about_is_open_only_where_it_is_said() -> None:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_rules_are_learned_anew_and_nothing_that_was_decided_before_stays() -> None:
+def test_new_rules_replace_every_earlier_decision() -> None:
     made = authorizer(acl("t", READ), acl(CLUSTER_NAME, DESCRIBE, kind=ResourceType.CLUSTER))
     assert made.allows(ALICE, READ, TOPIC, "t")
     assert made.allows_cluster(ALICE, DESCRIBE)

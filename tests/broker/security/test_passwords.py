@@ -70,7 +70,7 @@ def test_a_file_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
     ],
     ids=lambda holder: type(holder).__name__,
 )
-def test_what_holds_a_credential_does_not_show_it(holder: object) -> None:
+def test_objects_with_a_credential_do_not_print_it(holder: object) -> None:
     for text in (repr(holder), str(holder), f"{holder}", repr([holder]), repr({"key": holder})):
         assert SECRET not in text
         assert SECRET.encode().hex() not in text

@@ -38,7 +38,7 @@ def server(known: ScramCredential | None = None) -> ScramServer:
 
 
 @pytest.mark.conforms("SEC-4")
-def test_both_sides_say_what_the_rfc_says() -> None:
+def test_both_sides_send_the_messages_of_the_rfc() -> None:
     client = ScramClient(USER, PASSWORD, CLIENT_NONCE, ScramMechanism.SHA_256)
     assert client.first == FIRST
     assert server().challenge == CHALLENGE
@@ -50,7 +50,7 @@ def test_both_sides_say_what_the_rfc_says() -> None:
 @pytest.mark.conforms("SEC-4")
 @pytest.mark.parametrize("mechanism", ScramMechanism)
 @pytest.mark.parametrize("user", ["alice", "a,b=c", "größe"])
-def test_a_user_that_knows_the_password_is_let_in_and_no_other(mechanism: ScramMechanism, user: str) -> None:
+def test_only_a_user_with_the_password_is_authenticated(mechanism: ScramMechanism, user: str) -> None:
     def run(password: bytes) -> None:
         client = ScramClient(user, password, "0123456789", mechanism)
         _, name, _, _ = parse_client_first(client.first)
@@ -102,7 +102,7 @@ def test_a_client_answers_no_challenge_that_is_not_one(challenge: bytes) -> None
 
 
 @pytest.mark.conforms("SEC-4")
-def test_a_client_believes_no_server_that_does_not_know_the_password() -> None:
+def test_a_client_refuses_a_server_without_the_password() -> None:
     client = ScramClient(USER, PASSWORD, CLIENT_NONCE, ScramMechanism.SHA_256)
     with pytest.raises(ScramError):
         client.check(b"v=")
@@ -116,7 +116,7 @@ def test_a_client_believes_no_server_that_does_not_know_the_password() -> None:
     [b"p=tls-unique,,n=user,r=0123456789", b"n,,", b"n,,n=,r=0123456789", b"n,,n=a=b,r=0123456789", b"n,,n=user,r=1",
      b"n,a=other,n=user,r=0123456789", b"n,other,n=user,r=0123456789", b"\xff", b""],
 )  # fmt: skip
-def test_first_messages_that_are_none(first: bytes) -> None:
+def test_invalid_first_messages_are_refused(first: bytes) -> None:
     with pytest.raises(ScramError):
         parse_client_first(first)
 
@@ -158,7 +158,7 @@ def of_kafkas_tools(user: str) -> ScramCredential:
 
 
 @pytest.mark.conforms("SEC-4")
-def test_who_exists_is_not_told() -> None:
+def test_answers_do_not_reveal_existing_users() -> None:
     """Two brokers, or one before and after its restart: what they say of a user that is stored is the same, and so is
     what they say of others."""
     stored = {(user, ScramMechanism.SHA_256): of_kafkas_tools(user) for user in ("alice", "bob")}
@@ -181,7 +181,7 @@ def test_who_exists_is_not_told() -> None:
 
 
 @pytest.mark.conforms("SEC-4")
-def test_a_password_of_the_file_is_right_whatever_is_stored() -> None:
+def test_a_password_of_the_file_overrides_a_stored_one() -> None:
     stored: dict[tuple[str, ScramMechanism], ScramCredential] = {}
     its = Accounts({"filed": Password("pencil")}, lambda: stored, b"1", Password("of all brokers"))
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_a_password_of_the_file_is_right_whatever_is_stored() -> None:
 
 
 @pytest.mark.conforms("SEC-4")
-def test_no_nonce_comes_twice() -> None:
+def test_nonces_are_unique() -> None:
     brokers = [Accounts({}, dict, key, Password("of all brokers")) for key in (b"1", b"2")]
     assert len({each.nonce() for each in brokers for _ in range(100)}) == 200
 

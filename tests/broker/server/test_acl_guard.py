@@ -132,7 +132,7 @@ def test_an_api_without_an_operation_or_a_check_stops_the_program(tmp_path: Path
 
 @pytest.mark.conforms("SEC-5")
 @pytest.mark.parametrize("key", sorted(RULES), ids=lambda key: key.name)
-def test_who_has_no_rights_gets_nothing_of_any_api_but_a_refusal(key: ApiKey) -> None:
+def test_every_api_refuses_a_user_without_rights(key: ApiKey) -> None:
     """At every version: what is left of the request names no topic, group or resource, and the answer can be sent."""
     rng = random.Random(int(key))
     api = APIS[key]
@@ -171,7 +171,7 @@ def _named(request: Message) -> list[str]:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_produce_is_done_for_what_may_be_written() -> None:
+def test_produce_appends_only_to_writable_topics() -> None:
     request = ProduceRequest(
         acks=-1,
         topic_data=[
@@ -189,7 +189,7 @@ def test_produce_is_done_for_what_may_be_written() -> None:
 
 @pytest.mark.conforms("SEC-5")
 @pytest.mark.parametrize("version", [12, 15])
-def test_fetch_is_for_readers_and_what_replicas_fetch_for_brokers(version: int) -> None:
+def test_fetch_serves_readers_and_replica_fetches_serve_brokers(version: int) -> None:
     by_name = version < 13
     topics = [
         FetchTopic("mine" if by_name else "", TOPIC_ID if not by_name else bytes(16), [FetchPartition(0)]),
@@ -219,7 +219,7 @@ def test_the_metadata_log_is_not_read_as_a_topic() -> None:
 
 @pytest.mark.conforms("SEC-5")
 @pytest.mark.parametrize("version", [0, 1, 12])
-def test_metadata_hides_what_may_not_be_described(version: int) -> None:
+def test_metadata_hides_topics_without_the_describe_right(version: int) -> None:
     known = [MetadataResponseTopic(name=name) for name in ("mine", "theirs")]
     everything = MetadataRequest(topics=[] if version == 0 else None)
     permit = check(everything, version, topic("mine", AclOperation.READ))
@@ -262,7 +262,7 @@ def test_topics_are_created_and_deleted_one_by_one() -> None:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_a_topic_whose_id_is_not_known_here_is_not_deleted_elsewhere_without_the_right_to() -> None:
+def test_a_topic_with_an_unknown_id_is_not_deleted_without_the_right() -> None:
     """The controller may know it already: what the broker hands on, it hands on in its own name."""
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"n" * 16), DeleteTopicState(topic_id=TOPIC_ID)])
     for rules, left in (((), []), ((topic("mine", AclOperation.DELETE),), [TOPIC_ID])):

@@ -191,7 +191,7 @@ def test_retention_moves_the_start_of_every_replica(key: str, value: str) -> Non
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("seed", range(3))
-def test_deleted_records_stay_deleted_on_every_replica_whatever_happens(seed: int) -> None:
+def test_deleted_records_stay_deleted_on_every_replica_under_faults(seed: int) -> None:
     with SimulatedCluster(seed, properties=SYNCED) as cluster:
 
         async def story() -> None:
@@ -220,7 +220,7 @@ def test_deleted_records_stay_deleted_on_every_replica_whatever_happens(seed: in
         cluster.run(story())
 
 
-def test_a_replica_that_is_added_begins_where_the_leader_does() -> None:
+def test_an_added_replica_starts_at_the_leaders_log_start() -> None:
     """The leader's log begins inside a batch, which a new follower gets whole."""
     with SimulatedCluster(3, nodes=4, properties=SMALL) as cluster:
 

@@ -36,7 +36,7 @@ def test_the_bounds_are_of_all_and_of_each_address() -> None:
     assert admission.refusal("10.0.0.1") == "more than max.connections.per.ip=2 connections from 10.0.0.1"
 
 
-def test_who_says_nothing_makes_room_for_the_next_and_brokers_stay() -> None:
+def test_silent_connections_are_closed_for_new_ones_and_brokers_stay() -> None:
     admission = Admission(0, 0, {})
     broker, *silent = connections(KEPT_FOR_BROKERS + 1)
     assert admission.try_out(broker) is None
@@ -54,7 +54,7 @@ def test_who_says_nothing_makes_room_for_the_next_and_brokers_stay() -> None:
     assert admission.try_out(late) is None
 
 
-def test_nobody_is_a_broker_who_asks_more_than_anybody_needs() -> None:
+def test_a_connection_with_an_oversized_request_does_not_count_as_a_broker() -> None:
     """What shows whose a connection is is decoded within the bound of any request."""
     admission = Admission(0, 0, {})
     peer, stranger = connections(2)

@@ -35,7 +35,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
 
 
 @pytest.mark.conforms("SEC-2")
-def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(
+def test_a_request_that_arrives_with_the_end_of_the_handshake_is_answered(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     async def story(_echo: Echo, port: int) -> None:
@@ -63,7 +63,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(
     serve(story, tls=contexts[0])
 
 
-def test_who_only_connects_makes_room_for_others(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+def test_a_connection_without_a_handshake_is_closed_for_others(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async def story(echo: Echo, port: int) -> None:
         oldest = [await silent(port) for _ in range(5)]
         others = [await silent(port) for _ in range(MOST_HANDSHAKES)]
@@ -79,7 +79,7 @@ def test_who_only_connects_makes_room_for_others(contexts: tuple[ssl.SSLContext,
     serve(story, tls=contexts[0])
 
 
-def test_nobody_shakes_hands_with_the_descriptors_that_are_kept(
+def test_reserved_descriptors_are_not_used_for_handshakes(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     async def story(echo: Echo, port: int) -> None:
@@ -92,7 +92,7 @@ def test_nobody_shakes_hands_with_the_descriptors_that_are_kept(
     serve(story, tls=contexts[0], descriptors=4)
 
 
-def test_what_is_no_handshake_is_told_and_ends_the_connection(
+def test_invalid_handshake_bytes_are_traced_and_end_the_connection(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     async def story(echo: Echo, port: int) -> None:

@@ -183,7 +183,9 @@ def test_a_clean_stop_is_marked_and_the_mark_is_used_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("H16")
-def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mark_of_a_clean_stop_is_written_after_every_log_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It vouches for what is on the disk: a process that is killed while it stops has closed nothing yet."""
     marked: list[bool] = []
 
@@ -202,7 +204,7 @@ def test_the_mark_of_a_clean_stop_comes_when_all_is_closed(tmp_path: Path, monke
 
 
 @pytest.mark.conforms("H31")
-def test_a_broker_tells_of_metadata_only_once_its_replicas_go_by_them(
+def test_a_broker_reports_metadata_only_after_its_replicas_applied_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who hears that it knows of a leadership that it lost takes its lease for harmless."""
@@ -230,7 +232,7 @@ def test_a_broker_tells_of_metadata_only_once_its_replicas_go_by_them(
     story(tell, tmp_path)
 
 
-def test_nothing_is_acknowledged_once_a_sync_has_failed(tmp_path: Path) -> None:
+def test_no_record_is_acknowledged_after_a_failed_sync(tmp_path: Path) -> None:
     async def tell(node: Node) -> None:
         await node.create_topic()
         assert await node.produce() == (0, 0)

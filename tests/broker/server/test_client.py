@@ -126,7 +126,7 @@ def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
     story(tell)
 
 
-def test_an_answer_is_let_go_with_the_last_who_looks_at_it() -> None:
+def test_an_answer_is_freed_with_its_last_reference() -> None:
     """Not only when garbage is looked for: by then fetches have had megabytes of new memory each."""
 
     async def tell(peer: Peer, _: PeerConnector) -> None:
@@ -222,7 +222,7 @@ def test_an_unknown_broker_and_one_that_is_learned() -> None:
     story(tell)
 
 
-def test_requests_to_itself_are_calls() -> None:
+def test_requests_to_the_own_node_are_calls() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
         connector.serve_locally(peer.dispatcher.local.call)
         response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
@@ -270,7 +270,7 @@ def test_an_undecodable_request_costs_the_connection_only() -> None:
     story(tell)
 
 
-def test_what_a_dropped_connection_has_not_delivered_is_never_delivered() -> None:
+def test_undelivered_answers_of_a_dropped_connection_are_discarded() -> None:
     """A vote or a change of an ISR that timed out and was sent again must not come behind what was sent after it."""
 
     async def tell() -> None:

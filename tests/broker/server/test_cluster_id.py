@@ -48,7 +48,7 @@ def test_two_clusters_have_two_ids() -> None:
 
 
 @pytest.mark.conforms("K595-47", "K595-49")
-def test_a_node_asks_without_an_id_until_it_has_learned_it() -> None:
+def test_a_node_fetches_without_a_cluster_id_until_it_has_one() -> None:
     voters = ",".join(f"{number}@n{number}:9093" for number in (1, 2, 3))
     with SimulatedCluster(4, nodes=4, properties={"quorum.voters": voters}) as cluster:
 

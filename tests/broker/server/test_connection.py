@@ -151,7 +151,7 @@ def test_the_only_answer_that_is_waited_for_is_sent_at_once() -> None:
     serve(story)
 
 
-def test_what_a_shortcut_has_no_room_for_goes_through_it_alone() -> None:
+def test_a_request_without_room_in_a_shortcut_passes_through_it_alone() -> None:
     async def story(echo: Echo, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         requests = (b"know1xxx", b"like2xxx", b"like3xxx", b"like4xxx", b"now 5xxx", b"like6xxx", b"like7xxx")
@@ -177,7 +177,7 @@ def test_a_blocking_request_holds_back_the_next_one() -> None:
     serve(story)
 
 
-def test_no_more_requests_are_begun_than_the_bound_allows() -> None:
+def test_requests_in_progress_stay_within_the_bound() -> None:
     async def story(echo: Echo, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         names = [b"%04d" % number for number in range(50)]
@@ -244,7 +244,7 @@ def test_answers_are_bounded_wherever_they_wait(waits: bool) -> None:
     serve(story, max_queued=200)
 
 
-def test_what_a_connection_holds_is_counted_once_however_it_is_answered(tmp_path: Path) -> None:
+def test_memory_of_a_connection_is_counted_once_for_every_kind_of_answer(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(bytes(100))
 
     async def story(echo: Echo, port: int) -> None:
@@ -321,7 +321,7 @@ def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_befor
     serve(story)
 
 
-def test_what_a_peer_is_rejected_for_takes_little_of_the_trace() -> None:
+def test_a_rejection_writes_a_short_trace_event() -> None:
     async def story(echo: Echo, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"bad!" + b"x" * (1 << 20)))
@@ -335,7 +335,7 @@ def test_what_a_peer_is_rejected_for_takes_little_of_the_trace() -> None:
     serve(story)
 
 
-def test_who_sends_nothing_more_or_takes_nothing_is_idle_and_who_waits_is_not() -> None:
+def test_a_silent_or_blocked_connection_is_idle_and_a_waiting_one_is_not() -> None:
     async def story(echo: Echo, port: int) -> None:
         waiting_reader, waiting = await asyncio.open_connection("127.0.0.1", port)
         waiting.write(framed(b"late1xxx"))
@@ -358,7 +358,7 @@ def test_who_sends_nothing_more_or_takes_nothing_is_idle_and_who_waits_is_not() 
     serve(story, max_idle=0.1)
 
 
-def test_a_request_may_be_as_large_as_whoever_serves_the_connection_takes() -> None:
+def test_the_serving_host_sets_the_size_limit_of_requests() -> None:
     class Narrow:
         """Stands before a listener until something has been asked."""
 

@@ -60,7 +60,9 @@ def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("about", ["quorum", "__cluster_metadata", "t-", ""])
-def test_a_broker_lives_on_and_makes_up_for_what_it_could_not_do(about: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_survives_missing_descriptors_and_completes_postponed_work(
+    about: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Votes and marks of the metadata quorum, its log, partitions that are new, and everything at once."""
     crowd = Crowd(lambda path: about in path)
     crowd.patch(monkeypatch)

@@ -44,7 +44,7 @@ OF_CONTROLLERS: dict[str, tuple[Message, int]] = {
 
 @pytest.mark.conforms("SEC-1")
 @pytest.mark.parametrize("name", OF_CONTROLLERS)
-def test_a_listener_for_clients_takes_nothing_that_runs_the_cluster(name: str) -> None:
+def test_a_client_listener_refuses_cluster_requests(name: str) -> None:
     """Refused as Apache Kafka does it: the connection is closed."""
     request, version = OF_CONTROLLERS[name]
 
@@ -67,7 +67,7 @@ def test_a_listener_for_clients_takes_nothing_that_runs_the_cluster(name: str) -
 
 
 @pytest.mark.conforms("SEC-1")
-def test_the_metadata_log_is_no_topic_at_a_listener_for_clients() -> None:
+def test_the_metadata_log_is_an_unknown_topic_at_a_client_listener() -> None:
     fetch = FetchRequest(
         replica_id=2, max_wait_ms=0, topics=[FetchTopic("__cluster_metadata", partitions=[FetchPartition(0)])]
     )
@@ -83,7 +83,7 @@ def test_the_metadata_log_is_no_topic_at_a_listener_for_clients() -> None:
         cluster.run(story(cluster))
 
 
-def test_clients_that_take_all_memory_keep_nobody_from_asking_and_no_controller_from_anything() -> None:
+def test_clients_that_use_all_memory_do_not_block_small_requests_or_controllers() -> None:
     """They do so by sending most of large requests, and never the rest."""
 
     async def story(cluster: SimulatedCluster) -> None:
@@ -103,7 +103,7 @@ def test_clients_that_take_all_memory_keep_nobody_from_asking_and_no_controller_
 
 @pytest.mark.conforms("SEC-1")
 @pytest.mark.parametrize("request_and_version", [(MetadataRequest(), 12), (ProduceRequest(), 9)])
-def test_the_listener_for_controllers_takes_nothing_of_clients(request_and_version: tuple[Message, int]) -> None:
+def test_the_controller_listener_refuses_client_requests(request_and_version: tuple[Message, int]) -> None:
     async def story(cluster: SimulatedCluster) -> None:
         await ready(cluster)
         client = PeerConnector(-1, cluster.controllers, response_max_bytes=1 << 20)

@@ -64,7 +64,7 @@ def wire(reply: Reply) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_decodes_to_what_was_answered(version: int) -> None:
+def test_an_encoded_fetch_response_decodes_to_the_original(version: int) -> None:
     rng = random.Random(version)
     file = MemoryFile(rng.randbytes(200_000))
     answers = [

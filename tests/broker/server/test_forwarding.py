@@ -35,7 +35,7 @@ def not_controllers(cluster: SimulatedCluster) -> list[int]:
 
 
 @pytest.mark.conforms("K595-44")
-def test_any_broker_answers_what_only_the_controller_knows() -> None:
+def test_any_broker_forwards_controller_queries() -> None:
     with SimulatedCluster(1) as cluster:
 
         async def story() -> None:
@@ -90,7 +90,7 @@ def test_a_request_in_vain_is_answered_when_its_time_is_up(timeout_ms: int, with
         cluster.run(story())
 
 
-def test_what_may_have_happened_is_not_asked_twice() -> None:
+def test_a_request_with_a_possible_effect_is_not_repeated() -> None:
     """The controller gets the request and its answer is lost: the client must not be told that nothing happened."""
     with SimulatedCluster(5) as cluster:
 
@@ -108,7 +108,7 @@ def test_what_may_have_happened_is_not_asked_twice() -> None:
         cluster.run(story())
 
 
-def test_an_envelope_holds_nothing_but_requests_to_the_controller() -> None:
+def test_an_envelope_has_only_controller_requests() -> None:
     with SimulatedCluster(1, nodes=1) as cluster:
 
         async def story() -> None:

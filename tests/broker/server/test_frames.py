@@ -56,7 +56,7 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def test_frames_come_out_as_they_went_in_however_they_are_cut() -> None:
+def test_frames_decode_to_the_original_for_every_split() -> None:
     rng = random.Random(7)
     bodies = [rng.randbytes(rng.choice([0, 1, 5, 100, 5_000, 40_000, 300_000])) for _ in range(200)]
     stream = b"".join(framed(body) for body in bodies)
@@ -78,7 +78,7 @@ def test_a_length_out_of_bounds_is_refused(length: int) -> None:
         feed(buffer, length.to_bytes(4, "big", signed=True))
 
 
-def test_an_announced_length_costs_nothing_until_the_bytes_arrive() -> None:
+def test_an_announced_length_uses_no_memory_until_the_bytes_arrive() -> None:
     buffer = FrameBuffer(100 << 20, Unlimited())
     feed(buffer, (100 << 20).to_bytes(4, "big") + bytes(1000))
     buffer.make_room()
@@ -105,7 +105,7 @@ def test_a_spent_budget_refuses_growth_only() -> None:
         feed(buffer, framed(bytes(200_000)))
 
 
-def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
+def test_a_detached_frame_keeps_its_bytes_after_later_receives() -> None:
     buffer = FrameBuffer(1 << 20, Unlimited())
     buffer.make_room()
     two = framed(b"a" * 100) + framed(b"b" * 100)[:50]
@@ -118,7 +118,7 @@ def test_a_detached_frame_outlives_what_is_received_after_it() -> None:
     assert frame == b"a" * 100
 
 
-def test_received_bytes_go_on_in_the_buffer_detached_before_when_nobody_looks_into_it() -> None:
+def test_a_detached_buffer_without_references_is_reused_for_received_bytes() -> None:
     buffer = FrameBuffer(1 << 20, Unlimited())
     memory: list[object] = []  # held, so that no other is at its address
 
@@ -185,7 +185,7 @@ def fill(buffer: FrameBuffer) -> None:
 
 
 @pytest.mark.parametrize("lends", [False, True], ids=["grows", "lends"])
-def test_a_buffer_that_is_asked_for_memory_while_it_takes_some_counts_for_what_it_has(*, lends: bool) -> None:
+def test_a_buffer_counts_its_memory_during_a_reservation(*, lends: bool) -> None:
     budget = Asking(1 << 20)
     buffer, idle = FrameBuffer(1 << 20, budget), FrameBuffer(1 << 20, budget)
     for its in (buffer, idle):
@@ -221,7 +221,7 @@ def test_there_is_room_however_many_whole_frames_are_waiting() -> None:
     assert bytes(buffer.next_frame() or b"") == b"short"
 
 
-def test_a_frame_that_comes_byte_by_byte_gets_no_more_memory_than_one_that_comes_at_once() -> None:
+def test_a_frame_in_single_bytes_uses_the_memory_of_a_whole_one() -> None:
     buffer = FrameBuffer(100 << 20, Unlimited())
     buffer.make_room()
     for byte in (100 << 20).to_bytes(4, "big") + bytes(60):

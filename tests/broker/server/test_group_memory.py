@@ -130,7 +130,7 @@ def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalance
         cluster.run(story())
 
 
-def test_a_coordinator_that_is_deposed_holds_nothing_any_more() -> None:
+def test_a_deposed_coordinator_frees_its_memory() -> None:
     with SimulatedCluster(1, properties=SETTINGS) as cluster:
 
         async def story() -> None:

@@ -51,7 +51,7 @@ def play(story: Callable[[Story], Awaitable[None]]) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_an_end_in_order_comes_after_the_lease() -> None:
+def test_an_orderly_connection_end_follows_the_lease() -> None:
     async def story(it: Story) -> None:
         it.transport.close()
         assert await it.is_ended_in_order()

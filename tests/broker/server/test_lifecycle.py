@@ -123,7 +123,7 @@ def test_it_finds_the_controller_that_has_moved() -> None:
     story(tell)
 
 
-def test_a_fenced_broker_holds_no_lease_and_asks_again_soon() -> None:
+def test_a_fenced_broker_has_no_lease_and_retries_soon() -> None:
     async def tell(controller: Controller) -> None:
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=True)
         await controller.until(lambda: len(controller.asked) >= 4)
@@ -179,7 +179,7 @@ def test_a_registration_that_is_forgotten_is_made_again() -> None:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("mutants", [(), ("leave_under_lease",)])
-def test_who_leaves_gives_the_lease_up_before_the_controller_can_know(mutants: tuple[str, ...]) -> None:
+def test_a_stopping_broker_gives_up_its_lease_before_it_informs_the_controller(mutants: tuple[str, ...]) -> None:
     async def run() -> None:
         controller = Controller(mutants=mutants)
         controller.heartbeat = BrokerHeartbeatResponse(is_fenced=False, lease_ms=1 << 40)
@@ -250,7 +250,7 @@ def test_a_session_left_behind_is_waited_for_from_the_first_refusal() -> None:
 
 
 @pytest.mark.parametrize("gone", ["unreachable", "not the controller"])
-def test_a_session_left_behind_is_waited_for_anew_after_a_time_without_a_controller(gone: str) -> None:
+def test_the_wait_for_an_old_session_restarts_after_a_time_without_a_controller(gone: str) -> None:
     async def run() -> None:
         controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))
         refused = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)

@@ -56,7 +56,7 @@ def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -
         (3, 1, False, 1),  # a controller that is no broker
     ],
 )
-def test_clients_are_told_of_a_broker_that_hands_on_what_only_the_controller_answers(
+def test_metadata_names_a_broker_that_forwards_as_the_controller(
     controller: int | None, node_id: int, second_fenced: bool, told: int
 ) -> None:
     async def story() -> int:
@@ -69,7 +69,7 @@ def test_clients_are_told_of_a_broker_that_hands_on_what_only_the_controller_ans
     assert asyncio.run(story()) == told
 
 
-def test_nobody_alive_is_nobody() -> None:
+def test_without_an_unfenced_broker_metadata_names_no_controller() -> None:
     image = two_brokers(second_fenced=True)
     image.brokers[1] = image.brokers[1].__class__(1, 1, b"a" * 16, (plaintext("n1", 9092),), fenced=True)
 
@@ -81,7 +81,7 @@ def test_nobody_alive_is_nobody() -> None:
     assert asyncio.run(story()) == NOBODY
 
 
-def test_a_broker_that_still_reads_the_metadata_log_tells_nobody_of_the_past(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_behind_in_the_metadata_log_answers_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_handler, "SETTLING_TIMEOUT_S", 0.01)
 
     async def story() -> None:

@@ -38,7 +38,7 @@ def numbers(page: str) -> dict[str, float]:
 
 
 @pytest.mark.conforms("K595-52")
-def test_every_node_tells_how_the_quorum_and_its_replicas_are() -> None:
+def test_every_node_has_metrics_of_the_quorum_and_its_replicas() -> None:
     with SimulatedCluster(1, properties={"min.insync.replicas": "2"}) as cluster:
 
         async def story() -> None:
@@ -84,7 +84,7 @@ def test_every_node_tells_how_the_quorum_and_its_replicas_are() -> None:
 
 
 @pytest.mark.conforms("K595-52")
-def test_a_node_without_a_quorum_knows_no_leader() -> None:
+def test_a_node_without_a_quorum_has_no_leader_metric() -> None:
     with SimulatedCluster(1) as cluster:
 
         async def story() -> None:
@@ -132,7 +132,7 @@ def served(tell: Callable[[Callable[[bytes], Awaitable[bytes]]], Awaitable[None]
     asyncio.run(run())
 
 
-def test_the_page_is_served_and_nothing_else() -> None:
+def test_only_the_metrics_page_is_served() -> None:
     async def tell(ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         answer = await ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -147,7 +147,7 @@ def test_the_page_is_served_and_nothing_else() -> None:
     served(tell)
 
 
-def test_who_only_connects_makes_room_for_a_reader() -> None:
+def test_a_silent_connection_is_closed_for_a_reader() -> None:
     async def tell(ask: Callable[[bytes], Awaitable[bytes]]) -> None:
         silent = [asyncio.ensure_future(ask(b"")) for _ in range(MOST_AT_ONCE + 1)]
         await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)

@@ -35,7 +35,7 @@ BASE = {
          ["CLIENTS", "CONTROLLER"]),
     ],
 )  # fmt: skip
-def test_a_listener_that_takes_anyone_is_named(
+def test_a_listener_without_authentication_is_named(
     clients: str, controllers: str, more: dict[str, str], warned: list[str]
 ) -> None:
     protocols = {"listener.security.protocol.map": f"CLIENTS:{clients},CONTROLLER:{controllers}"}

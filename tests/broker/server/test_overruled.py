@@ -10,7 +10,7 @@ MINIMUM = "min.insync.replicas"
 FILE = {"node.id": "1", "listeners": "PLAINTEXT://n1:9092", "quorum.voters": "1@n1:9092", "log.dir": "/data"}
 
 
-def test_a_file_that_names_another_number_is_told_and_one_that_names_none_is_not() -> None:
+def test_a_file_with_another_value_gets_a_warning_and_one_without_a_value_does_not() -> None:
     for own, cluster, told in (("1", "2", 1), ("2", "2", 0), (None, "2", 0)):
         properties = FILE if own is None else {**FILE, MINIMUM: own}
         found = overruled(BrokerConfig.from_properties(properties, "n1.properties"), {MINIMUM: cluster})

@@ -218,7 +218,7 @@ def request_frame() -> memoryview:
 
 
 @pytest.mark.parametrize("change", [1, 0x40, 0x80], ids=hex)
-def test_what_is_taken_for_alike_is_what_would_be_taken_field_by_field(change: int) -> None:
+def test_the_shortcut_accepts_the_same_requests_as_the_full_check(change: int) -> None:
     known = request_frame()
     taken = 0
     for at in range(len(known)):
@@ -305,7 +305,7 @@ def test_acks_0_has_no_answer_and_an_error_costs_the_connection() -> None:
     ("acks", "size", "code"),
     [(7, 10, ErrorCode.INVALID_REQUIRED_ACKS), (1, 200_000, ErrorCode.MESSAGE_TOO_LARGE)],
 )
-def test_what_is_refused(acks: int, size: int, code: ErrorCode) -> None:
+def test_invalid_acks_and_sizes_are_refused(acks: int, size: int, code: ErrorCode) -> None:
     async def tell(client: Client, replicas: Replicas) -> None:
         client.send(client.request(batch(size=size), acks=acks))
         assert await client.answers(1) == [(int(code), -1)]

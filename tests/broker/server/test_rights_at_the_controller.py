@@ -60,7 +60,7 @@ def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, 
 
 
 @pytest.mark.conforms("SEC-8")
-def test_what_the_broker_on_the_way_allows_the_controller_may_refuse(cluster: SimulatedCluster) -> None:
+def test_the_controller_may_refuse_a_request_that_the_forwarding_broker_allowed(cluster: SimulatedCluster) -> None:
     async def story() -> None:
         await started(cluster)
         root, alice = client(cluster, as_user("broker", BROKERS)), client(cluster, as_user("alice", ALICES))
@@ -92,7 +92,7 @@ def test_what_the_broker_on_the_way_allows_the_controller_may_refuse(cluster: Si
 
 
 @pytest.mark.conforms("SEC-8")
-def test_who_has_a_topic_made_by_asking_for_it_is_known_to_the_controller(cluster: SimulatedCluster) -> None:
+def test_the_controller_checks_the_user_behind_an_automatic_topic_creation(cluster: SimulatedCluster) -> None:
     async def story() -> None:
         await started(cluster)
         alice = client(cluster, as_user("alice", ALICES))
@@ -112,7 +112,7 @@ def test_who_has_a_topic_made_by_asking_for_it_is_known_to_the_controller(cluste
 
 
 @pytest.mark.conforms("SEC-8")
-def test_an_envelope_from_nobody_is_its_senders_and_one_that_cannot_be_read_is_nobodys(
+def test_an_envelope_without_a_principal_uses_its_sender_and_an_unreadable_one_is_refused(
     cluster: SimulatedCluster,
 ) -> None:
     async def story() -> None:
@@ -152,7 +152,7 @@ def test_principals_are_written_as_kafka_writes_them() -> None:
     assert address_bytes(Caller("User:alice", "10.0.0.1")) == b"\x0a\0\0\x01"
 
 
-def test_bytes_that_mean_nobody_are_refused() -> None:
+def test_invalid_principal_bytes_are_refused() -> None:
     good = principal_bytes(Caller("User:alice", "10.0.0.1"))
     rng = random.Random(1)
     for principal, address in ((good, b"\0\0\0"), (good[:-1], b""), (b"\0\1" + good[2:], b""), (b"\0", b"")):

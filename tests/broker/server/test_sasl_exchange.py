@@ -97,7 +97,9 @@ SHAKE = SaslHandshakeRequest(SCRAM.title)
         ([SHAKE, FIRST, FIRST], ErrorCode.SASL_AUTHENTICATION_FAILED),
     ],
 )
-def test_who_does_not_keep_to_the_order_is_told_and_disconnected(asked: list[Message], code: ErrorCode) -> None:
+def test_a_client_that_breaks_the_sasl_order_gets_an_error_and_is_disconnected(
+    asked: list[Message], code: ErrorCode
+) -> None:
     """Nothing that is asked before a peer has said who it is may be asked for ever: it would cost others their turn."""
 
     async def tell(client: Client, echo: Echo) -> None:
@@ -111,7 +113,7 @@ def test_who_does_not_keep_to_the_order_is_told_and_disconnected(asked: list[Mes
 
 
 @pytest.mark.conforms("SEC-3")
-def test_before_version_1_of_the_handshake_tokens_come_bare() -> None:
+def test_before_version_1_of_the_handshake_tokens_have_no_header() -> None:
     async def scram(client: Client, _echo: Echo) -> None:
         assert (await client.ask(SaslHandshakeRequest(SCRAM.title), 0)).error_code == ErrorCode.NONE
         its = ScramClient("user", PASSWORD, "0123456789", SCRAM)
@@ -136,7 +138,7 @@ def test_before_version_1_of_the_handshake_tokens_come_bare() -> None:
 
 
 @pytest.mark.conforms("SEC-7")
-def test_a_session_without_an_end_is_said_to_have_none() -> None:
+def test_a_session_without_an_end_reports_a_lifetime_of_zero() -> None:
     async def tell(client: Client, _echo: Echo) -> None:
         assert (await client.log_in()).session_lifetime_ms == 0
         assert await client.echo(b"mine") == b"mine"
@@ -172,7 +174,7 @@ class Taking:
 
 
 @pytest.mark.conforms("SEC-7")
-def test_there_is_no_shortcut_around_a_sessions_end() -> None:
+def test_a_shortcut_respects_the_end_of_a_session() -> None:
     async def tell(client: Client, echo: Echo) -> None:
         await client.log_in()
         (connection,) = echo.listener._connections
@@ -190,7 +192,7 @@ def test_there_is_no_shortcut_around_a_sessions_end() -> None:
 @pytest.mark.parametrize(
     "how", ["another user", "another mechanism", "a wrong password", "a request between", "a shortcut between"]
 )
-def test_nobody_becomes_another_on_the_way(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_cannot_change_its_user(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sasl_gate, "LEAST_BETWEEN_S", 0.0)
 
     async def tell(client: Client, echo: Echo) -> None:
@@ -219,7 +221,7 @@ def test_nobody_becomes_another_on_the_way(how: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.conforms("SEC-7")
-def test_nobody_says_it_again_all_the_time() -> None:
+def test_a_too_early_reauthentication_is_refused() -> None:
     """Sooner than a second after the last time it is a request like any other, which a listener refuses."""
 
     async def tell(client: Client, echo: Echo) -> None:

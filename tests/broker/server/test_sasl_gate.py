@@ -63,7 +63,7 @@ async def started(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.conforms("SEC-3")
-def test_brokers_say_who_they_are_to_each_other_and_a_client_that_does_is_let_in(cluster: SimulatedCluster) -> None:
+def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is_accepted(cluster: SimulatedCluster) -> None:
     async def story() -> None:
         await started(cluster)
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -99,7 +99,7 @@ def test_others_are_not(cluster: SimulatedCluster, user: str, password: str, mec
 
 @pytest.mark.conforms("SEC-3")
 @pytest.mark.parametrize("port", [9092, 9093])
-def test_before_that_nothing_but_versions_is_told(cluster: SimulatedCluster, port: int) -> None:
+def test_before_authentication_only_api_versions_is_answered(cluster: SimulatedCluster, port: int) -> None:
     async def story() -> None:
         await started(cluster)
         addresses = {broker: (host, port) for broker, (host, _) in cluster.addresses.items()}
@@ -115,7 +115,7 @@ def test_before_that_nothing_but_versions_is_told(cluster: SimulatedCluster, por
 
 
 @pytest.mark.conforms("SEC-3")
-def test_who_is_known_does_not_say_it_again(cluster: SimulatedCluster) -> None:
+def test_an_authenticated_client_cannot_authenticate_again_without_a_session_limit(cluster: SimulatedCluster) -> None:
     async def story() -> None:
         await started(cluster)
         known = client(cluster, as_user("broker", BROKERS))
@@ -147,7 +147,7 @@ def test_brokers_are_believed_for_as_long_as_sessions_last(tmp_path: Path) -> No
 
 
 @pytest.mark.conforms("SEC-7")
-def test_who_says_again_who_he_is_stays(tmp_path: Path) -> None:
+def test_a_reauthenticated_client_stays_connected(tmp_path: Path) -> None:
     with SimulatedCluster(1, properties=properties(tmp_path) | {"connections.max.reauth.ms": "2000"}) as cluster:
 
         async def story() -> None:

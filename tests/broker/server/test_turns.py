@@ -173,7 +173,7 @@ def test_more_entries_than_any_client_needs_cost_the_connection(cluster: Simulat
     cluster.run(story())
 
 
-def test_what_producers_have_compressed_is_opened_in_turns(cluster: SimulatedCluster) -> None:
+def test_compressed_batches_of_producers_are_opened_in_turns(cluster: SimulatedCluster) -> None:
     """Each batch is of some hundred bytes and comes to 4 MB; the next request finds all of them appended."""
     batch = made(bytes(cramjam.zstd.compress(record(0, bytes(4 << 20)))), count=1, attributes=ZSTD)
 
@@ -252,7 +252,7 @@ def test_records_in_which_a_time_is_looked_for_count_in_the_turn(cluster: Simula
     cluster.run(story())
 
 
-def test_those_who_ask_for_much_take_turns() -> None:
+def test_large_requests_take_turns() -> None:
     async def story() -> None:
         turns = Turns()
         order: list[str] = []

@@ -51,7 +51,7 @@ class Coordinator:
 
 
 @pytest.mark.parametrize("guard", [None, Everybody()], ids=["without rules", "with rules"])
-def test_neither_the_frame_nor_the_request_is_kept_while_it_waits(guard: RequestGuard | None) -> None:
+def test_a_waiting_request_frees_its_frame_and_itself(guard: RequestGuard | None) -> None:
     answers: list[Any] = []
 
     async def story() -> None:

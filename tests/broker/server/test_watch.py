@@ -89,7 +89,7 @@ def test_a_killed_broker_looks_dead_at_once() -> None:
     tell(story)
 
 
-def test_a_broken_connection_alone_proves_nothing() -> None:
+def test_a_broken_connection_alone_does_not_prove_a_death() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
         wire = Wire()
         it.heartbeat(wire)
@@ -129,7 +129,7 @@ def test_an_end_in_order_is_the_end_of_the_registration_of_the_latest_heartbeat(
 
 
 @pytest.mark.conforms("H31")
-def test_an_end_in_order_of_an_earlier_connection_proves_nothing() -> None:
+def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
         first, second = Wire(), Wire()
         it.heartbeat(first)

@@ -35,7 +35,7 @@ def empty(refusal: ErrorCode = MOVED, **known: object) -> Bootstrap:
 
 
 @pytest.mark.conforms("K1023-4")
-def test_a_follower_whose_offset_the_leader_has_appends_and_does_not_jump() -> None:
+def test_a_follower_with_an_offset_of_the_leader_appends_and_does_not_jump() -> None:
     assert next_step(empty(ErrorCode.NONE, pending=LogPlace(200, 1))) == KeepFetching()
 
 
@@ -56,7 +56,7 @@ def test_an_offset_past_the_leaders_end_is_a_case_for_the_truncation_dialogue() 
     assert next_step(empty(OUT_OF_RANGE, log_end=50, pending=LogPlace(200, 0))) == MatchLogs()
 
 
-def test_another_error_changes_nothing() -> None:
+def test_another_error_leaves_the_follower_unchanged() -> None:
     assert next_step(Bootstrap(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)) == RetryLater("NOT_LEADER_OR_FOLLOWER")
 
 
@@ -80,7 +80,7 @@ def test_without_the_feature_an_empty_follower_does_not_jump() -> None:
 
 
 @pytest.mark.conforms("K1023-6")
-def test_without_remote_storage_or_on_a_compacted_topic_nothing_is_skipped() -> None:
+def test_without_remote_storage_or_on_a_compacted_topic_no_record_is_skipped() -> None:
     local = empty(tiered=False, pending=LogPlace(200, 0), local_start=LogPlace(100, 0))
     assert isinstance(next_step(local), RetryLater)
     assert next_step(replace(local, refusal=OUT_OF_RANGE)) == StartAt(10)
@@ -88,7 +88,7 @@ def test_without_remote_storage_or_on_a_compacted_topic_nothing_is_skipped() -> 
 
 @BOTH
 @pytest.mark.conforms("K1023-7")
-def test_the_log_start_is_asked_for_if_the_error_did_not_carry_it_and_then_the_pending_upload(
+def test_the_log_start_is_queried_if_the_error_lacks_it_and_then_the_pending_upload(
     refusal: ErrorCode,
 ) -> None:
     assert next_step(empty(refusal, log_start=None)) == AskOffset(EARLIEST)
@@ -104,7 +104,7 @@ def test_an_unknown_pending_upload_of_a_log_that_is_all_local_means_the_local_st
 
 
 @pytest.mark.conforms("K1023-9")
-def test_an_unknown_pending_upload_of_a_tiered_log_is_asked_for_again_later() -> None:
+def test_an_unknown_pending_upload_of_a_tiered_log_is_queried_again_later() -> None:
     assert isinstance(next_step(empty(pending=NOWHERE, local_start=LogPlace(100, 0))), RetryLater)
 
 
@@ -123,7 +123,7 @@ def test_a_pending_upload_below_the_log_start_means_that_everything_is_local() -
 
 
 @pytest.mark.conforms("K1023-10")
-def test_a_pending_upload_at_the_log_start_leaves_nothing_below() -> None:
+def test_a_follower_starts_at_a_pending_upload_at_the_log_start() -> None:
     assert next_step(empty(pending=LogPlace(10, 3))) == StartAt(10)
 
 
@@ -144,5 +144,5 @@ def test_the_segment_below_the_start_is_looked_for_in_the_epoch_of_its_last_reco
     assert next_step(replace(jump, earlier=earlier)) == StartAbove(200, 10, below)
 
 
-def test_a_start_whose_epoch_the_leader_does_not_know_is_not_guessed() -> None:
+def test_a_start_with_an_epoch_unknown_to_the_leader_is_queried_again() -> None:
     assert isinstance(next_step(empty(pending=LogPlace(200, -1))), RetryLater)

@@ -66,7 +66,7 @@ def test_a_record_is_found_by_epoch_and_offset_never_by_the_offset_alone() -> No
     assert manifest.find(2, 16) is None
 
 
-def test_what_is_tiered_of_an_epoch_ends_where_the_epoch_ends_in_the_log() -> None:
+def test_tiered_records_of_an_epoch_end_with_the_epoch_in_the_log() -> None:
     """H28 (KAFKA-15241): the segment reaches to 19, but the log's epoch 0 ends at 12."""
     manifest = Manifest([segment("a", 0, 19, (0, 0))])
     assert manifest.highest_tiered(lineage(30, (0, 0), (4, 12))) == TieredOffset(11, 0)
@@ -74,7 +74,7 @@ def test_what_is_tiered_of_an_epoch_ends_where_the_epoch_ends_in_the_log() -> No
     assert manifest.covered_to(lineage(30, (0, 0), (4, 12)), 0) == 12
 
 
-def test_an_epoch_whose_remote_records_lie_below_its_start_here_counts_for_nothing() -> None:
+def test_an_epoch_with_remote_records_only_below_its_local_start_is_ignored() -> None:
     manifest = Manifest([segment("a", 0, 4, (3, 0))])
     assert manifest.highest_tiered(lineage(30, (0, 0), (3, 10))) is None
 
@@ -83,9 +83,7 @@ def test_an_epoch_whose_remote_records_lie_below_its_start_here_counts_for_nothi
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(0, 3)), max_size=6),
     st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
 )
-def test_what_is_tiered_never_ends_before_the_start_of_the_log(
-    segments: list[tuple[int, int, int]], starts: list[int]
-) -> None:
+def test_the_tiered_end_is_never_before_the_log_start(segments: list[tuple[int, int, int]], starts: list[int]) -> None:
     """So a leader states no earliest pending upload below the start of its log, whatever was deleted (K1023-10)."""
     held = Manifest(
         segment(f"{number}", base, base + length - 1, (epoch, base))
@@ -96,7 +94,7 @@ def test_what_is_tiered_never_ends_before_the_start_of_the_log(
     assert tiered is None or tiered.offset >= min(starts)
 
 
-def test_the_end_of_the_lineage_bounds_what_is_tiered() -> None:
+def test_the_end_of_the_lineage_bounds_the_tiered_end() -> None:
     manifest = Manifest([segment("a", 0, 19, (0, 0))])
     assert manifest.highest_tiered(lineage(8, (0, 0))) == TieredOffset(7, 0)
     assert manifest.covered_to(lineage(8, (0, 0)), 0) == 8
@@ -133,7 +131,7 @@ def test_the_earliest_offset_is_of_the_lineage() -> None:
     assert manifest.earliest(lineage(40, (2, 25))) == 25
 
 
-def test_deleting_the_segment_that_reaches_furthest_lowers_what_is_tiered() -> None:
+def test_deletion_of_the_last_segment_lowers_the_tiered_end() -> None:
     last = segment("b", 10, 19)
     manifest = Manifest([segment("a", 0, 9), last])
     assert manifest.apply(SegmentEvent.to(DELETING, last))
@@ -162,7 +160,7 @@ def test_events_survive_their_encoding() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"{}", b"[]", b"null", b'{"format":2}', b'{"format":1,"state":"COPY_HALF"}', b"\xff"]
 )
-def test_a_value_that_is_no_event_is_refused(value: bytes) -> None:
+def test_an_invalid_segment_event_is_refused(value: bytes) -> None:
     with pytest.raises(MetadataFormatError):
         SegmentEvent.decode(value)
 

@@ -114,7 +114,7 @@ def test_reads_in_sequence_return_every_byte_once(chunk_bytes: int, max_bytes: i
     tell(story)
 
 
-def test_a_large_answer_consists_of_views_of_what_the_store_returned() -> None:
+def test_a_large_answer_consists_of_views_of_store_chunks() -> None:
     async def story() -> None:
         log = RemoteLog(1_000)
         await log.read(0, 2_500)

@@ -42,7 +42,7 @@ ON = {"remote.storage.enable": "true"}
         {"cleanup.policy": "compact"},
     ],
 )
-def test_what_fits_together_is_taken(wanted: dict[str, str]) -> None:
+def test_consistent_remote_storage_settings_are_accepted(wanted: dict[str, str]) -> None:
     check_remote_storage("t", wanted, ENABLED)
 
 
@@ -57,7 +57,7 @@ def test_what_fits_together_is_taken(wanted: dict[str, str]) -> None:
         ({**ON, "remote.log.copy.disable": "true", "local.retention.ms": "5"}, "remote.log.copy.disable"),
     ],
 )
-def test_what_contradicts_is_refused(wanted: dict[str, str], reason: str) -> None:
+def test_contradictory_remote_storage_settings_are_refused(wanted: dict[str, str], reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason) as raised:
         check_remote_storage("t", wanted, ENABLED)
     assert raised.value.code is ErrorCode.INVALID_CONFIG

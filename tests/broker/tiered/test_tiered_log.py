@@ -24,7 +24,7 @@ def tiered_log(cluster: Cluster, *segments: TieredSegment) -> TieredLog:
 @pytest.mark.conforms("K1023-14")
 @pytest.mark.kills("tier_above_hw")
 @pytest.mark.parametrize("mutants", [(), ("tier_above_hw",)])
-def test_only_what_is_committed_may_be_uploaded(tmp_path: Path, mutants: tuple[str, ...]) -> None:
+def test_only_committed_records_are_uploaded(tmp_path: Path, mutants: tuple[str, ...]) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1, 2])
