@@ -36,8 +36,8 @@ MOST_WITNESS_ROWS = 12
 MOST_PAGE_BYTES = 8 << 20
 # The columns of a witness that come first, in this order, and the columns that only verdict.json shows.
 WITNESS_COLUMNS = (
-    "node", "leader", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset", "records", "epoch",
-    "source", "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
+    "node", "leader", "endpoint", "client", "op", "type", "phase", "key", "expected", "new", "value", "offset",
+    "records", "epoch", "source", "lo", "hi", "inv", "ret", "high_watermark", "digest", "error", "at",
 )  # fmt: skip
 UNSHOWN_COLUMNS = frozenset({"topic", "partition", "process", "acks", "record_count"})
 
@@ -272,7 +272,9 @@ def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], page: RunPage
 
 
 def _with_leader(row: Mapping[str, Any], anomaly: Anomaly, page: RunPage) -> Mapping[str, Any]:
-    """A row with the node that answered."""
+    """A row with the node that answered, or that was asked for a register."""
+    if row.get("endpoint"):
+        return {**row, "endpoint": page.node_at(row["endpoint"])}
     leader = page.answered_by({"topic": anomaly.topic, "partition": anomaly.partition, **row})
     return {**row, "leader": leader} if leader else row
 

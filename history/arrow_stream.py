@@ -156,22 +156,28 @@ class Stream:
     defects: tuple[str, ...] = ()
 
 
-def read_batches(path: Path, schema: pa.Schema, segment: int = 0) -> Stream:
-    """Every batch of a stream up to the first one that is torn or damaged. Raises OSError."""
-    reader = BatchReader(path, schema, segment)
+def read_batches(path: Path, schema: pa.Schema, segment: int = 0, *, earlier: pa.Schema | None = None) -> Stream:
+    """Every batch of a stream up to the first one that is torn or damaged. `earlier`: a schema that is accepted as
+    well; the rows then have it. Raises OSError."""
+    reader = BatchReader(path, schema, segment, earlier=earlier)
+    batches = list(reader.batches())
     # In one chunk: later steps work chunk by chunk, and a batch may have few rows.
-    table = pa.Table.from_batches(reader.batches(), schema=schema).unify_dictionaries().combine_chunks()
+    table = (
+        pa.Table.from_batches(batches, schema=batches[0].schema if batches else schema)
+        .unify_dictionaries()
+        .combine_chunks()
+    )
     return Stream(table, reader.is_torn, tuple(reader.defects))
 
 
 class BatchReader:
     """Reads a segment batch by batch. `is_torn` and `defects` are as in `Stream`, and complete when `batches` ends."""
 
-    def __init__(self, path: Path, schema: pa.Schema, segment: int = 0) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, segment: int = 0, *, earlier: pa.Schema | None = None) -> None:
         """Raises OSError."""
         self.defects: list[str] = []
         self._data = read_bytes(path)
-        self._schema = schema
+        self._schemas = [schema] if earlier is None else [schema, earlier]
         self._crc = _first_crc(segment)
         self._summed = 0
         self._rows = 0
@@ -195,7 +201,7 @@ class BatchReader:
         """Raises what pyarrow does for a stream that is cut or damaged."""
         source = pa.BufferReader(self._data)
         with pa.ipc.open_stream(source, options=_IN_THIS_THREAD) as stream:
-            if not stream.schema.equals(self._schema):
+            if not any(map(stream.schema.equals, self._schemas)):
                 self._refuse("it does not have the columns of operations; was it written by another version?")
                 return
             waiting: list[pa.RecordBatch] = []

@@ -19,7 +19,7 @@ from history.distinct import has_repeated
 from history.errors import UNFINISHED
 from history.log_pieces import NO_PRODUCER, AnnouncedValues, PieceRead, PieceTask, kinds_of, last_process_of, read_piece
 from history.operation_tables import IndexedGroup, record_name
-from history.registers import row_of, table_of
+from history.registers import row_of, table_of, with_endpoints
 from history.schemas import (
     ACKS_ALL,
     APPEND,
@@ -30,6 +30,7 @@ from history.schemas import (
     PHASE_MAIN,
     READ,
     REGISTERS,
+    REGISTERS_WITHOUT_ENDPOINTS,
     RESERVATIONS,
     WRITE,
 )
@@ -150,7 +151,7 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Client
     """Reads the record of a `RegisterWriter`, as `read_log_clients` does."""
     invoked = stream.with_suffix(INVOKED)
     part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
-    rows = _rows_of(stream, segments, REGISTERS, part)
+    rows = _rows_of(stream, segments, part)
     lines = _lines_of(invoked, part)
     part.completed, defects = valid_registers(rows)
     part.defects += [f"{stream.name}: {defect}" for defect in defects]
@@ -173,11 +174,11 @@ def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> Client
     return part
 
 
-def _rows_of(first: Path, segments: Sequence[int], schema: pa.Schema, part: ClientRecording) -> pa.Table:
+def _rows_of(first: Path, segments: Sequence[int], part: ClientRecording) -> pa.Table:
     """The rows of all segments in order."""
     part.defects += _missing(first, segments)
     numbers = [0, *(number for number in segments if number)]
-    tables = [_segment_of(first, number, schema, part) for number in numbers]
+    tables = [with_endpoints(_segment_of(first, number, part)) for number in numbers]
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
@@ -188,12 +189,12 @@ def _missing(first: Path, segments: Sequence[int]) -> list[str]:
     return [f"{segment_path(first, number).name} is missing" for number in sorted(before)]
 
 
-def _segment_of(first: Path, number: int, schema: pa.Schema, part: ClientRecording) -> pa.Table:
+def _segment_of(first: Path, number: int, part: ClientRecording) -> pa.Table:
     path = segment_path(first, number)
     try:
-        stream = read_batches(path, schema, number)
+        stream = read_batches(path, REGISTERS, number, earlier=REGISTERS_WITHOUT_ENDPOINTS)
     except OSError as error:
-        stream = Stream(schema.empty_table(), defects=(f"it cannot be read ({error.strerror})",))
+        stream = Stream(REGISTERS.empty_table(), defects=(f"it cannot be read ({error.strerror})",))
     if stream.is_torn:
         part.torn.append(str(path))
     part.defects += [f"{path.name}: {defect}" for defect in stream.defects]

@@ -26,7 +26,7 @@ from history.jsonl_columns import columns_of
 from history.jsonl_reader import parsed_line
 from history.operation_schema import BadLineError, Clock, clock_of, operation_of
 from history.regular_files import open_regular
-from history.schemas import INF, OK, OPERATIONS, REGISTERS
+from history.schemas import INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
 from history.seconds import log_buckets
 
 PER_OCTAVE: Final = 16
@@ -148,7 +148,8 @@ class _GrowingStream(_GrowingFile):
     """An Arrow stream. Its columns of text are read as the numbers of their entries, so no dictionary is needed to read
     a batch alone."""
 
-    schema: pa.Schema = OPERATIONS
+    schemas: tuple[pa.Schema, ...] = (OPERATIONS,)
+    _schema: pa.Schema = OPERATIONS
 
     def _take(self, data: bytes, counts: OperationCounts, journal: Sequence[Line]) -> int:
         del journal
@@ -169,9 +170,10 @@ class _GrowingStream(_GrowingFile):
 
     def _count(self, message: Any, counts: OperationCounts) -> None:
         if message.type == "schema":
-            self._is_understood = pa.ipc.read_schema(message).equals(self.schema)
+            self._schema = pa.ipc.read_schema(message)
+            self._is_understood = any(map(self._schema.equals, self.schemas))
         elif message.type == "record batch":
-            batch = pa.ipc.read_record_batch(message, _plain(self.schema))
+            batch = pa.ipc.read_record_batch(message, _plain(self._schema))
             inv, ret, outcome = (batch.column(name).to_numpy() for name in ("inv", "ret", "type"))
             done = ret < INF
             counts.add(inv[done], ret[done], outcome[done] == OK)
@@ -184,7 +186,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 class _GrowingRegisters(_GrowingStream):
-    schema = REGISTERS
+    schemas = (REGISTERS, REGISTERS_WITHOUT_ENDPOINTS)
 
 
 class _GrowingLines(_GrowingFile):

@@ -274,7 +274,7 @@ class _File:
         return (
             *(number, self._known.process, self._client, operation["f"], operation["key"], operation["outcome"]),
             *(inv, ret, operation["value"], operation["expected"], operation["new"]),
-            *(operation.get("phase", PHASE_MAIN), operation["error"]),
+            *(operation.get("phase", PHASE_MAIN), operation["error"], operation.get("endpoint", "")),
         )
 
     def _log_row(self, operation: Mapping[str, Any], inv: int, ret: int) -> dict[str, Any]:

@@ -74,6 +74,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "key": _text,
     "phase": _text,
     "error": _text,
+    "endpoint": _text,
     "partition": _integer(0, (1 << 31) - 1),
     "acks": _integer(-1, 127),
     "session": _integer(0, (1 << 31) - 1),
@@ -105,6 +106,7 @@ class _Form:
 
 _PLACE: Final = frozenset({"topic", "partition"})
 _SESSION: Final = frozenset({"session"})
+_ENDPOINT: Final = frozenset({"endpoint"})
 _FORMS: Final[Mapping[tuple[str, str], _Form]] = {
     (LOG, "append"): _Form(
         LOG, APPEND, _PLACE | {"value"}, _SESSION | {"acks"}, may_answer=frozenset({"offset"}), value=_integer(0, _MOST)
@@ -113,9 +115,9 @@ _FORMS: Final[Mapping[tuple[str, str], _Form]] = {
         LOG, READ, _PLACE | {"from"}, _SESSION, answered=frozenset({"records"}), may_answer=frozenset({"lo", "hi"})
     ),
     (LOG, "end"): _Form(LOG, END, _PLACE, _SESSION, answered=frozenset({"end"})),
-    (REGISTER, "read"): _Form(REGISTER, READ, frozenset({"key"}), answered=frozenset({"value"})),
-    (REGISTER, "write"): _Form(REGISTER, WRITE, frozenset({"key", "value"}), value=_integer(-_MOST, _MOST)),
-    (REGISTER, "cas"): _Form(REGISTER, CAS, frozenset({"key", "expected", "new"})),
+    (REGISTER, "read"): _Form(REGISTER, READ, frozenset({"key"}), _ENDPOINT, answered=frozenset({"value"})),
+    (REGISTER, "write"): _Form(REGISTER, WRITE, frozenset({"key", "value"}), _ENDPOINT, value=_integer(-_MOST, _MOST)),
+    (REGISTER, "cas"): _Form(REGISTER, CAS, frozenset({"key", "expected", "new"}), _ENDPOINT),
 }
 
 

@@ -25,7 +25,20 @@ import pyarrow.compute as pc
 from history.announcements import Invocation
 from history.arrow_stream import SEGMENT_ROWS, BatchWriter
 from history.checksummed_lines import LineWriter
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, NAMES, OK, PHASE_MAIN, READ, REGISTERS, WRITE
+from history.schemas import (
+    CAS,
+    FAIL,
+    INF,
+    INFO,
+    MISMATCH,
+    NAMES,
+    OK,
+    PHASE_MAIN,
+    READ,
+    REGISTERS,
+    REGISTERS_WITHOUT_ENDPOINTS,
+    WRITE,
+)
 from history.values import SESSIONS, encode_value
 
 STREAM_SUFFIX: Final = ".registers"
@@ -36,7 +49,8 @@ class RegisterWriter:
     """Records the register operations of one client. Safe to use from several threads.
 
     Every operation starts with `read`, `write` or `compare_and_set`, which stamp its invocation, and ends with one of
-    `ok`, `mismatched`, `failed` and `unknown`, which stamp its return. Rows reach the file when 8,192 of them wait or
+    `ok`, `mismatched`, `failed` and `unknown`, which stamp its return. These take the `endpoint` that was asked, empty
+    if the client does not know it. Rows reach the file when 8,192 of them wait or
     250 ms after the last flush, whichever a call notices first: a client that may stay idle calls `tick()` now and
     then. Times are CLOCK_MONOTONIC ns.
 
@@ -91,26 +105,26 @@ class RegisterWriter:
         """A compare-and-set from `expected` (None: the key is absent) to its own `value` is about to be sent."""
         return self._invoke(CAS, key, expected)
 
-    def ok(self, invocation: Invocation, value: int | None = None) -> None:
+    def ok(self, invocation: Invocation, value: int | None = None, *, endpoint: str = "") -> None:
         """It happened. `value`: what a read was answered, None for an absent key."""
         shown = value if invocation.f == READ else invocation.value
-        self._complete(invocation, OK, self._clock(), shown, "")
+        self._complete(invocation, OK, self._clock(), shown, "", endpoint)
 
-    def mismatched(self, invocation: Invocation) -> None:
+    def mismatched(self, invocation: Invocation, *, endpoint: str = "") -> None:
         """A compare-and-set was answered: the key did not hold the expected value."""
         if invocation.f != CAS:
             raise ValueError(f"operation {invocation.id} of {self.client} is not a compare-and-set: it cannot mismatch")
-        self._complete(invocation, FAIL, self._clock(), invocation.value, MISMATCH)
+        self._complete(invocation, FAIL, self._clock(), invocation.value, MISMATCH, endpoint)
 
-    def failed(self, invocation: Invocation, error: str) -> None:
+    def failed(self, invocation: Invocation, error: str, *, endpoint: str = "") -> None:
         """It certainly did not happen and never will; the key's value remains unknown."""
         if not error or error == MISMATCH:
             raise ValueError(f"{error!r} is not an error of a refused operation: say why, or call mismatched()")
-        self._complete(invocation, FAIL, self._clock(), invocation.value, error)
+        self._complete(invocation, FAIL, self._clock(), invocation.value, error, endpoint)
 
-    def unknown(self, invocation: Invocation, error: str) -> None:
+    def unknown(self, invocation: Invocation, error: str, *, endpoint: str = "") -> None:
         """It may have happened, or may still happen: a timeout, a lost connection."""
-        self._complete(invocation, INFO, INF, invocation.value, error)
+        self._complete(invocation, INFO, INF, invocation.value, error, endpoint)
 
     def tick(self) -> None:
         """Flushes when 250 ms have passed since the last flush."""
@@ -157,7 +171,9 @@ class RegisterWriter:
         self._written += 1
         return value
 
-    def _complete(self, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str) -> None:
+    def _complete(
+        self, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str, endpoint: str
+    ) -> None:
         with self._lock:
             self._require_open()
             if invocation.id not in self._open:
@@ -165,7 +181,7 @@ class RegisterWriter:
                     f"operation {invocation.id} of {self.client} is not under way: it was completed before"
                 )
             self._open.remove(invocation.id)
-            self._rows.add(row_of(self.process, self.client, invocation, outcome, ret, value, error))
+            self._rows.add(row_of(self.process, self.client, invocation, outcome, ret, value, error, endpoint))
             self._counts[NAMES[invocation.f]] += 1
 
     def _require_open(self) -> None:
@@ -174,13 +190,20 @@ class RegisterWriter:
 
 
 def row_of(
-    process: int, client: str, invocation: Invocation, outcome: int, ret: int, value: int | None, error: str
+    process: int,
+    client: str,
+    invocation: Invocation,
+    outcome: int,
+    ret: int,
+    value: int | None,
+    error: str,
+    endpoint: str = "",
 ) -> tuple[Any, ...]:
     """An operation in the order of `REGISTERS`."""
     is_cas = invocation.f == CAS
     return (
         *(invocation.id, process, client, invocation.f, invocation.key, outcome, invocation.inv, ret),
-        *(None if is_cas else value, invocation.expected, value if is_cas else None, invocation.phase, error),
+        *(None if is_cas else value, invocation.expected, value if is_cas else None, invocation.phase, error, endpoint),
     )
 
 
@@ -191,6 +214,15 @@ def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
     return pa.Table.from_arrays(
         [pc.cast(array, field.type) for array, field in zip(arrays, REGISTERS, strict=True)], schema=REGISTERS
     )
+
+
+def with_endpoints(table: pa.Table) -> pa.Table:
+    """A table of the schema `REGISTERS`, from one of that schema or of `REGISTERS_WITHOUT_ENDPOINTS`, whose endpoints
+    are not recorded. Raises ValueError for other columns."""
+    if table.column_names != REGISTERS_WITHOUT_ENDPOINTS.names:
+        return table.cast(REGISTERS)
+    nothing = pa.array([""] * table.num_rows, pa.string())
+    return table.append_column("endpoint", nothing).cast(REGISTERS)
 
 
 def _plain(kind: Any) -> Any:

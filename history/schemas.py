@@ -81,6 +81,7 @@ REGISTERS: Final = pa.schema(
         pa.field("new", pa.int64()),
         pa.field("phase", _TEXT, nullable=False),
         pa.field("error", _TEXT, nullable=False),
+        pa.field("endpoint", _TEXT, nullable=False),
     ]
 )
 """One row per operation on a register: `f` is READ, WRITE or CAS; `id` (process << 32 | count) is unique in the run.
@@ -88,8 +89,12 @@ REGISTERS: Final = pa.schema(
 `value` is the answer of a read or the value of a write, `expected` and `new` belong to a compare-and-set. Null is nil:
 the key is absent, as every key is before its first write. Values written (also by a compare-and-set) are unique in the
 run, so a read identifies the operation that wrote its value. A failed compare-and-set with the error `MISMATCH` is an
-answer; a failure with any other error says only that the operation did not happen.
+answer; a failure with any other error says only that the operation did not happen. `endpoint`: the `host:port` that the
+client asked, which answered if the outcome is an answer; empty if it is not recorded.
 """
+
+REGISTERS_WITHOUT_ENDPOINTS: Final = REGISTERS.remove(REGISTERS.get_field_index("endpoint"))
+"""`REGISTERS` as versions wrote it that did not record endpoints."""
 
 RESERVATIONS: Final = pa.schema(
     [

@@ -47,7 +47,13 @@ class Client:
 
 
 class RegisterClient(Client, ABC):
-    """Keys with one value each; every key is absent at first."""
+    """Keys with one value each; every key is absent at first.
+
+    `endpoint`: which of `endpoints` the current or the last operation was sent to. A class that sets it has it recorded
+    with each operation, and pages name the node that answered. Another value counts as not recorded.
+    """
+
+    endpoint: str = ""
 
     @abstractmethod
     def read(self, key: str) -> int | None:

@@ -33,12 +33,14 @@ MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImpleme
 class Called:
     """How a call ended. `ok`: with `value`. `refused`: the operation did not happen. `unknown`: it may have happened.
 
-    `mistake`: `error` is probably a mistake in the client's code; it has file and line."""
+    `mistake`: `error` is probably a mistake in the client's code; it has file and line. `endpoint`: the one that the
+    client names, unchecked."""
 
     outcome: Literal["ok", "refused", "unknown"]
     value: Any = None
     error: str = ""
     mistake: bool = False
+    endpoint: str = ""
 
 
 _Call = Callable[[C], Any]
@@ -49,6 +51,7 @@ class _Holder(Generic[C]):
 
     def __init__(self, make: Callable[[], C]) -> None:
         self._make = make
+        self._client: C | None = None
         self._calls: queue.SimpleQueue[_Call[C] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="client", daemon=True).start()
@@ -57,6 +60,15 @@ class _Holder(Generic[C]):
         """The result of the call, or the exception that it raised. Raises `queue.Empty` when it takes too long."""
         self._calls.put(call)
         return self._results.get(timeout=patience_s)
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint that the object names, empty without one. A call may be under way that sets it."""
+        try:
+            named = getattr(self._client, "endpoint", "")
+        except Exception:  # a property of the user's class
+            return ""
+        return named if type(named) is str else ""
 
     def let_go(self) -> None:
         """Close the object when its current call returns."""
@@ -69,7 +81,7 @@ class _Holder(Generic[C]):
     def _serve(self) -> None:
         # No exception, not even `SystemExit`, may end the thread: the caller would wait without an answer.
         try:
-            client = self._make()
+            client = self._client = self._make()
         except BaseException as error:
             self._results.put(error)
             return
@@ -124,17 +136,18 @@ class ClientConnection(Generic[C]):
             result = self._holder.ask(call, self._patience_s)
         except queue.Empty:
             result = TimeoutError(f"the client did not return within {self._patience_s:g} s")
+        endpoint = self._holder.endpoint
         self._refusals = self._refusals + 1 if isinstance(result, Refused) else 0
         if isinstance(result, Refused):
             if self._refusals >= MOST_REFUSALS:
                 self.close()
-            return Called("refused", error=_whole_text(str(result)) or "refused")
+            return Called("refused", error=_whole_text(str(result)) or "refused", endpoint=endpoint)
         if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
             error = _whole_text(place_of(result) if mistake else _named(result))
-            return Called("unknown", error=error, mistake=mistake)
-        return Called("ok", result)
+            return Called("unknown", error=error, mistake=mistake, endpoint=endpoint)
+        return Called("ok", result, endpoint=endpoint)
 
     def close(self) -> None:
         """Close the object; safe to call twice."""

@@ -11,7 +11,7 @@ from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 
 NAMES: Final = {READ: "read", WRITE: "write", CAS: "cas"}
 TYPES: Final = ("ok", "fail", "info")
-_COLUMNS: Final = ("id", "f", "type", "inv", "ret", "value", "expected", "new", "client", "error", "phase")
+_COLUMNS: Final = ("id", "f", "type", "inv", "ret", "value", "expected", "new", "client", "error", "phase", "endpoint")
 
 
 class OutOfBudget(Exception):  # noqa: N818 - no error: the answer "not known"
@@ -32,6 +32,7 @@ class Operation(NamedTuple):
     client: str = ""
     error: str = ""
     phase: str = "main"
+    endpoint: str = ""
 
     def shown(self, key: str) -> dict[str, Any]:
         """The operation as a witness: names for codes."""
@@ -47,6 +48,7 @@ class Operation(NamedTuple):
             **{name: "nil" if held is None else str(held) for name, held in seen.items()},
             "phase": self.phase,
             "error": self.error,
+            "endpoint": self.endpoint,
         }
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from analysis.core.registers import RegisterReport, check
 from analysis.engines.task_map import TaskMap, in_sequence
+from history.registers import with_endpoints
 from history.regular_files import require_regular
-from history.schemas import REGISTERS
 
 
 def register_files(tables: Path) -> list[Path]:
@@ -32,4 +32,4 @@ def check_registers(files: Sequence[Path], spread: TaskMap = in_sequence) -> Reg
 
 
 def _judge(path: str) -> RegisterReport:
-    return check(pq.ParquetFile(require_regular(path)).read().cast(REGISTERS))
+    return check(with_endpoints(pq.ParquetFile(require_regular(path)).read()))

@@ -27,22 +27,26 @@ from history.groups import read_groups
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
 from history.regular_files import open_regular, read_bytes
+from history.schemas import APPEND, CAS, MISMATCH, NAMES, WRITE
 
 T = TypeVar("T")
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 MOST_LOG_LINES: Final = 500_000
 MOST_LANES: Final = 9
 CLIENTS: Final = "clients"
+_CHANGES: Final = frozenset(NAMES[f] for f in (APPEND, WRITE, CAS))
 
 
 @dataclass
 class RunPage:
-    """`clock`: of all times on the page. `events`: by node, each with its line's number. `story`, `timeline`,
-    `group`: None without data. `missing`: what the directory lacks, as sentences."""
+    """`clock`: of all times on the page. `endpoints`: the node of each `host:port` that clients were given. `events`:
+    by node, each with its line's number. `story`, `timeline`, `group`: None without data. `missing`: what the directory
+    lacks, as sentences."""
 
     tested: Tested = field(default_factory=Tested)
     clock: RunClock = field(default_factory=RunClock)
     journal: Sequence[Mapping[str, Any]] = ()
+    endpoints: Mapping[str, str] = field(default_factory=dict)
     events: NumberedEvents = field(default_factory=dict)
     steps: Sequence[StepRecord] = ()
     ended: Sequence[EndedProcess] = ()
@@ -60,8 +64,15 @@ class RunPage:
             self.missing.append(f"{what}: {type(error).__name__}: {error}")
             return otherwise
 
+    def node_at(self, endpoint: object) -> str:
+        """The node with this endpoint, or the endpoint if the run's journal names no such node."""
+        return self.endpoints.get(str(endpoint), str(endpoint))
+
     def answered_by(self, row: Mapping[str, Any]) -> str:
-        """The node that led the partition when the operation of a log returned: it answered. Empty if unknown."""
+        """The node that led the partition when the operation of a log returned: it answered. For an operation of a
+        register, the node that the client asked. Empty if unknown."""
+        if row.get("endpoint"):
+            return self.node_at(row["endpoint"])
         returned = ends_at(row)
         if returned is None or not row.get("topic") or "node" in row or "key" in row:
             return ""
@@ -75,6 +86,7 @@ def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
     page = RunPage()
     page.tested = page.part("what was tested (run.toml)", lambda: tested(run_dir), page.tested)
     page.journal = page.part("the journal", lambda: _journal(run_dir, page), ())
+    page.endpoints = page.part("the nodes' endpoints", lambda: _endpoints(page.journal), page.endpoints)
     page.clock = page.part("the clock", lambda: RunClock.of_journal(page.journal), page.clock)
     nodes = _nodes(run_dir, page)
     page.events = {
@@ -107,6 +119,12 @@ def _journal(run_dir: Path, page: RunPage) -> Sequence[Mapping[str, Any]]:
         page.missing.append("the journal: its last line is torn")
     numbers = {_identity(content): at for at, content in reversed(read_lines(path).contents)}
     return [{**line, "n": numbers.get(_identity(line), 0)} for line in read.lines]
+
+
+def _endpoints(journal: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The node of each endpoint; none for a run whose journal does not record them."""
+    found = (line["endpoints"] for line in journal if line["event"] == "note" and line.get("endpoints"))
+    return {str(endpoint): str(node) for node, endpoint in next(found, {}).items()}
 
 
 def _identity(line: Mapping[str, Any]) -> str:
@@ -184,10 +202,10 @@ def _operation(row: Mapping[str, Any], invoked: int, returned: int | None, page:
     the other way."""
     at_s = page.clock.of_monotonic(invoked if returned is None else returned)
     took = "never returned" if returned is None else f"took {(returned - invoked) / 1e6:.1f} ms"
-    node = page.answered_by(row) if row.get("type") == "ok" else ""
+    node = page.answered_by(row) if row.get("type") == "ok" or row.get("error") == MISMATCH else ""
     said = f"{took}, answered by {node}" if node else took
     text = f"{row.get('client', '?')}: {operation_text(row)} ({said})"
-    ends = (CLIENTS, node) if row.get("op") == "append" else (node, CLIENTS)
+    ends = (CLIENTS, node) if row.get("op") in _CHANGES else (node, CLIENTS)
     sender, receiver = ends if node else ("", "")
     file = _record_of(row)
     return StoryItem(at_s, CLIENTS, StoryKind.OPERATION, text, file, 0, 0, sender=sender, receiver=receiver)

@@ -7,6 +7,7 @@ from typing import Final
 COLUMNS: Final = {
     "node": ("node", "the node whose files or events hold the record"),
     "leader": ("leader", "the node that led the partition when the operation ended, by the nodes' own events"),
+    "endpoint": ("node", "the node that the client asked; it answered if the outcome is ok or a mismatch"),
     "op": ("operation", "what the client asked for"),
     "type": ("outcome", "ok: it happened; fail: it did not; info: it may have happened"),
     "phase": ("phase", "main: under load and faults; final: after every fault was healed"),

@@ -41,7 +41,7 @@ class RegisterRows:
         self._rows.append(
             (
                 *(number, operation.process, f"process {operation.process}", f, key, outcome),
-                *(operation.inv, operation.ret, *values, PHASE_MAIN, "" if outcome == OK else error),
+                *(operation.inv, operation.ret, *values, PHASE_MAIN, "" if outcome == OK else error, ""),
             )
         )
 

@@ -157,7 +157,8 @@ class Run:
         nodes = self._campaign.topology.nodes
         self._enter("setup", f"{nodes} nodes in the {self._world.name} world")
         self._world.up(self._progress.detail)
-        self._journal.note("nodes_up", seconds=self._since_start())
+        endpoints = {member.name: endpoint_of(member) for member in self._serving}
+        self._journal.note("nodes_up", seconds=self._since_start(), endpoints=endpoints)
         nemesis = Nemesis(self._world.site)
         self._book = FaultLog(nemesis, self._journal, self._progress, self._watch)
         # Clients take as long to start as services, so both start at the same time.
@@ -587,4 +588,9 @@ class _StepClients:
 
 def bootstrap(members: Sequence[Member]) -> str:
     """The addresses of these services, in the form that clients take."""
-    return ",".join(f"{member.address}:{member.port}" for member in members)
+    return ",".join(map(endpoint_of, members))
+
+
+def endpoint_of(member: Member) -> str:
+    """The address of this service, in the form that clients take and record."""
+    return f"{member.address}:{member.port}"

@@ -107,11 +107,13 @@ class EtcdClient(RegisterClient):
                 troubles.append(str(error))
                 self._move_on()
             else:
+                self.endpoint = self.endpoints[self._turn]
                 return self._gateway
         raise Refused("; ".join(troubles))
 
     def _move_on(self) -> None:
         self.close()
+        self.endpoint = ""
         self._turn = (self._turn + 1) % len(self.endpoints)
 
 

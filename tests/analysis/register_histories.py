@@ -54,7 +54,7 @@ def table(histories: Mapping[str, Iterable[Op]]) -> pa.Table:
     for key, history in histories.items():
         for op in history:
             values = (op.value, op.expected, op.new)
-            rows.append((len(rows), 0, op.client, op.f, key, op.type, op.inv, op.ret, *values, "main", op.error))
+            rows.append((len(rows), 0, op.client, op.f, key, op.type, op.inv, op.ret, *values, "main", op.error, ""))
     return table_of(rows)
 
 

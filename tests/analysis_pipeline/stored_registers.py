@@ -37,6 +37,7 @@ class StoredRegisters:
     killed: int = 0  # how many of its programs the run had to kill
     torn: int = 0  # the program was killed while it wrote another line, and so many bytes of that are there
     system: Mapping[str, str] = field(default_factory=dict)  # its name, title and version
+    asked: Mapping[str, str] = field(default_factory=dict)  # the endpoint that each client asked, if it is recorded
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 
     def write(self) -> Path:
@@ -72,6 +73,8 @@ class StoredRegisters:
                 if phase == "done":
                     journal.outputs(output_files(self.path))
                 journal.phase(phase)
+                if phase == "setup":
+                    journal.note("nodes_up", endpoints={node: f"{node}:9" for node in NODES})
                 for number, node in enumerate(NODES, 1):
                     if phase == "setup":
                         journal.node(node, "started")
@@ -105,14 +108,15 @@ class StoredRegisters:
         held: Held = {}
         for number in range(ROUNDS):
             client = clients[number % 2]
+            endpoint = self.asked.get(client.client, "")
             for key in self.keys:
                 write = client.write(key)
-                client.ok(write)
+                client.ok(write, endpoint=endpoint)
                 swap = client.compare_and_set(key, write.value)
-                client.ok(swap)
+                client.ok(swap, endpoint=endpoint)
                 held[key] = swap.value
                 first.setdefault(key, write.value)
-                client.ok(client.read(key), held[key])
+                client.ok(client.read(key), held[key], endpoint=endpoint)
         return clients, first, held
 
     def _end(self, journal: Journal, clients: list[RegisterWriter]) -> None:
@@ -129,7 +133,8 @@ class StoredRegisters:
     def _final(self, client: RegisterWriter, first: Held, held: Held) -> None:
         client.phase = "final"
         for key in self.keys if self.final_reads else ():
-            client.ok(client.read(key), first[key] if self.stale and key == self.keys[-1] else held[key])
+            shown = first[key] if self.stale and key == self.keys[-1] else held[key]
+            client.ok(client.read(key), shown, endpoint=self.asked.get(client.client, ""))
 
     def _tick(self) -> int:
         self.clock.now += MS

@@ -212,6 +212,25 @@ def test_register_values_are_shown_by_client_and_count(tmp_path: Path) -> None:
     assert not re.search(r"\d{12,}", " ".join(story)), "no integer of 15 digits"
 
 
+def test_the_page_names_the_node_that_answered_an_operation_on_a_register(tmp_path: Path) -> None:
+    asked = {"c0": "n2:9", "c1": "elsewhere:9"}
+    page = page_of(StoredRegisters(tmp_path / "run", stale=True, asked=asked).write())
+    story = rows(page)
+    assert "answered by n2" in story[position(story, "c0: read of k2", "ok")]
+    assert "answered by elsewhere:9" in story[position(story, "c1: ", "k2", "ok")]
+    witness = page[page.index('<h2 class="red">stale-register-read') :]
+    witness = witness[: witness.index("</table>")]
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", witness)[0] == "node"
+    assert set(re.findall(r"<tr><td>([^<]*)</td>", witness)) == {"n2", "elsewhere:9"}
+
+
+def test_a_register_run_that_records_no_endpoints_has_no_column_of_nodes(tmp_path: Path) -> None:
+    page = page_of(StoredRegisters(tmp_path / "run", stale=True).write())
+    witness = page[page.index('<h2 class="red">stale-register-read') :]
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", witness)[0] == "client"
+    assert "answered by" not in " ".join(rows(page))
+
+
 def test_a_page_of_a_partly_collected_run_lists_missing_evidence(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     analyze(run, engine="in-process", plots=False)

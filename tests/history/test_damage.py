@@ -23,7 +23,7 @@ STEP = 17  # of the bits that are tried
 
 def stream(path: Path) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [
-        (n, 1, "c", 0, f"k{n % 3}", 0, n, n + 1, n, None, None, "main", "") for n in range(ROWS)
+        (n, 1, "c", 0, f"k{n % 3}", 0, n, n + 1, n, None, None, "main", "", "n1:9") for n in range(ROWS)
     ]
     writer = BatchWriter(path, REGISTERS, clock=lambda: 0)
     for row in rows:
@@ -218,7 +218,7 @@ def test_an_impossible_row_is_omitted_and_reported(change: dict[str, Any], why: 
 def test_an_impossible_register_row_is_omitted_and_reported(change: dict[str, Any], why: str) -> None:
     rows = [
         {"id": n, "process": 1, "client": "c", "f": 3, "key": "k", "type": 0, "inv": 1, "ret": 2, "value": n}
-        | {"expected": None, "new": None, "phase": "main", "error": ""}
+        | {"expected": None, "new": None, "phase": "main", "error": "", "endpoint": ""}
         for n in range(3)
     ]
     rows[1] |= change

@@ -14,7 +14,7 @@ import pytest
 from history.arrow_stream import BatchWriter
 from history.growing_operations import GrowingOperations, OperationCounts
 from history.reader import read_run
-from history.schemas import FAIL, INF, OK, OPERATIONS, REGISTERS
+from history.schemas import FAIL, INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -25,7 +25,7 @@ JOURNAL = [{"event": "run_started", "t": 0, "wall": 1_000.0}]
 
 def row(schema: pa.Schema, number: int, client: str) -> tuple[Any, ...]:
     """A row in which only times and outcome matter: one per 100 ms, every fourth failed, every ninth never returned."""
-    texts = {"client": client, "topic": "log", "key": "k", "phase": "main", "error": ""}
+    texts = {"client": client, "topic": "log", "key": "k", "phase": "main", "error": "", "endpoint": ""}
     filler: dict[str, Any] = {**dict.fromkeys(schema.names, 0), **texts, "offsets": [], "values": []}
     inv = number * 100 * MS
     filler |= {"inv": inv, "ret": INF if number % 9 == 0 else inv + MS, "type": FAIL if number % 4 == 0 else OK}
@@ -61,6 +61,7 @@ def lines(path: Path, first: Sequence[dict[str, Any]], *, with_ids: bool) -> Non
 RECORDS: dict[str, Callable[[Path], None]] = {
     "c-1.arrows": lambda path: stream(path, OPERATIONS),
     "c-1.registers": lambda path: stream(path, REGISTERS),
+    "earlier-1.registers": lambda path: stream(path, REGISTERS_WITHOUT_ENDPOINTS),
     "c.jsonl": lambda path: lines(path, [], with_ids=False),
     "ids.jsonl": lambda path: lines(path, [{"clock": "monotonic", "client": "c"}], with_ids=True),
 }

@@ -237,6 +237,31 @@ def test_a_producers_values_belong_to_one_client(tmp_path: Path) -> None:
     assert read_run(tmp_path).operations.num_rows == 2
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"f": "write", "value": 5, "type": "ok", "ret": 20},
+        {"f": "read", "value": None, "type": "ok", "ret": 20},
+        {"f": "read", "type": "fail", "error": "lost", "ret": 20},
+        {"f": "cas", "expected": None, "new": 6, "type": "info"},
+        {"f": "cas", "expected": 5, "new": 6, "type": "fail", "error": "mismatch", "ret": 20},
+    ],
+)
+def test_an_operation_on_a_register_may_name_the_endpoint_that_was_asked(
+    tmp_path: Path, line: dict[str, object]
+) -> None:
+    run = client(tmp_path, json.dumps(line | {"key": "k", "inv": 10, "endpoint": "10.0.0.1:2379"}))
+    assert "c.jsonl:" not in complaints(run)
+    assert read_run(run).registers["endpoint"].to_pylist() == ["10.0.0.1:2379"]
+
+
+def test_an_endpoint_is_a_text_of_an_operation_on_a_register(tmp_path: Path) -> None:
+    run = client(tmp_path, WRITTEN.replace('"inv"', '"endpoint": 9, "inv"'))
+    assert 'c.jsonl:1: "endpoint" is 9: a text that is not empty is needed' in complaints(run)
+    run = client(tmp_path, APPENDED.replace('"inv"', '"endpoint": "n1:9", "inv"'), name="d")
+    assert 'd.jsonl:1: "endpoint" is not a field of a append' in complaints(run)
+
+
 def test_a_name_for_the_client_may_be_given(tmp_path: Path) -> None:
     client(tmp_path, json.dumps({"clock": "monotonic", "client": "etcd-3"}), WRITTEN)
     assert read_run(tmp_path).registers["client"].to_pylist() == ["etcd-3"]

@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from history import registers
 from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
+from history.operation_digest import digest_of_registers
 from history.parquet_tables import compact_registers
 from history.reader import read_run
-from history.registers import RegisterWriter
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, WRITE
+from history.registers import RegisterWriter, row_of, with_endpoints
+from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
 from history.values import encode_value
 
 
@@ -173,6 +175,43 @@ def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:
     reader = RegisterWriter(tmp_path, client="r", session=1, process=0)
     with pytest.raises(ValueError, match="has no producer number"):
         reader.write("k")
+
+
+def test_each_outcome_has_the_endpoint_that_was_asked(tmp_path: Path) -> None:
+    with writer(tmp_path) as client:
+        client.ok(client.write("k"), endpoint="n1:1")
+        client.mismatched(client.compare_and_set("k", 7), endpoint="n2:1")
+        client.failed(client.write("k"), "no quorum", endpoint="n3:1")
+        client.unknown(client.write("k"), "timed out", endpoint="n1:1")
+        client.ok(client.read("k"), None)
+        client.write("k")
+    endpoints = read_run(tmp_path).registers["endpoint"].to_pylist()
+    assert endpoints == ["n1:1", "n2:1", "n3:1", "n1:1", "", ""]
+
+
+def record(run: Path) -> None:
+    """A few operations in two segments, and one that was not completed."""
+    with RegisterWriter(
+        run / "history" / "operations", client="c", session=1, process=3, producer=3, clock=Clock(), segment_rows=2
+    ) as client:
+        for _ in range(3):
+            client.ok(client.write("k"))
+        client.write("k")
+
+
+def test_a_record_of_a_version_without_endpoints_is_read_and_has_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "now")
+    whole = read_run(tmp_path / "now").registers
+    with monkeypatch.context() as earlier:
+        earlier.setattr(registers, "REGISTERS", REGISTERS_WITHOUT_ENDPOINTS)
+        earlier.setattr(registers, "row_of", lambda *fields: row_of(*fields)[:-1])
+        record(tmp_path / "then")
+    assert read_run(tmp_path / "then").registers.equals(whole)
+    before = whole.drop_columns(["endpoint"])
+    assert digest_of_registers(before) == digest_of_registers(whole)
+    assert with_endpoints(before).equals(whole)
 
 
 def test_tables_hold_whole_keys_in_order(tmp_path: Path) -> None:

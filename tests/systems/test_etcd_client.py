@@ -55,6 +55,10 @@ def test_a_key_is_a_register(etcd: FakeEtcd) -> None:
     mine.close()
 
 
+def test_the_client_names_the_member_that_answers(etcd: FakeEtcd, dead: str) -> None:
+    assert client(dead, etcd.endpoint).endpoint == etcd.endpoint
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"7 ", b"+7", b"07", b"1_0", "\u0667".encode(), b"\xff\x00", b"9" * 5000]
 )

@@ -79,7 +79,9 @@ def test_a_client_with_stale_reads_fails_with_a_witness_and_a_correct_one_passes
     runs = run(tmp_path, SMALL + CELLS)
     verdict, directory = runs["stale"]
     stale = next(each for each in verdict["anomalies"] if each["name"] == "stale-register-read")
-    assert stale["witness"]
+    (member,) = {row["endpoint"] for row in stale["witness"]}
+    assert member.partition(":")[0]
+    assert "answered by n1" in (directory / "report.html").read_text()
     assert not (directory / "certificate").exists()
     verdict, directory = runs["honest"]
     assert (verdict["verdict"], verdict["anomalies"]) == ("pass", [])

@@ -29,6 +29,7 @@ class Scripted(RegisterClient):
     """Answers every operation as the option says."""
 
     def _answer(self):
+        self.endpoint = self.endpoints[0]
         answer = self.options["answer"]
         if answer == "refused":
             raise Refused("not the leader")
@@ -53,13 +54,14 @@ class Invoked:
 
 
 class Record:
-    """What was recorded, as (f, outcome, what was said)."""
+    """What was recorded, as (f, outcome, what was said), and the endpoint of each."""
 
     process = 1
     phase = "main"
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str, Any]] = []
+        self.endpoints: list[str] = []
         self.invoked: list[Invoked] = []
 
     def _invoke(self, *fields: Any) -> Invoked:
@@ -75,17 +77,21 @@ class Record:
     def compare_and_set(self, key: str, expected: int | None) -> Invoked:
         return self._invoke("cas", key, len(self.invoked), expected)
 
-    def ok(self, invocation: Any, value: int | None = None) -> None:
-        self.rows.append((invocation.f, "ok", value))
+    def _end(self, invocation: Any, outcome: str, said: Any, endpoint: str) -> None:
+        self.rows.append((invocation.f, outcome, said))
+        self.endpoints.append(endpoint)
 
-    def mismatched(self, invocation: Any) -> None:
-        self.rows.append((invocation.f, "mismatch", None))
+    def ok(self, invocation: Any, value: int | None = None, *, endpoint: str = "") -> None:
+        self._end(invocation, "ok", value, endpoint)
 
-    def failed(self, invocation: Any, error: str) -> None:
-        self.rows.append((invocation.f, "fail", error))
+    def mismatched(self, invocation: Any, *, endpoint: str = "") -> None:
+        self._end(invocation, "mismatch", None, endpoint)
 
-    def unknown(self, invocation: Any, error: str) -> None:
-        self.rows.append((invocation.f, "info", error))
+    def failed(self, invocation: Any, error: str, *, endpoint: str = "") -> None:
+        self._end(invocation, "fail", error, endpoint)
+
+    def unknown(self, invocation: Any, error: str, *, endpoint: str = "") -> None:
+        self._end(invocation, "info", error, endpoint)
 
     def tick(self) -> None: ...
 
@@ -143,6 +149,35 @@ def test_each_way_of_ending_has_its_outcome(tmp_path: Path, answer: str, expecte
         record = Record()
         assert process(tmp_path, answer, record, **only(what)).operate() == counted
         assert record.rows[0][1] == recorded, what
+        assert record.endpoints == ["n2:2"], what
+
+
+NAMING = {
+    "another address": 'endpoint = "10.0.0.1:1"',
+    "not a text": "endpoint = 9",
+    "a list": "endpoint = []",
+    "a property that raises": "endpoint = property(lambda self: 1 / 0)",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("named", NAMING.values(), ids=NAMING)
+def test_an_endpoint_that_the_client_was_not_given_is_not_recorded(tmp_path: Path, named: str) -> None:
+    (tmp_path / "naming.py").write_text(
+        f"""
+from tests.workloads.own_clients import Registers
+
+class Naming(Registers):
+    {named or "pass"}
+"""
+    )
+    options = {"file": str(tmp_path / "store")}
+    mine = own(tmp_path, "", client_class=f"{tmp_path / 'naming.py'}:Naming", options=options)
+    record = Record()
+    its = settings(tmp_path, "register", "c", 1, own=mine, parameters={"keys": 1, **only("writes")})
+    naming = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, record))
+    assert naming.operate() == "ok"
+    assert record.endpoints == [""]
 
 
 def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         invocation = self._writer.read(key)
         called = self.call(lambda client: _value_or_none(client.read(key)))
         if called.outcome != "ok":  # a read has no effect: one without an answer counts as failed
-            self._failed(invocation, called.error)
+            self._failed(invocation, called)
             return "fail"
-        self._writer.ok(invocation, called.value)
+        self._writer.ok(invocation, called.value, endpoint=self._asked(called))
         self._seen[key] = called.value
         return "ok"
 
@@ -76,7 +76,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         value = _written(invocation)
         called = self.call(lambda client: client.write(key, value))
         if called.outcome == "ok":
-            self._writer.ok(invocation)
+            self._writer.ok(invocation, endpoint=self._asked(called))
         self._changed(invocation, called)
         return called
 
@@ -86,11 +86,11 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         value = _written(invocation)
         called = self.call(lambda client: _truth(client.compare_and_set(key, expected, value)))
         if called.outcome == "ok" and not called.value:
-            self._writer.mismatched(invocation)
+            self._writer.mismatched(invocation, endpoint=self._asked(called))
             self._seen.pop(key, None)
             return "refused"
         if called.outcome == "ok":
-            self._writer.ok(invocation)
+            self._writer.ok(invocation, endpoint=self._asked(called))
         self._changed(invocation, called)
         return called.outcome
 
@@ -99,16 +99,21 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         if called.outcome == "ok":
             self._seen[invocation.key] = invocation.value
         elif called.outcome == "refused":
-            self._failed(invocation, called.error)
+            self._failed(invocation, called)
         else:
-            self._writer.unknown(invocation, called.error)
+            self._writer.unknown(invocation, called.error, endpoint=self._asked(called))
 
-    def _failed(self, invocation: Invocation, error: str) -> None:
+    def _asked(self, called: Called) -> str:
+        """The endpoint of a call, empty if the client names none of those that it was given."""
+        return called.endpoint if called.endpoint in self.settings.endpoints else ""
+
+    def _failed(self, invocation: Invocation, called: Called) -> None:
         """Record an operation that did not happen. If its error is the word that marks a failed compare-and-set in a
         record, another text is recorded, because the refusal says nothing about the key's value."""
         from history.schemas import MISMATCH
 
-        self._writer.failed(invocation, f"refused: {error}" if error == MISMATCH else error)
+        error = f"refused: {called.error}" if called.error == MISMATCH else called.error
+        self._writer.failed(invocation, error, endpoint=self._asked(called))
 
 
 def _written(invocation: Invocation) -> int:

@@ -32,6 +32,7 @@ class Client:
     def close(self) -> None: ...
 
 class RegisterClient(Client, ABC):
+    endpoint: str
     @abstractmethod
     def read(self, key: str) -> int | None: ...
     @abstractmethod
