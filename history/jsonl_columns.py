@@ -2,7 +2,7 @@
 
 Theory of operation. `history/jsonl_reader.py` defines what is valid and reads line by line. This module is only a
 faster way to the same rows. It decides nothing: whatever differs from plain valid lines gives None, and the strict
-reader then reads the whole file and reports what is wrong. pyarrow's parser accepts more than strict JSON in some
+reader then reads these lines and reports what is wrong. pyarrow's parser accepts more than strict JSON in some
 places, so these are excluded before: text that is not UTF-8, a byte order mark, null (which it takes for an absent
 field), escapes by number, carriage returns, and empty lines or several values in a line, which would move line numbers.
 It refuses a repeated key, a field that is not in the schema and a number that is not an integer of 64 bits.
@@ -62,12 +62,10 @@ _BLOCK: Final = 1 << 24
 
 @dataclass(frozen=True)
 class LineColumns:
-    """Valid operations, one per line, with the schema `OPERATIONS`; `written`: the values of the appends, `lines`:
-    their lines, counted from 0."""
+    """Valid operations, one per line, with the schema `OPERATIONS`; `written`: the values of the appends."""
 
     rows: pa.Table
     written: I64
-    lines: I64
 
 
 def columns_of(lines: bytes, *, clock: Clock, client: str, process: int) -> LineColumns | None:
@@ -84,9 +82,8 @@ def columns_of(lines: bytes, *, clock: Clock, client: str, process: int) -> Line
     interval = _interval(numbers, clock)
     if pairs is None or interval is None or bool(((numbers["hi"] >= 0) & (numbers["lo"] > numbers["hi"])).any()):
         return None
-    is_append = f == APPEND
     rows = _rows(table, f, outcome, numbers, pairs, interval, client, process)
-    return LineColumns(rows, numbers["value"][is_append], np.flatnonzero(is_append))
+    return LineColumns(rows, numbers["value"][f == APPEND])
 
 
 def _parsed(lines: bytes) -> pa.Table | None:

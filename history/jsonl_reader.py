@@ -3,10 +3,16 @@
 docs/operations.md describes the format. Reading is strict, because a history that is believed without being understood
 proves nothing: an invalid line is a defect of the record that names file and line, the error and the remedy. So is a
 torn last line, which a killed client leaves. Such lines are left out.
+
+Theory of operation. A file is read in pieces of whole lines. A piece of plain valid operations on logs is read by
+columns (`history/jsonl_columns.py`), and every other piece line by line; both give the same rows. The rows of a piece
+are handed on before the next piece is read. In memory remain the ids of invocations and one name per run of values, so
+a file may be larger than the memory.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +29,7 @@ from history.errors import UNFINISHED
 from history.jsonl_columns import columns_of
 from history.operation_schema import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
-from history.regular_files import read_bytes
+from history.regular_files import open_regular
 from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
 from history.strict_json import decode
 from history.value_runs import ValueRuns
@@ -33,18 +39,19 @@ MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
 """A clock with a larger error shows next to nothing: an answer that is stale by that much would go unnoticed."""
 
 
+_AT_ONCE: Final = 1 << 24
+"""Bytes of a piece, unless a single line is longer."""
+
+
 @dataclass
 class Recorded:
-    """The content of the files: rows of both shapes, uncompleted operations separately; `columns`: operations on logs
-    that were read by columns. By the file's name: its
-    `defects`, as sentences that name the line; `counts`, its number of operations; `producers`, the numbers of
-    producers in the values that it writes; `announced`, whether each write had been announced on a line of its own
-    (both values, if mixed); `vague`, the error of its clock in ns, if that is more than `MOST_CLOCK_ERROR_NS`. `torn`:
-    the files whose tail was lost."""
+    """What the files contain besides the completed operations on logs: operations on registers, in pieces, and
+    uncompleted operations. By the file's name: its `defects`, as sentences that name the line; `counts`, its number of
+    operations; `producers`, the numbers of producers in the values that it writes; `announced`, whether each write had
+    been announced on a line of its own (both values, if mixed); `vague`, the error of its clock in ns, if that is more
+    than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
 
-    columns: list[pa.Table] = field(default_factory=list)
-    operations: list[dict[str, Any]] = field(default_factory=list)
-    registers: list[tuple[Any, ...]] = field(default_factory=list)
+    registers: list[pa.Table] = field(default_factory=list)
     unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
     unfinished_registers: list[tuple[Any, ...]] = field(default_factory=list)
     defects: dict[str, list[str]] = field(default_factory=dict)
@@ -54,11 +61,10 @@ class Recorded:
     announced: dict[str, set[bool]] = field(default_factory=dict)
     vague: dict[str, int] = field(default_factory=dict)
 
-    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-        """Log operations and register operations: completed, then the same two unfinished."""
+    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Completed operations on registers; uncompleted operations on logs, and on registers."""
         return (
-            pa.concat_tables([*self.columns, pa.Table.from_pylist(self.operations, OPERATIONS)]).unify_dictionaries(),
-            table_of(self.registers),
+            pa.concat_tables([table_of([]), *self.registers]).unify_dictionaries(),
             pa.Table.from_pylist(self.unfinished_operations, OPERATIONS),
             table_of(self.unfinished_registers),
         )
@@ -68,8 +74,9 @@ class Recorded:
 class TakenNames:
     """Names that the run has used already: written values with their place, producers of log values by client.
 
-    `unique`: whether values identify writes and name producers, as in each run; else both dictionaries stay empty.
-    `runs`: values written by clients whose record is not in JSON lines.
+    `unique`: whether values identify writes and name producers, as in each run; else all of them stay empty.
+    `runs`: values written by clients whose record is not in JSON lines; `of_columns`: by file, those of appends that
+    were read by columns.
     """
 
     values: dict[int, str]
@@ -77,6 +84,7 @@ class TakenNames:
     process: int
     unique: bool = True
     runs: dict[str, ValueRuns] = field(default_factory=dict)
+    of_columns: dict[Path, ValueRuns] = field(default_factory=dict)
 
     @cached_property
     def of_others(self) -> ValueRuns:
@@ -87,15 +95,52 @@ class TakenNames:
         """Where a value was written first: `here`, if it was not written before."""
         if value in self.of_others:
             return next(client for client, runs in self.runs.items() if value in runs)
+        for path, runs in self.of_columns.items():
+            if value in runs:
+                return f"{path.name}:{_line_of(value, path)}"
         return self.values.setdefault(value, here)
 
+    def claim(self, path: Path, values: npt.NDArray[np.int64]) -> bool:
+        """Takes the values of appends that were read by columns, if none was written before and no other file has their
+        producers."""
+        if not self.unique:
+            return True
+        runs, producers = ValueRuns.of(values), distinct(values >> 32).tolist()
+        others = [self.of_others, *self.of_columns.values()]
+        is_new = not runs.repeated and not any(each.repeated for each in self._unions(runs, others))
+        owners = {self.producers.get(each, path.name) for each in producers}
+        if not is_new or not owners <= {path.name} or not self.values.keys().isdisjoint(values.tolist()):
+            return False
+        self.of_columns[path] = ValueRuns.union([self.of_columns.get(path, ValueRuns()), runs])
+        self.producers |= dict.fromkeys(producers, path.name)
+        return True
 
-def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], known: TakenNames) -> Recorded:
-    """The content of these files; each file is one client and gets the next process number. A line that contradicts
+    @staticmethod
+    def _unions(runs: ValueRuns, others: Sequence[ValueRuns]) -> Iterator[ValueRuns]:
+        return (ValueRuns.union([ValueRuns(each.first, each.last), runs]) for each in others)
+
+
+def _line_of(value: int, path: Path) -> int:
+    """The line of the append of this value, in a file whose lines with the value were valid when they were read."""
+    with open_regular(path) as raw, io.BufferedReader(raw) as file:
+        for number, line in enumerate(file, 1):
+            if str(value).encode() in line and parsed_line(line).get("value") == value:
+                return number
+    raise BadLineError(f"{path.name} was changed while it was read")
+
+
+def read_lines(
+    paths: Sequence[Path],
+    journal: Sequence[Mapping[str, Any]],
+    known: TakenNames,
+    take: Callable[[pa.Table], None],
+) -> Recorded:
+    """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
+    on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines. A line that contradicts
     another one, or `known`, is left out like an invalid one."""
     found = Recorded()
     for path in paths:
-        _File(path, journal, known, found).read()
+        _File(path, journal, known, found, take).read()
         known.process += 1
     return found
 
@@ -103,83 +148,104 @@ def read_lines(paths: Sequence[Path], journal: Sequence[Mapping[str, Any]], know
 class _File:
     """One client's file during reading."""
 
-    def __init__(self, path: Path, journal: Sequence[Mapping[str, Any]], known: TakenNames, found: Recorded) -> None:
+    def __init__(
+        self,
+        path: Path,
+        journal: Sequence[Mapping[str, Any]],
+        known: TakenNames,
+        found: Recorded,
+        take: Callable[[pa.Table], None],
+    ) -> None:
         self._path = path
         self._journal = journal
         self._known = known
         self._found = found
+        self._hand_on = take
         self._clock = Clock()
         self._client = path.stem
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
         self._used: set[str] = set()
         self._count = 0
         self._defects = found.defects.setdefault(path.name, [])
+        self._of_logs: list[dict[str, Any]] = []
+        self._of_registers: list[tuple[Any, ...]] = []
 
     def read(self) -> None:
+        before = 0
         try:
-            data = read_bytes(self._path)
+            with open_regular(self._path) as file:
+                for piece in self._pieces(file):
+                    if not self._read_piece(before, piece):
+                        return
+                    before += piece.count(b"\n")
         except OSError as error:
             self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
             return
-        if not self._read_columns(data):
-            self._read_lines(data)
-
-    def _read_columns(self, data: bytes) -> bool:
-        """Reads the file by columns if all its lines are valid operations on logs without an id, but for a first line
-        that declares the clock, and if no value in it was used before. Otherwise nothing is read."""
-        first, _, rest = data.partition(b"\n")
-        clock, client, before = Clock(), self._client, 0
-        if b'"clock"' in first:
-            try:
-                clock, named = clock_of(parsed_line(first), self._journal)
-            except (BadLineError, KeyError):
-                return False
-            client, before, data = named or client, 1, rest
-        if clock.error > MOST_CLOCK_ERROR_NS or not data.endswith(b"\n"):
-            return False
-        found = columns_of(data, clock=clock, client=client, process=self._known.process)
-        if found is None or not self._may_claim(found.written):
-            return False
-        self._found.columns.append(found.rows)
-        self._found.counts[self._path.name] = found.rows.num_rows
-        if self._known.unique:
-            places = (f"{self._path.name}:{line + before + 1}" for line in found.lines.tolist())
-            self._known.values |= zip(found.written.tolist(), places, strict=True)
-        for owned in distinct(found.written >> 32).tolist():
-            if self._known.unique:
-                self._known.producers[owned] = self._path.name
-            self._found.producers.setdefault(self._path.name, set()).add(producer_of(owned << 32))
-            self._found.announced[self._path.name] = {False}
-        return True
-
-    def _may_claim(self, values: npt.NDArray[np.int64]) -> bool:
-        """Whether the values were not written before, and are of producers that no other file has."""
-        if not self._known.unique:
-            return True
-        runs = ValueRuns.of(values)
-        others = self._known.of_others
-        owners = {self._known.producers.get(each, self._path.name) for each in distinct(values >> 32).tolist()}
-        is_new = not runs.repeated and not ValueRuns.union([others, ValueRuns(runs.first, runs.last)]).repeated
-        return is_new and owners <= {self._path.name} and self._known.values.keys().isdisjoint(values.tolist())
-
-    def _read_lines(self, data: bytes) -> None:
-        for number, line in self._lines(data):
-            is_understood = self._try(number, partial(self._read_line, number, line))
-            if number == 1 and not is_understood:  # it may have declared the clock of all other lines
-                return
         for number, invocation in self._open.values():
             left = {**invocation, "type": "info", "error": UNFINISHED}
             self._try(number, partial(self._keep, number, left, announced=True, unfinished=True))
 
-    def _read_line(self, number: int, line: bytes) -> None:
-        self._take(number, parsed_line(line))
-
-    def _lines(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        *lines, tail = data.split(b"\n")
-        if tail:
+    def _pieces(self, file: io.FileIO) -> Iterator[bytes]:
+        """Whole lines, in pieces. Reports a torn last line."""
+        parts: list[bytes] = []
+        while data := file.read(_AT_ONCE):
+            whole, end, rest = data.rpartition(b"\n")
+            if end:
+                yield b"".join([*parts, whole, end])
+                parts = []
+            parts.append(rest)
+        if any(parts):
             self._found.torn.append(str(self._path))
             self._defects.append(f"{self._path.name} was torn: its tail is lost")
-        yield from enumerate(lines, 1)
+
+    def _read_piece(self, before: int, piece: bytes) -> bool:
+        """Reads whole lines; `before`: the number of lines in front of them. False if the rest cannot be read, because
+        the first line may have declared the clock of all others."""
+        first, _, rest = piece.partition(b"\n")
+        is_understood = True
+        if before == 0 and b'"clock"' in first:
+            is_understood = self._try(1, partial(self._read_line, 1, first))
+            before, piece = 1, rest
+        if is_understood and not self._read_columns(piece):
+            is_understood = self._read_lines(before, piece)
+        self._flush()
+        return is_understood
+
+    def _read_columns(self, piece: bytes) -> bool:
+        """Reads the piece by columns if all its lines are valid operations on logs without an id, and if no value in it
+        was used before. Otherwise nothing is read."""
+        if self._clock.error > MOST_CLOCK_ERROR_NS:
+            return False
+        found = columns_of(piece, clock=self._clock, client=self._client, process=self._known.process)
+        if found is None or not self._known.claim(self._path, found.written):
+            return False
+        self._flush()
+        self._hand_on(found.rows)
+        name = self._path.name
+        self._found.counts[name] = self._found.counts.get(name, 0) + found.rows.num_rows
+        if len(found.written):
+            owned = distinct(found.written >> 32).tolist()
+            self._found.producers.setdefault(name, set()).update(producer_of(each << 32) for each in owned)
+            self._found.announced.setdefault(name, set()).add(False)
+        return True
+
+    def _flush(self) -> None:
+        """Hands on the rows that were read line by line."""
+        if self._of_logs:
+            self._hand_on(pa.Table.from_pylist(self._of_logs, OPERATIONS))
+        if self._of_registers:
+            self._found.registers.append(table_of(self._of_registers))
+        self._of_logs, self._of_registers = [], []
+
+    def _read_lines(self, before: int, piece: bytes) -> bool:
+        for number, line in enumerate(piece.split(b"\n")[:-1], before + 1):
+            is_understood = self._try(number, partial(self._read_line, number, line))
+            if number == 1 and not is_understood:
+                return False
+        return True
+
+    def _read_line(self, number: int, line: bytes) -> None:
+        self._take(number, parsed_line(line))
 
     def _try(self, number: int, take: Callable[[], None]) -> bool:
         try:
@@ -242,10 +308,10 @@ class _File:
         inv, ret = self._clock.interval(operation["inv"], operation["ret"])
         if shape == REGISTER:
             row = self._register_row(operation, inv, ret)
-            (self._found.unfinished_registers if unfinished else self._found.registers).append(row)
+            (self._found.unfinished_registers if unfinished else self._of_registers).append(row)
         else:
             of_log = self._log_row(operation, inv, ret)
-            (self._found.unfinished_operations if unfinished else self._found.operations).append(of_log)
+            (self._found.unfinished_operations if unfinished else self._of_logs).append(of_log)
 
     def _claim(self, number: int, value: int) -> None:
         self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,7 @@ def read_clients(
 ) -> Clients:
     """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised.
 
-    Writes the operations on logs to `tables`, if given; without `keeps`, those of `OperationWriter` are only there."""
+    Writes the operations on logs to `tables`, if given; without `keeps`, completed ones are only there."""
     found = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     logs = [LogRecord(directory / first, numbers) for first, numbers in _segments(names, STREAM).items()]
@@ -95,7 +96,7 @@ def read_clients(
     for part in parts.values():
         found.reservations.append(part.reservations)
         found.torn += part.torn
-    lines = _read_elsewhere(directory, names, journal, parts, tables, found)
+    lines = _read_elsewhere(directory, names, journal, parts, found, tables=tables, keeps=keeps)
     found.seconds += [SecondCounts.of(table, REGISTER) for table in (*found.registers, *found.left_registers)]
     found.records = list(_Books(directory, names, journal, parts, lines).records())
     return found
@@ -125,15 +126,22 @@ def _read_elsewhere(
     names: Sequence[str],
     journal: Sequence[Line],
     parts: Mapping[str, ClientRecording],
-    tables: Path | None,
     found: Clients,
+    *,
+    tables: Path | None,
+    keeps: bool,
 ) -> Recorded:
     paths = [directory / name for name in names if name.endswith(LINES)]
     if not paths:
         return Recorded()
-    lines = read_lines(paths, journal, _known(parts))
-    operations, registers, left_operations, left_registers = lines.tables()
-    _add(operations, record_name("", "lines"), tables, found.operations, found)
+    numbers = itertools.count()
+
+    def take(operations: pa.Table) -> None:
+        kept: list[pa.Table] = found.operations if keeps else []
+        _add(operations, record_name("", f"lines-{next(numbers)}"), tables, kept, found)
+
+    lines = read_lines(paths, journal, _known(parts), take)
+    registers, left_operations, left_registers = lines.tables()
     _add(left_operations, record_name("", "unfinished-lines"), tables, found.left_operations, found)
     found.registers.append(registers)
     found.left_registers.append(left_registers)

@@ -31,10 +31,14 @@ def read(paths: Sequence[Path], model: str | None) -> ForeignHistory:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ForeignError(twice, 0, "two files have this name, which is that of a client: rename one of them")
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
-    recorded = read_lines(paths, [started], TakenNames({}, {}, 0, unique=False))
+    log: list[pa.Table] = []
+    recorded = read_lines(paths, [started], TakenNames({}, {}, 0, unique=False), log.append)
     _require_whole(paths, recorded)
-    log, registers, open_log, open_registers = recorded.tables()
-    tables = {LOG: pa.concat_tables([log, open_log]), REGISTER: pa.concat_tables([registers, open_registers])}
+    registers, open_log, open_registers = recorded.tables()
+    tables = {
+        LOG: pa.concat_tables([*log, open_log]).unify_dictionaries(),
+        REGISTER: pa.concat_tables([registers, open_registers]),
+    }
     there = [name for name, table in tables.items() if table.num_rows]
     if model is None and len(there) == 2:
         raise ForeignError(paths[0], 0, "has operations on logs and on registers: choose one with --model log|register")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from history.jsonl_reader import Recorded, TakenNames, read_lines
+from history.jsonl_columns import LineColumns, columns_of
+from history.jsonl_reader import TakenNames, read_lines
+from history.schemas import APPEND as APPENDED
 from history.value_runs import ValueRuns
 from history.values import encode_value
 
@@ -62,26 +66,43 @@ def later(line: bytes, by: int) -> bytes:
     return json.dumps(fields | times, ensure_ascii=False).encode()
 
 
-def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Recorded, dict[str, Any]]:
+@dataclass(frozen=True)
+class Read:
+    """What a file gives: its `content`, and the `pieces` of operations on logs as they were handed on."""
+
+    content: dict[str, Any]
+    pieces: list[pa.Table]
+
+
+def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch, piece: int = 1 << 25) -> Read:
+    """`piece`: the bytes that are read at once."""
     known = TakenNames(values={99: "other:1"}, producers={1 << 16 | 9: "other.jsonl"}, process=3)
     known.runs["arrow"] = ValueRuns.of(np.arange(encode_value(1, 5, 0), encode_value(1, 5, 9)))
+    pieces: list[pa.Table] = []
     with monkeypatch.context() as patch:
+        patch.setattr("history.jsonl_reader._AT_ONCE", piece)
         if not by_columns:
             patch.setattr("history.jsonl_reader.columns_of", lambda *_, **__: None)
-        found = read_lines([path], JOURNAL, known)
-    operations, registers, left, left_registers = found.tables()
-    state = {name: value for name, value in asdict(known).items() if name != "runs"}
-    told = {name: getattr(found, name) for name in ("defects", "torn", "counts", "producers", "announced", "vague")}
-    tables = [table.to_pylist() for table in (operations, registers, left, left_registers)]
-    return found, {**state, **told, "tables": tables}
+        found = read_lines([path], JOURNAL, known, pieces.append)
+    rows = [row for piece in pieces for row in piece.to_pylist()]
+    written = [row["value"] for row in rows if row["f"] == APPENDED]
+    content = {name: getattr(found, name) for name in ("defects", "torn", "counts", "producers", "announced", "vague")}
+    content["tables"] = [rows, *(table.to_pylist() for table in found.tables())]
+    content["known"] = (
+        known.producers,
+        known.process,
+        [known.first_place(value, "nowhere") for value in [99, *written]],
+    )
+    return Read(content, pieces)
 
 
-def both(path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[Recorded, dict[str, Any]]:
-    """What the file gives, checked to be what the strict reader gives."""
+def both(path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """What the file gives, checked to be what the strict reader gives, also when it is read in small pieces."""
     path.write_bytes(data)
-    found, content = read(path, by_columns=True, monkeypatch=monkeypatch)
-    assert content == read(path, by_columns=False, monkeypatch=monkeypatch)[1]
-    return found, content
+    found = read(path, by_columns=True, monkeypatch=monkeypatch)
+    assert found.content == read(path, by_columns=False, monkeypatch=monkeypatch).content
+    assert found.content == read(path, by_columns=True, monkeypatch=monkeypatch, piece=200).content
+    return found
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -97,10 +118,20 @@ def test_valid_lines_are_read_by_columns_as_by_the_strict_reader(
     if b"wall" in first:
         behind = 1_700_000_000 * 10**9 - 5_000
         valid = [later(line, behind) for line in valid]
-    found, content = both(tmp_path / "me.jsonl", first + b"\n".join(valid) + b"\n", monkeypatch)
-    assert found.columns
+    path = tmp_path / "me.jsonl"
+    by_columns: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("history.jsonl_reader.columns_of", partial(counted, by_columns))
+        content = both(path, first + b"\n".join(valid) + b"\n", monkeypatch).content
+    assert by_columns[0] == len(valid)  # the first reading is of one piece
     assert content["defects"] == {"me.jsonl": []}
     assert content["counts"] == {"me.jsonl": len(valid)}
+
+
+def counted(rows: list[int], lines: bytes, **about: Any) -> LineColumns | None:
+    found = columns_of(lines, **about)
+    rows.append(0 if found is None else found.rows.num_rows)
+    return found
 
 
 READ = b'{"f": "read", "type": "ok", "topic": "a", "partition": 0, "inv": 1, "ret": 2, "from": 0, "records": %s}'
@@ -193,15 +224,14 @@ def test_bad_lines_are_refused_in_the_words_of_the_strict_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bytes, at: int
 ) -> None:
     good = [(APPEND % str(encode_value(1, 7, 40 + n)).encode()) for n in range(3)]
-    found, content = both(tmp_path / "me.jsonl", b"\n".join([*good[:at], bad, *good[at:], b""]), monkeypatch)
-    assert not found.columns
-    assert content["defects"]["me.jsonl"]
+    found = both(tmp_path / "me.jsonl", b"\n".join([*good[:at], bad, *good[at:], b""]), monkeypatch)
+    assert found.content["defects"]["me.jsonl"]
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda line: repr(line[:100]))
 def test_both_readers_agree_on_other_valid_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: bytes) -> None:
-    _, content = both(tmp_path / "me.jsonl", b"\n".join([END, other, END, b""]), monkeypatch)
-    assert content["defects"]["me.jsonl"] == []
+    found = both(tmp_path / "me.jsonl", b"\n".join([END, other, END, b""]), monkeypatch)
+    assert found.content["defects"]["me.jsonl"] == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", END, b'{"clock": "sun"}\n' + END + b"\n", b'{"clock": "monotonic"}\n'])
@@ -224,6 +254,32 @@ def test_values_of_a_foreign_history_may_repeat(tmp_path: Path) -> None:
     path = tmp_path / "me.jsonl"
     path.write_bytes(b"\n".join([APPEND % b"5", APPEND % b"5", b""]))
     known = TakenNames({}, {}, 0, unique=False)
-    found = read_lines([path], [], known)
-    assert [table.num_rows for table in found.columns] == [2]
-    assert (known.values, known.producers, found.defects) == ({}, {}, {"me.jsonl": []})
+    pieces: list[pa.Table] = []
+    found = read_lines([path], [], known, pieces.append)
+    assert [table.num_rows for table in pieces] == [2]
+    assert (known.values, known.of_columns, known.producers, found.defects) == ({}, {}, {}, {"me.jsonl": []})
+
+
+def test_a_file_is_handed_on_in_pieces_and_repeated_values_name_the_line_of_another_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "me.jsonl"
+    appends = [APPEND % str(encode_value(1, 7, number)).encode() for number in [*range(100), 41]]
+    path.write_bytes(b"\n".join([*appends, b""]))
+    found = read(path, by_columns=True, monkeypatch=monkeypatch, piece=1 << 10)
+    assert len(found.pieces) > 5
+    assert max(piece.num_rows for piece in found.pieces) < 20
+    assert [row["value"] for piece in found.pieces for row in piece.to_pylist()] == [
+        encode_value(1, 7, number) for number in range(100)
+    ]
+    (defect,) = found.content["defects"]["me.jsonl"]
+    assert defect.startswith(f"me.jsonl:101: value {encode_value(1, 7, 41)} was written before, by me.jsonl:42: ")
+
+
+def test_a_value_of_another_file_that_was_read_by_columns_is_refused_with_its_line(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for path, numbers in ((first, range(5)), (second, [3])):
+        path.write_bytes(b"".join(APPEND % str(encode_value(1, 7, number)).encode() + b"\n" for number in numbers))
+    found = read_lines([first, second], [], TakenNames({}, {}, 0), lambda _: None)
+    (defect,) = found.defects["b.jsonl"]
+    assert "was written before, by a.jsonl:4: " in defect
