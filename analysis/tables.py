@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.evidence.run_directory import NodeEvents, moment
-from history.parquet_tables import compact_registers
 from history.reader import History
+from history.register_tables import remove_registers, write_register_index, write_registers
 
 EVENTS: Final = pa.schema(
     [
@@ -29,9 +29,10 @@ EVENTS: Final = pa.schema(
 def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
     """Write `tables/` from the run's history and the nodes' events, replacing older ones, without the operations on
     logs: they were written when the history was read."""
-    compact_registers(history, run_dir)
     tables = run_dir / "tables"
     tables.mkdir(exist_ok=True)
+    remove_registers(tables)
+    write_register_index(write_registers(history.registers, tables, "history"), tables)
     pq.write_table(history.faults, tables / "faults.parquet")
     pq.write_table(history.phases, tables / "phases.parquet")
     pq.write_table(_events(events), tables / "events.parquet", compression="zstd")

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 from history.operation_tables import INDEX_FILE, OPERATIONS_FOLDER
+from history.register_tables import REGISTER_INDEX_FILE, REGISTERS_FOLDER
 from history.regular_files import sha256_of
 
 STREAMS: Final = ("history", "operations")
@@ -34,11 +33,7 @@ def _digest(root: Path, files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def digest_of_registers(registers: pa.Table) -> str:
-    """SHA-256 over every column of the operations but the endpoint, ordered by id; equal for equal content, however it
-    was stored. No verdict depends on the endpoint, and histories of earlier versions lack it."""
-    digest = hashlib.sha256()
-    ordered = registers.sort_by("id")
-    for name in sorted(set(ordered.column_names) - {"endpoint"}):
-        digest.update(repr((name, ordered[name].to_pylist())).encode())
-    return digest.hexdigest()
+def digest_of_registers(tables: Path) -> str:
+    """The same of the tables of operations on registers."""
+    files = sorted((tables / REGISTERS_FOLDER).glob("*.parquet"))
+    return _digest(tables, [*files, *(path for path in [tables / REGISTER_INDEX_FILE] if path.exists())])

@@ -148,7 +148,7 @@ def read_index(tables: Path) -> list[IndexedGroup]:
     """The row groups of `tables/index.parquet` in its order. Raises TablesError when it is missing, torn or not an
     index, and when it disagrees with the files: each must exist and have the index's row groups and rows, and no
     other file may exist."""
-    groups = [IndexedGroup(*row) for row in _rows_of(_parquet(tables / INDEX_FILE, INDEX))]
+    groups = [IndexedGroup(*row) for row in read_rows(open_table(tables, INDEX_FILE, INDEX), INDEX_FILE)]
     of_file: dict[str, list[IndexedGroup]] = {}
     for each in groups:
         of_file.setdefault(each.path, []).append(each)
@@ -159,21 +159,21 @@ def read_index(tables: Path) -> list[IndexedGroup]:
     for name in sorted(found | of_file.keys()):
         if name not in of_file:
             raise TablesError(f"tables/{name} is not in tables/{INDEX_FILE}")
-        _require_groups(tables / name, name, of_file[name])
+        _require_groups(tables, name, of_file[name])
     return groups
 
 
 def read_operations(tables: Path) -> pa.Table:
     """All operations of the tables in the index's order. Raises TablesError as `read_index`."""
     paths = dict.fromkeys(group.path for group in read_index(tables))
-    found = [_parquet(tables / path, OPERATIONS).read() for path in paths]
+    found = [open_table(tables, path, OPERATIONS).read() for path in paths]
     return pa.concat_tables([OPERATIONS.empty_table(), *found]).unify_dictionaries().combine_chunks()
 
 
 def read_parts(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
     """These columns of the row groups, one after another. Raises TablesError for a file that cannot be read."""
     for path, of_file in groupby(groups, key=lambda each: each.path):
-        with _parquet(tables / path, OPERATIONS) as file:
+        with open_table(tables, path, OPERATIONS) as file:
             for each in of_file:
                 try:
                     part = file.read_row_group(each.row_group, columns=columns, use_threads=False)
@@ -202,42 +202,49 @@ def by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
         yield (names[key % len(names)], key // len(names)), ordered.slice(start, stop - start)
 
 
-def _require_groups(path: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
-    metadata = _parquet(path, OPERATIONS).metadata
-    there = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    indexed = [each.rows for each in groups]
-    if there != indexed or [each.row_group for each in groups] != list(range(len(groups))):
-        raise TablesError(
-            f"tables/{name} has row groups of {there} rows, but tables/{INDEX_FILE} says {indexed}: "
-            "one of them is not of this analysis"
-        )
+def _require_groups(tables: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
+    require_row_groups(tables, name, OPERATIONS, INDEX_FILE, [(each.row_group, each.rows) for each in groups])
     folder = folder_of(Path(OPERATIONS_FOLDER), groups[0].topic, groups[0].partition).as_posix()
     if name.rpartition("/")[0] != folder:
         raise TablesError(f"tables/{INDEX_FILE} has tables/{name} as a file of {groups[0].topic}-{groups[0].partition}")
 
 
-def _parquet(path: Path, schema: pa.Schema) -> Any:
-    """An open Parquet file of this schema. Raises TablesError."""
-    name = f"tables/{path.name}" if path.name == INDEX_FILE else f"tables/{'/'.join(path.parts[-4:])}"
+def require_row_groups(
+    tables: Path, name: str, schema: pa.Schema, index: str, stated: Sequence[tuple[int, int]]
+) -> None:
+    """Checks that a file of `tables` has the row groups whose numbers and rows its index states. Raises TablesError."""
+    metadata = open_table(tables, name, schema).metadata
+    there = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if list(stated) != list(enumerate(there)):
+        raise TablesError(
+            f"tables/{name} has row groups of {there} rows, but tables/{index} says {[rows for _, rows in stated]}: "
+            "one of them is not of this analysis"
+        )
+
+
+def open_table(tables: Path, name: str, schema: pa.Schema) -> Any:
+    """An open Parquet file of `tables` that has this schema. Raises TablesError."""
     try:
-        file = pq.ParquetFile(require_regular(path))
+        file = pq.ParquetFile(require_regular(tables / name))
     except FileNotFoundError as error:
-        raise TablesError(f"{name} is missing") from error
+        raise TablesError(f"tables/{name} is missing") from error
     except (OSError, pa.ArrowException) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-        raise TablesError(f"{name} cannot be read as Parquet: {why}") from error
+        raise TablesError(f"tables/{name} cannot be read as Parquet: {why}") from error
     if not file.schema_arrow.equals(schema):
-        raise TablesError(f"{name} has other columns than this version writes: it is of another program or version")
+        raise TablesError(
+            f"tables/{name} has other columns than this version writes: it is of another program or version"
+        )
     return file
 
 
-def _rows_of(file: Any) -> Iterator[tuple[Any, ...]]:
+def read_rows(file: Any, name: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of an open file of `tables`. Raises TablesError when it is damaged."""
     try:
         table = file.read()
     except (OSError, pa.ArrowException) as error:
-        raise TablesError(f"tables/{INDEX_FILE} is damaged: {str(error).splitlines()[0]}") from error
-    columns = [table[name].to_pylist() for name in INDEX.names]
-    yield from zip(*columns, strict=True)
+        raise TablesError(f"tables/{name} is damaged: {str(error).splitlines()[0]}") from error
+    yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def _row_group(rows: pa.Table, topic: str, partition: int, path: str, number: int) -> IndexedGroup:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.operation_tables import IndexedGroup, TablesError, read_index, read_parts
-from history.parquet_tables import REGISTERS_FOLDER
+from history.register_tables import REGISTERS_FOLDER
 from history.regular_files import require_regular
 from history.seconds import REGISTER, SECONDS_FILE
 

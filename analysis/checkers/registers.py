@@ -9,7 +9,7 @@ from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.core.counted import counted
 from analysis.doubt import Reason
-from analysis.verdict import FAIL, PASS, UNKNOWN
+from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
 from history.register_names import key_name
 
 if TYPE_CHECKING:
@@ -38,11 +38,16 @@ NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned
 
 def check(run: CheckedRun) -> Outcome:
     """Check all keys, each one separately: linearizability is local."""
-    from analysis.engines.register import check_registers, register_files
+    from analysis.core.rows import DamagedError
+    from analysis.engines.register import RegisterPlan, check_registers
 
     if (again := _written_twice(run)) is not None:
         return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
-    report = check_registers(register_files(run.tables), run.spread())
+    try:
+        plan = RegisterPlan.of(run.tables)
+        report = check_registers(plan, run.spread(plan.weight))
+    except DamagedError as error:
+        return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     size = f"{counted(report.stats['operations'], 'operation')} on {counted(len(report.keys), 'register')}"
     explained = [each for each in report.anomalies if _may_be_explained(run, each)]
     proven = tuple(each for each in report.anomalies if each not in explained)
@@ -99,15 +104,16 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
 
 def certify(run: CheckedRun) -> Outcome:
     """Write the order that explains each register and have it confirmed by the verifier."""
-    from analysis.core import register_certificate
-    from analysis.engines.register import check_registers, register_files
+    from analysis.engines.register import RegisterPlan
+    from analysis.engines.register_certificate import write_register_certificate
     from analysis.verifiers.log import CertificateError
     from analysis.verifiers.register import verify_registers
 
-    report = check_registers(register_files(run.tables), run.spread())
-    path = register_certificate.write(run.directory / "certificate", report.orders, run.history.registers)
+    plan = RegisterPlan.of(run.tables)
+    spread = run.spread(plan.weight)
+    path = write_register_certificate(run.directory / CERTIFICATE, run.directory, plan, spread)
     try:
-        return Outcome(PASS, verify_registers(path.parent, run.history.registers))
+        return Outcome(PASS, verify_registers(path.parent, run.directory, spread=spread))
     except CertificateError as error:
         return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
 

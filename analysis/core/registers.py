@@ -35,7 +35,7 @@ class RegisterReport:
 
     `anomalies` is empty iff every key that is not named in `undecided` is linearizable. `keys`: for each key the number
     of operations by outcome. `orders`: for each linearizable key the ids of its operations in an order that explains
-    it.
+    it; empty if the report is of tasks, which leave the orders to the certificate.
     """
 
     anomalies: tuple[Anomaly, ...] = ()
@@ -56,15 +56,18 @@ class RegisterReport:
                 total[name] = total.get(name, 0) + count
         return total
 
-    def merge(self, other: RegisterReport) -> RegisterReport:
-        """The result for the keys of both reports. Raises ValueError when both have the same key."""
-        if both := self.keys.keys() & other.keys.keys():
-            raise ValueError(f"reports cannot be merged: both cover {', '.join(sorted(both))}")
-        return RegisterReport(
-            tuple(sorted((*self.anomalies, *other.anomalies), key=lambda each: (each.topic, each.name))),
-            tuple(sorted((*self.undecided, *other.undecided))),
-            {**self.keys, **other.keys},
-            {**self.orders, **other.orders},
+    @classmethod
+    def union(cls, reports: Sequence[RegisterReport]) -> RegisterReport:
+        """The result for the keys of all reports, ordered by key. Raises ValueError when two have the same key."""
+        keys = {key: counted for each in reports for key, counted in each.keys.items()}
+        if len(keys) < sum(len(each.keys) for each in reports):
+            raise ValueError("reports cannot be joined: two of them cover one key")
+        anomalies = [anomaly for each in reports for anomaly in each.anomalies]
+        return cls(
+            tuple(sorted(anomalies, key=lambda each: (each.topic, each.name))),
+            tuple(sorted(reason for each in reports for reason in each.undecided)),
+            dict(sorted(keys.items())),
+            {key: order for each in reports for key, order in sorted(each.orders.items())},
         )
 
 
@@ -75,13 +78,7 @@ def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
 
 def check_keys(keys: Mapping[str, Sequence[Operation]], *, budget: int = BUDGET) -> RegisterReport:
     """Checks all operations of some keys, those of each in order of invocation."""
-    reports = [_judge(key, operations, budget) for key, operations in keys.items()]
-    return RegisterReport(
-        tuple(anomaly for each in reports for anomaly in each.anomalies),
-        tuple(reason for each in reports for reason in each.undecided),
-        {key: counted for each in reports for key, counted in each.keys.items()},
-        {key: order for each in reports for key, order in each.orders.items()},
-    )
+    return RegisterReport.union([_judge(key, operations, budget) for key, operations in keys.items()])
 
 
 def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> list[Operation] | None:

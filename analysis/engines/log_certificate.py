@@ -23,7 +23,7 @@ from analysis.engines.log import CheckedRanges, LogPlan
 from analysis.engines.row_groups import read_row_groups
 from analysis.engines.task_map import TaskMap
 from history.operation_digest import digest_of_streams, digest_of_tables
-from history.regular_files import sha256_of
+from history.regular_files import remove, sha256_of
 
 FORMAT: Final = 3
 CERTIFICATE_FILE: Final = "certificate.json"
@@ -56,7 +56,8 @@ def write_certificate(
     directory: Path, run: Path, plan: LogPlan, checked: CheckedRanges, spread: TaskMap, *, upper_bound: str
 ) -> Path:
     """Write the certificate of a run's log check without findings; returns the path of its claim."""
-    directory.mkdir(parents=True, exist_ok=True)
+    remove(directory)  # an earlier certificate may have other parts
+    directory.mkdir(parents=True)
     tasks = list(_tasks(directory.resolve(), plan, checked))
     write = functools.partial(_write_part, upper_bound=upper_bound, compiled=plan.compiled)
     parts = spread(write, tasks, [each.task.rows for each in tasks])

@@ -1,35 +1,107 @@
-"""The register check over a run's Parquet files: in process, or with a task for each file on Spark's workers.
+"""The register check over a run's Parquet files: a plan of tasks of whole keys, which an engine maps.
 
-A file holds whole keys, and keys are independent. So only reports are transferred, and both ways give the same report.
+Theory of operation. The driver plans from the index of the row groups. A task reads the row groups that may have its
+keys, keeps the operations on its keys, and returns a report: counts by key, anomalies, and the reasons why a key is
+undecided. So neither rows nor orders leave the worker, and the driver's memory grows with keys and row groups, not with
+operations. Keys are independent, so the reports of all tasks together are the report on all keys, whatever the tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.core.registers import RegisterReport, check
-from analysis.engines.task_map import TaskMap, in_sequence
-from history.registers import with_endpoints
+from analysis.core.register_keys import TASK_ROWS, KeyTask, plan_keys
+from analysis.core.register_operations import Operation, by_key
+from analysis.core.registers import BUDGET, RegisterReport, check_keys
+from analysis.core.rows import DamagedError
+from analysis.engines.task_map import TaskMap
+from history.operation_tables import TablesError
+from history.register_tables import STORED, KeyGroup, read_register_index
 from history.regular_files import require_regular
 
-
-def register_files(tables: Path) -> list[Path]:
-    """The compacted register files below `tables/`, in order."""
-    return sorted((tables / "registers").glob("part-*.parquet"))
+LOG_ROWS_PER_ROW: Final = 32
+"""The check of an operation on a register takes as long as the check of this number of operations on logs."""
 
 
-def check_registers(files: Sequence[Path], spread: TaskMap = in_sequence) -> RegisterReport:
-    """Check all keys."""
-    paths = [str(path.resolve()) for path in files]
-    reports = spread(_judge, paths)
-    merged = RegisterReport()
-    for report in sorted(reports, key=lambda each: sorted(each.keys)):
-        merged = merged.merge(report)
-    return merged
+@dataclass(frozen=True)
+class RegisterPlan:
+    """The tasks of a check of the registers in `tables`. `budget`: the configurations that the search of a key may
+    visit."""
+
+    tables: Path
+    tasks: tuple[KeyTask, ...]
+    rows: int
+    budget: int = BUDGET
+
+    @classmethod
+    def of(cls, tables: Path, *, budget: int = BUDGET, task_rows: int = TASK_ROWS) -> RegisterPlan:
+        """The plan for a run's `tables/`. Raises DamagedError for an index that disagrees with its files."""
+        try:
+            groups = read_register_index(tables.resolve())
+        except TablesError as error:
+            raise DamagedError(str(error)) from error
+        rows = sum(each.rows for each in groups)
+        return cls(tables.resolve(), tuple(plan_keys(groups, task_rows)), rows, budget)
+
+    @property
+    def weight(self) -> int:
+        """The operations on logs whose check takes as long."""
+        return self.rows * LOG_ROWS_PER_ROW
+
+    @property
+    def weights(self) -> list[int]:
+        """The same for each task."""
+        return [task.rows * LOG_ROWS_PER_ROW for task in self.tasks]
 
 
-def _judge(path: str) -> RegisterReport:
-    return check(with_endpoints(pq.ParquetFile(require_regular(path)).read()))
+def check_registers(plan: RegisterPlan, spread: TaskMap) -> RegisterReport:
+    """The report on all keys. Raises DamagedError for a row group that is not as the index states."""
+    work = functools.partial(_check, tables=plan.tables, budget=plan.budget)
+    results = spread(work, plan.tasks, plan.weights)
+    ordered = sorted(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].start)
+    return RegisterReport.union([_undamaged(result) for _, result in ordered])
+
+
+def _undamaged(result: RegisterReport | DamagedError) -> RegisterReport:
+    """The result of a task. Raises it if it is damage."""
+    if isinstance(result, DamagedError):
+        raise result
+    return result
+
+
+def _check(task: KeyTask, *, tables: Path, budget: int) -> RegisterReport | DamagedError:
+    try:
+        return replace(check_keys(operations_of(task, tables), budget=budget), orders={})
+    except DamagedError as error:
+        return error
+
+
+def operations_of(task: KeyTask, tables: Path) -> dict[str, list[Operation]]:
+    """The operations on each key of the task, in order of invocation. Raises DamagedError for a row group that cannot
+    be read or is not as the index states."""
+    parts = [_keys_between(_row_group(group, tables), task) for group in task.groups]
+    return by_key(pa.concat_tables([STORED.empty_table(), *parts]).unify_dictionaries())
+
+
+def _keys_between(rows: pa.Table, task: KeyTask) -> pa.Table:
+    mine = pc.greater_equal(rows["key"], task.start)
+    return rows.filter(mine if task.stop is None else pc.and_(mine, pc.less(rows["key"], task.stop)))
+
+
+def _row_group(group: KeyGroup, tables: Path) -> pa.Table:
+    try:
+        with pq.ParquetFile(require_regular(tables / group.path)) as file:
+            rows = file.read_row_group(group.row_group, use_threads=False).cast(STORED)
+    except (OSError, ValueError, IndexError) as error:
+        raise DamagedError(f"{group.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    reach = pc.min_max(rows["key"])
+    if (rows.num_rows, reach["min"].as_py(), reach["max"].as_py()) != (group.rows, group.lowest, group.highest):
+        raise DamagedError(f"{group.path} has other keys than the index of registers states")
+    return rows

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from analysis.core import register_certificate
 from analysis.core.anomaly import Anomaly, anomaly_count
 from analysis.core.counted import counted
 from analysis.core.register_operations import Operation, by_key
@@ -23,12 +22,15 @@ from analysis.core.registers import check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan, check_ranges, report_of
 from analysis.engines.log_certificate import write_certificate
+from analysis.engines.register import RegisterPlan
+from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
 from history.foreign.history import REGISTER, ForeignHistory
 from history.operation_tables import write_index, write_operations
+from history.register_tables import write_register_index, write_registers
 from history.schemas import INFO
 from history.values import SESSION_SHIFT
 
@@ -88,8 +90,11 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
     is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
     if report.anomalies or report.undecided or not is_answered:
         return _without_certificate(size, report.anomalies, report.undecided)
-    register_certificate.write(directory, report.orders, history.operations)
-    return _certified(size, lambda: verify_registers(directory, history.operations))
+    root = directory.parent
+    write_register_index(write_registers(history.operations, root / TABLES, "history"), root / TABLES)
+    plan = RegisterPlan.of(root / TABLES, budget=budget)
+    write_register_certificate(directory, root, plan, in_sequence)
+    return _certified(size, lambda: verify_registers(directory, root))
 
 
 def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:

@@ -3,83 +3,253 @@
 An order explains a history under these conditions. For each key, each entry is an operation of that key, at most once,
 at a moment within its interval. Moments never decrease. Each entry is legal in its place, starting from an absent key.
 Every operation that happened, and every reported mismatch, is in the order. A refused operation is not.
+
+Theory of operation. Keys are independent, so each part of the certificate is confirmed alone, with all operations of
+the history on the keys from its start up to the start of the next part. Together the parts must have as many operations
+as the tables. A part is compared by columns: the value that a key holds before an entry is the one that the last entry
+before it wrote.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.verifiers.log import CertificateError
+from analysis.verifiers.log import CertificateError, Columns, Spread, one_by_one
 from history import strict_json
-from history.operation_digest import digest_of_registers
-from history.regular_files import read_bytes
-from history.schemas import CAS, FAIL, MISMATCH, OK, READ
+from history.operation_digest import digest_of_registers, digest_of_streams
+from history.operation_tables import TablesError
+from history.register_tables import STORED, KeyGroup, read_register_index
+from history.regular_files import read_bytes, require_regular
+from history.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
 
-FIELDS: Final = frozenset({"format", "operations", "history", "sha256"})
+FORMAT: Final = 3
+FILE: Final = "registers.json"
 ENTRIES: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
+NUMBERS: Final = ("id", "f", "type", "inv", "ret")
+VALUES: Final = ("value", "expected", "new")
 
 
-def verify_registers(directory: Path | str, registers: pa.Table) -> str:
-    """Returns what `directory` proves of `registers` in a sentence, or raises CertificateError."""
-    claim, entries = _read(Path(directory))
-    _demand(claim["operations"] == registers.num_rows, "it was made for a history with another number of operations")
-    _demand(claim["history"] == digest_of_registers(registers), "it was made for another history")
-    left = {row["id"]: row for row in registers.to_pylist()}
-    _demand(len(left) == registers.num_rows, "two operations of the history have one id")
-    states: dict[str, tuple[int, int | None]] = {}
-    for entry in entries.to_pylist():
-        key, at = entry["key"], entry["at"]
-        row = left.pop(entry["id"], None)
-        _demand(row is not None and row["key"] == key, f"{key}: operation {entry['id']} is missing, or there twice")
-        before, held = states.get(key, (-1, None))
-        _demand(before <= at, f"{key}: its moments go back at operation {entry['id']}")
-        states[key] = at, _state_after(held, row or {}, at)
-    for row in left.values():
-        _demand(not _must_be_there(row), f"{row['key']}: operation {row['id']} happened and is left out")
-    return f"{registers.num_rows} operations on {len(set(registers['key'].to_pylist()))} registers are linearizable"
+class KeysPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file with the orders of the keys from `start` on, up to the start of the next part."""
+
+    start: str
+    file: str
+    sha256: str
 
 
-def _read(directory: Path) -> tuple[dict[str, Any], pa.Table]:
-    """The claim and the entries, in a strict form that leaves no room for hidden content."""
-    data = directory / "registers.parquet"
+class RegisterClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a certificate states. `streams`, `tables`: the digests of the clients' recorded streams and of the tables
+    that were made from them."""
+
+    format: int
+    operations: int
+    streams: str
+    tables: str
+    parts: tuple[KeysPart, ...]
+
+
+@dataclass(frozen=True)
+class OrdersTask:
+    """A part to confirm, the key where its keys end (None: no end), and the row groups that may have its keys."""
+
+    part: KeysPart
+    stop: str | None
+    directory: str
+    tables: str
+    groups: tuple[KeyGroup, ...]
+
+
+@dataclass(frozen=True)
+class ConfirmedKeys:
+    """The operations and the keys of a part."""
+
+    operations: int
+    keys: int
+
+
+def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread = one_by_one) -> str:
+    """Returns what `directory` proves of the registers of `run` in a sentence, or raises CertificateError."""
+    root, tables = Path(directory), Path(run) / "tables"
+    claim = _claim_of(root)
+    _demand(claim.streams == digest_of_streams(Path(run)), "it was made for another history")
+    _demand(claim.tables == digest_of_registers(tables), "it was made for other tables of operations")
+    groups = _index_of(tables)
+    operations = sum(each.rows for each in groups)
+    _demand(claim.operations == operations, "it was made for a history with another number of operations")
+    results = list(spread(_confirm, list(_tasks_of(claim, groups, root, tables))))
+    for each in results:
+        if isinstance(each, CertificateError):
+            raise each
+    _demand(sum(each.operations for each in results) == operations, "no part has some of the operations")
+    return f"{operations} operations on {sum(each.keys for each in results)} registers are linearizable"
+
+
+def _claim_of(directory: Path) -> RegisterClaim:
+    """The claim, in a strict form that leaves no room for hidden content."""
     try:
-        claim = strict_json.decode(read_bytes(directory / "registers.json"))
-        _demand(isinstance(claim, dict) and claim.keys() == FIELDS, "its fields are not those of a certificate")
-        _demand(claim["format"] == 2, "its format is unknown to this verifier")
-        content = read_bytes(data)
-        _demand(claim["sha256"] == hashlib.sha256(content).hexdigest(), f"{data} is not the file it is for")
-        entries = pq.read_table(pa.BufferReader(content))
-        _demand(entries.column_names == ENTRIES.names, "its columns are not those of an order")
-        entries = entries.cast(ENTRIES)
+        content = strict_json.decode(read_bytes(directory / FILE))
+        _demand(isinstance(content, dict), "it is not a certificate")
+        _demand(content.get("format") == FORMAT, "its format is unknown to this verifier")
+        claim = msgspec.convert(content, RegisterClaim)
+        names = {path.name for path in directory.iterdir()} - {FILE}
+    except msgspec.ValidationError as error:
+        raise CertificateError(f"its fields are not those of a certificate: {error}") from error
     except (OSError, ValueError) as error:
         raise CertificateError(f"{directory}: cannot be read: {error}") from error
+    _demand(names == {part.file for part in claim.parts}, "its files are not those that it states")
+    _demand(all(one.start < other.start for one, other in pairwise(claim.parts)), "its parts are not in order")
+    return claim
+
+
+def _index_of(tables: Path) -> list[KeyGroup]:
+    try:
+        return read_register_index(tables)
+    except TablesError as error:
+        raise CertificateError(str(error)) from error
+
+
+def _tasks_of(claim: RegisterClaim, groups: Sequence[KeyGroup], directory: Path, tables: Path) -> Iterator[OrdersTask]:
+    stops = [*(part.start for part in claim.parts[1:]), None]
+    for part, stop in zip(claim.parts, stops[: len(claim.parts)], strict=True):
+        mine = (each for each in groups if each.highest >= part.start and (stop is None or each.lowest < stop))
+        yield OrdersTask(part, stop, str(directory), str(tables), tuple(mine))
+
+
+def _confirm(task: OrdersTask) -> ConfirmedKeys | CertificateError:
+    try:
+        return _confirmed(task)
+    except CertificateError as error:
+        return error
+
+
+def _confirmed(task: OrdersTask) -> ConfirmedKeys:
+    entries, rows = _entries(task), _rows(task)
+    keys = pa.chunked_array([*rows["key"].chunks, *entries["key"].chunks], pa.string())
+    codes = keys.combine_chunks().dictionary_encode()
+    names, code = codes.dictionary.to_pylist(), codes.indices.to_numpy()
+    history, size = _columns(rows), rows.num_rows
+    history["key"], of_entry = code[:size], code[size:]
+    by_id = np.argsort(history["id"], kind="stable")
+    _demand(np.diff(history["id"][by_id]) > 0, "two operations of the history have one id")
+    order = np.argsort(of_entry, kind="stable")
+    key, number, at = of_entry[order], entries["id"].to_numpy()[order], entries["at"].to_numpy()[order]
+    row = by_id[np.minimum(np.searchsorted(history["id"][by_id], number), size - 1)] if size else number
+    _demand(size or not len(number), f"{task.part.file}: an operation is missing for each of its entries")
+    _demand_order(names, (key, number, at, order), row, {name: column[row] for name, column in history.items()})
+    left_out = _must_be_there(history)
+    left_out[row] = False
+    for missing in np.flatnonzero(left_out)[:1].tolist():
+        where = f"{names[history['key'][missing]]}: operation {history['id'][missing]}"
+        raise CertificateError(f"{where} happened and is left out")
+    return ConfirmedKeys(size, len(np.unique(history["key"])))
+
+
+def _entries(task: OrdersTask) -> pa.Table:
+    part = task.part
+    try:
+        content = read_bytes(Path(task.directory) / part.file)
+        _demand(part.sha256 == hashlib.sha256(content).hexdigest(), f"{part.file} is not the file it is for")
+        entries = pq.read_table(pa.BufferReader(content))
+        _demand(entries.column_names == ENTRIES.names, "its columns are not those of an order")
+        entries = entries.cast(ENTRIES).combine_chunks()
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{part.file}: cannot be read: {error}") from error
     _demand(not any(column.null_count for column in entries.columns), "an entry lacks a field")
-    return claim, entries
+    return entries
 
 
-def _must_be_there(row: dict[str, Any]) -> bool:
-    return bool(row["type"] == OK or (row["type"] == FAIL and row["f"] == CAS and row["error"] == MISMATCH))
+def _rows(task: OrdersTask) -> pa.Table:
+    """The operations of the history on the keys of a part."""
+    names = ["key", *NUMBERS, *VALUES, "error"]
+    parts = [pa.schema([STORED.field(name) for name in names]).empty_table()]
+    for group in task.groups:
+        try:
+            with pq.ParquetFile(require_regular(Path(task.tables) / group.path)) as file:
+                rows = file.read_row_group(group.row_group, columns=names, use_threads=False).select(names)
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"{group.path} cannot be read: {error}") from error
+        mine = pc.greater_equal(rows["key"], task.part.start)
+        mine = mine if task.stop is None else pc.and_(mine, pc.less(rows["key"], task.stop))
+        parts.append(rows.filter(mine))
+    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 
-def _state_after(held: int | None, row: dict[str, Any], at: int) -> int | None:
-    """The value of the key after the operation took effect at that moment."""
-    where = f"{row['key']}: operation {row['id']}"
-    _demand(row["inv"] <= at <= row["ret"], f"{where} takes effect outside its interval")
-    _demand(row["type"] != FAIL or _must_be_there(row), f"{where} was refused, yet takes effect")
-    if row["f"] == READ:
-        _demand(row["type"] != OK or row["value"] == held, f"{where} read another value than the key held")
-        return held
-    if row["f"] != CAS:
-        return int(row["value"])
-    _demand((row["expected"] == held) == (row["type"] != FAIL), f"{where} found another value than it says")
-    return held if row["type"] == FAIL else int(row["new"])
+def _columns(rows: pa.Table) -> Columns:
+    """Columns of numbers; of each value, the number and whether it is nil."""
+    found: Columns = {name: rows[name].to_numpy() for name in NUMBERS}
+    found["mismatched"] = np.asarray(pc.equal(rows["error"].cast(pa.string()), MISMATCH), np.bool_)
+    for name in VALUES:
+        found[name] = rows[name].fill_null(0).to_numpy()
+        found[f"no {name}"] = np.asarray(rows[name].is_null(), np.bool_)
+    return found
 
 
-def _demand(holds: bool, otherwise: str) -> None:
-    if not holds:
+def _must_be_there(rows: Columns) -> Any:
+    mismatched = (rows["type"] == FAIL) & (rows["f"] == CAS) & rows["mismatched"]
+    return (rows["type"] == OK) | mismatched
+
+
+def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row: Any, of: Columns) -> None:
+    """Confirms entries that are ordered by key: key, number, moment, and place in the file. `row`: the place in the
+    history of the operation that has the entry's number, if there is one; `of`: its columns."""
+    key, number, at, place = entries
+    again = np.ones(len(row), np.bool_)
+    again[np.unique(row, return_index=True)[1]] = False
+    holds_value, holds_nothing = _held(key, of)
+    refused = of["type"] == FAIL
+    is_read, is_cas = of["f"] == READ, of["f"] == CAS
+    reads = _equal(of["value"], of["no value"], holds_value, holds_nothing)
+    expects = _equal(of["expected"], of["no expected"], holds_value, holds_nothing)
+    errors = {
+        "is missing, or there twice": again | (of["id"] != number) | (of["key"] != key),
+        "takes effect earlier than the entry before it": _goes_back(key, at),
+        "takes effect outside its interval": (at < of["inv"]) | (at > of["ret"]),
+        "was refused, yet takes effect": refused & ~_must_be_there(of),
+        "read another value than the key held": is_read & (of["type"] == OK) & ~reads,
+        "found another value than it says": is_cas & (expects == refused),
+    }
+    wrong = np.stack(list(errors.values()))
+    if (some := np.flatnonzero(wrong.any(axis=0))).size:
+        first = some[np.argmin(place[some])]
+        what = list(errors)[int(np.argmax(wrong[:, first]))]
+        raise CertificateError(f"{names[key[first]]}: operation {number[first]} {what}")
+
+
+def _held(key: Any, of: Columns) -> tuple[Any, Any]:
+    """The value that the key of each entry holds before the entry takes effect, and whether it is nil."""
+    is_write = of["f"] == WRITE
+    changes = is_write | ((of["f"] == CAS) & (of["type"] != FAIL))
+    written = np.where(is_write, of["value"], of["new"])
+    nothing = np.where(is_write, of["no value"], of["no new"])
+    place = np.arange(len(key))
+    last = np.maximum.accumulate(np.where(changes, place, -1))[:-1]
+    last = np.concatenate(([-1], last)) if len(key) else last
+    is_first = np.concatenate(([True], key[1:] != key[:-1])) if len(key) else np.empty(0, np.bool_)
+    absent = last < np.maximum.accumulate(np.where(is_first, place, -1))
+    return written[last], np.where(absent, True, nothing[last])
+
+
+def _equal(value: Any, is_nil: Any, other: Any, other_is_nil: Any) -> Any:
+    return (is_nil & other_is_nil) | (~is_nil & ~other_is_nil & (value == other))
+
+
+def _goes_back(key: Any, at: Any) -> Any:
+    found = np.zeros(len(at), np.bool_)
+    found[1:] = (key[1:] == key[:-1]) & (at[1:] < at[:-1])
+    return found
+
+
+def _demand(holds: Any, otherwise: str) -> None:
+    if not np.all(holds):
         raise CertificateError(otherwise)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.core import register_certificate
 from analysis.core.registers import RegisterReport, check
+from analysis.engines.register_certificate import ORDER
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.register import verify_registers
 from history.regular_files import sha256_of
@@ -30,6 +30,7 @@ from tests.analysis.register_histories import (
     true_history,
     write,
 )
+from tests.analysis_pipeline.register_tables import certified, stored
 
 LINEARIZABLE = {
     "nothing": [],
@@ -206,17 +207,17 @@ def test_a_wrong_read_among_many_swaps_is_found_without_a_long_search() -> None:
     assert not explicable([history[row["id"]] for row in report.anomalies[0].witness])
 
 
-def certified(directory: Path, operations: pa.Table) -> Path:
-    report = check(operations)
-    assert report.ok
-    return register_certificate.write(directory, report.orders, operations).parent
+def confirmed(run: Path, operations: pa.Table) -> Path:
+    """The certificate of these operations, which are in the tables of a run."""
+    assert check(operations).ok
+    return certified(stored(run, operations))
 
 
 def test_every_order_is_confirmed_by_the_verifier(tmp_path: Path) -> None:
     rng = random.Random("certificates")
     drawn = {f"k{n}": true_history(rng, 30, 4, swaps=n % 2 == 0, infos=0.2) for n in range(300)}
     operations = table({**drawn, **LINEARIZABLE})
-    proven = verify_registers(certified(tmp_path, operations), operations)
+    proven = verify_registers(confirmed(tmp_path, operations), tmp_path)
     assert proven == f"{operations.num_rows} operations on {300 + len(LINEARIZABLE) - 1} registers are linearizable"
 
 
@@ -242,56 +243,85 @@ FORGERIES: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "a needed unsure write left out": (lambda rows: rows.pop(4), "operation 6 read another value"),
     "an operation twice": (lambda rows: rows.append(rows[-1]), "is missing, or there twice"),
     "a refused operation": (lambda rows: rows.insert(4, {**rows[3], "id": 4, "at": 41}), "was refused"),
-    "a moment before the invocation": (lambda rows: rows[0].update(at=-5), "moments go back|outside its interval"),
+    "a moment before the invocation": (lambda rows: rows[0].update(at=-5), "outside its interval"),
     "a moment after the return": (lambda rows: rows[1].update(at=21), "outside its interval"),
-    "moments that go back": (lambda rows: rows[0].update(at=10) or rows[1].update(at=9), "moments go back"),
+    "moments that go back": (
+        lambda rows: rows[0].update(at=10) or rows[1].update(at=9),
+        "earlier than the entry before it",
+    ),
     "an entry without a moment": (lambda rows: rows[2].update(at=None), "an entry lacks a field"),
     "another key's operation": (lambda rows: rows[0].update({"key": "other"}), "is missing"),
 }
+
+
+def forged(directory: Path, **changes: object) -> None:
+    """Changes fields of a certificate, and of its part."""
+    path = directory / "registers.json"
+    claim = json.loads(path.read_text())
+    part = claim["parts"][0]
+    part |= {name: value for name, value in changes.items() if name in part}
+    claim |= {name: value for name, value in changes.items() if name not in part}
+    path.write_text(json.dumps(claim))
 
 
 @pytest.mark.parametrize(("forge", "complaint"), FORGERIES.values(), ids=FORGERIES)
 def test_a_forged_certificate_is_refused(
     tmp_path: Path, forge: Callable[[list[dict[str, Any]]], object], complaint: str
 ) -> None:
-    operations = table({"k": STORY})
-    directory = certified(tmp_path, operations)
-    rows = pq.read_table(directory / "registers.parquet").to_pylist()
+    directory = confirmed(tmp_path, table({"k": STORY}))
+    part = directory / "registers-00000.parquet"
+    rows = pq.read_table(part).to_pylist()
     assert [row["id"] for row in rows] == [0, 1, 2, 3, 5, 6]
     forge(rows)
-    forged = pa.Table.from_pylist(rows, register_certificate.ORDER)
-    pq.write_table(forged, directory / "registers.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, ORDER), part)
     with pytest.raises(CertificateError, match="is not the file it is for"):
-        verify_registers(directory, operations)
-    register_certificate.write(directory, {}, operations)
-    pq.write_table(forged, directory / "registers.parquet")
-    claim = json.loads((directory / "registers.json").read_text())
-    claim["sha256"] = sha256_of(directory / "registers.parquet")
-    (directory / "registers.json").write_text(json.dumps(claim))
+        verify_registers(directory, tmp_path)
+    forged(directory, sha256=sha256_of(part))
     with pytest.raises(CertificateError, match=complaint):
-        verify_registers(directory, operations)
+        verify_registers(directory, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"format": 1}, "its format is unknown"),
+        ({"format": 2}, "its format is unknown"),
         ({"operations": 6}, "another number of operations"),
-        ({"history": "0" * 64}, "another history"),
+        ({"streams": "0" * 64}, "another history"),
+        ({"tables": "0" * 64}, "other tables of operations"),
         ({"upper_bound": "strict"}, "its fields are not those of a certificate"),
+        ({"parts": []}, "its files are not those that it states"),
+        ({"file": "registers-00001.parquet"}, "its files are not those that it states"),
+        ({"start": "l"}, "is missing"),
+        ({"start": "j"}, None),
     ],
 )
-def test_every_field_of_a_certificate_counts(tmp_path: Path, changes: dict[str, object], complaint: str) -> None:
-    operations = table({"k": STORY})
-    path = certified(tmp_path, operations) / "registers.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+def test_every_field_of_a_certificate_counts(tmp_path: Path, changes: dict[str, object], complaint: str | None) -> None:
+    directory = confirmed(tmp_path, table({"k": STORY}))
+    forged(directory, **changes)
+    if complaint is None:
+        assert verify_registers(directory, tmp_path)
+        return
     with pytest.raises(CertificateError, match=complaint):
-        verify_registers(tmp_path, operations)
+        verify_registers(directory, tmp_path)
+
+
+def test_a_certificate_that_leaves_out_keys_is_refused(tmp_path: Path) -> None:
+    directory = confirmed(tmp_path, table({"a": STORY, "k": STORY}))
+    forged(directory, start="b")
+    with pytest.raises(CertificateError, match="is missing"):
+        verify_registers(directory, tmp_path)
+    part = directory / "registers-00000.parquet"
+    rows = [row for row in pq.read_table(part).to_pylist() if row["key"] == "k"]
+    pq.write_table(pa.Table.from_pylist(rows, ORDER), part)
+    forged(directory, sha256=sha256_of(part))
+    with pytest.raises(CertificateError, match="no part has some of the operations"):
+        verify_registers(directory, tmp_path)
 
 
 def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
-    directory = certified(tmp_path, table({"k": STORY}))
-    with pytest.raises(CertificateError, match="made for another history"):
-        verify_registers(directory, table({"k": [*STORY[:-1], read(5, 51, 61)]}))
+    directory = confirmed(tmp_path, table({"k": STORY}))
+    stored(tmp_path, table({"k": [*STORY[:-1], read(5, 51, 61)]}))
+    with pytest.raises(CertificateError, match="made for other tables"):
+        verify_registers(directory, tmp_path)
     with pytest.raises(CertificateError, match="cannot be read"):
-        verify_registers(tmp_path / "nowhere", table({"k": STORY}))
+        verify_registers(tmp_path / "nowhere", tmp_path)

@@ -12,19 +12,20 @@ from analysis.core.incomplete_clients import Owners
 from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
-from analysis.engines.register import check_registers
+from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
-from analysis.engines.task_map import SparkTasks
+from analysis.engines.task_map import SparkTasks, in_sequence
 from analysis.pipeline import analyze
-from history.parquet_tables import compact_registers
-from history.reader import read_run
+from analysis.verifiers.register import verify_registers
 from history.seal import seal
 from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
+from tests.analysis import register_histories
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
+from tests.analysis_pipeline import register_tables
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -144,10 +145,32 @@ def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Pat
 
 
 @pytest.mark.spark
-def test_both_engines_give_registers_the_same_verdict(tmp_path: Path, spark: SparkHandle) -> None:
-    run = StoredRegisters(tmp_path / "run", stale=True).write()
-    files = compact_registers(read_run(run), run, rows_per_file=10)
-    assert check_registers(files, SparkTasks(spark.context())) == check_registers(files)
+def test_registers_have_the_same_report_certificate_and_verification(tmp_path: Path, spark: SparkHandle) -> None:
+    outcomes: list[tuple[object, ...]] = []
+    for name, is_wrong in (("right", False), ("wrong", True)):
+        histories = register_tables.many_keys(random.Random("spark"), 12, hot=60, wrong=is_wrong)
+        register_tables.stored(
+            tmp_path / name, register_histories.table(histories), pieces=3, least_rows=1, most_rows=5
+        )
+    for tasks in (in_sequence, SparkTasks(spark.context())):
+        plans = [RegisterPlan.of(tmp_path / name / "tables", task_rows=30) for name in ("right", "wrong")]
+        reports = [repr(check_registers(plan, tasks)) for plan in plans]
+        directory = register_tables.certified(tmp_path / "right", task_rows=30, spread=tasks)
+        files = {path.name: path.read_bytes() for path in directory.iterdir()}
+        outcomes.append((reports, files, verify_registers(directory, tmp_path / "right", spread=tasks)))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.rotating(3, among="both engines")
+@pytest.mark.spark
+@pytest.mark.parametrize("stale", [False, True])
+def test_both_engines_say_the_same_of_registers(spark: SparkHandle, tmp_path: Path, stale: bool) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=stale).write()
+    here = analyze(run, engine="in-process", plots=False)
+    there = analyze(run, session=spark, engine="spark", plots=False)
+    assert here.verdict == ("fail" if stale else "pass")
+    assert (there.verdict, there.reasons, there.anomalies) == (here.verdict, here.reasons, here.anomalies)
+    assert there.certificate == here.certificate
 
 
 @pytest.mark.rotating(3, among="both engines")

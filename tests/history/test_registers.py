@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,10 +13,16 @@ import pytest
 from history import registers
 from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
-from history.operation_digest import digest_of_registers
-from history.parquet_tables import compact_registers
+from history.operation_tables import TablesError, write_index
 from history.reader import read_run
-from history.registers import RegisterWriter, row_of, with_endpoints
+from history.register_tables import (
+    KeyGroup,
+    read_register_index,
+    remove_registers,
+    write_register_index,
+    write_registers,
+)
+from history.registers import RegisterWriter, row_of, table_of, with_endpoints
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
 from history.values import encode_value
 
@@ -199,9 +207,7 @@ def record(run: Path) -> None:
         client.write("k")
 
 
-def test_a_record_of_a_version_without_endpoints_is_read_and_has_its_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "now")
     whole = read_run(tmp_path / "now").registers
     with monkeypatch.context() as earlier:
@@ -210,19 +216,75 @@ def test_a_record_of_a_version_without_endpoints_is_read_and_has_its_digest(
         record(tmp_path / "then")
     assert read_run(tmp_path / "then").registers.equals(whole)
     before = whole.drop_columns(["endpoint"])
-    assert digest_of_registers(before) == digest_of_registers(whole)
     assert with_endpoints(before).equals(whole)
 
 
-def test_tables_hold_whole_keys_in_order(tmp_path: Path) -> None:
+def test_a_file_is_ordered_by_key_and_row_groups_end_with_keys(tmp_path: Path) -> None:
     with writer(tmp_path) as client:
         for number in range(30):
             client.ok(client.write(f"k{number % 4}"))
     history = read_run(tmp_path)
-    files = compact_registers(history, tmp_path, rows_per_file=16)
-    tables = [pq.ParquetFile(path).read().cast(REGISTERS) for path in files]
-    assert [sorted(set(table["key"].to_pylist())) for table in tables] == [["k0", "k1"], ["k2", "k3"]]
-    together = pa.concat_tables(tables)
-    assert sorted(together["id"].to_pylist()) == history.registers["id"].to_pylist()
-    rows = together.select(["key", "inv"]).to_pylist()
+    groups = write_registers(history.registers, tmp_path, "c-1", least_rows=9, most_rows=16)
+    assert [(each.rows, each.lowest, each.highest) for each in groups] == [(16, "k0", "k1"), (14, "k2", "k3")]
+    written = pq.ParquetFile(tmp_path / groups[0].path).read().cast(REGISTERS)
+    assert sorted(written["id"].to_pylist()) == history.registers["id"].to_pylist()
+    rows = written.select(["key", "inv"]).to_pylist()
     assert rows == sorted(rows, key=lambda row: (row["key"], row["inv"]))
+
+
+def test_a_key_with_many_operations_has_row_groups_of_its_own(tmp_path: Path) -> None:
+    with writer(tmp_path) as client:
+        for number in range(50):
+            client.ok(client.write("a" if number < 5 else "b" if number < 45 else "c"))
+    groups = write_registers(read_run(tmp_path).registers, tmp_path, "c-1", least_rows=4, most_rows=16)
+    keys = [(each.rows, each.lowest, each.highest) for each in groups]
+    assert keys == [(5, "a", "a"), (16, "b", "b"), (16, "b", "b"), (8, "b", "b"), (5, "c", "c")]
+
+
+ROW: list[tuple[Any, ...]] = [(9, 0, "c", READ, "k", OK, 0, 1, None, None, None, "main", "", "")]
+
+
+def indexed(tables: Path) -> list[KeyGroup]:
+    rows = table_of([(n, 0, "c", READ, f"k{n}", OK, n, n + 1, None, None, None, "main", "", "") for n in range(6)])
+    groups = write_registers(rows, tables, "c-1", least_rows=2)
+    write_register_index(groups, tables)
+    return groups
+
+
+def test_the_index_of_registers_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_register_index(tmp_path) == []
+    assert read_register_index(tmp_path / "t") == []
+    groups = indexed(tmp_path)
+    assert [(each.row_group, each.rows, each.lowest, each.highest) for each in groups] == [
+        (0, 2, "k0", "k1"),
+        (1, 2, "k2", "k3"),
+        (2, 2, "k4", "k5"),
+    ]
+    assert read_register_index(tmp_path) == groups
+    remove_registers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def _replaced(tables: Path) -> None:
+    write_index([], tables / "other")
+    (tables / "other" / "index.parquet").rename(tables / "registers.parquet")
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda tables: (tables / "registers.parquet").unlink(), "tables/registers.parquet is missing"),
+        (lambda tables: (tables / "registers.parquet").write_bytes(b"x"), "tables/registers.parquet cannot be read"),
+        (lambda tables: (tables / "registers/c-1.parquet").unlink(), "tables/registers/c-1.parquet is missing"),
+        (lambda tables: write_registers(table_of(ROW), tables, "c-2"), "c-2.parquet is not in tables/registers"),
+        (lambda tables: write_registers(table_of(ROW), tables, "c-1"), "has row groups of .1. rows, but"),
+        (_replaced, "tables/registers.parquet has other columns"),
+    ],
+)
+def test_an_index_of_registers_that_disagrees_with_its_files_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], complaint: str
+) -> None:
+    indexed(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(TablesError, match=complaint):
+        read_register_index(tmp_path)
