@@ -44,7 +44,7 @@ from orchestrator.running.runner import (
     require_faults,
     resume_invocation,
 )
-from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, require_machines, select_lab
 
 # The command sets these for its second start, in a sandbox: the lab, why it was chosen, the outer process id.
@@ -87,10 +87,16 @@ def main(options: argparse.Namespace) -> int:
         invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
-    run_options = RunOptions(
-        selection, engine, inventory, options.keep, _shell_prefix(), meanwhile=options.analyze_meanwhile
-    )
+    meanwhile = analyzes_meanwhile(options, selection.lab)
+    run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix(), meanwhile=meanwhile)
     return _make_runs(invocation, store, run_options, options)
+
+
+def analyzes_meanwhile(options: argparse.Namespace, lab: type[Lab]) -> bool:
+    """Whether a run is analyzed while the next one is made: as the options say, else where that delays no load."""
+    if options.analyze_meanwhile is not None:
+        return bool(options.analyze_meanwhile)
+    return lab.has_own_processors and not options.keep
 
 
 def _require_meanwhile(options: argparse.Namespace, world: str | None) -> None:
@@ -285,8 +291,10 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--no-pictures", dest="no_plots", action="store_true", help=argparse.SUPPRESS)
     command.add_argument(
         "--analyze-meanwhile",
-        action="store_true",
-        help="analyze each run while the next one is made, in a process of the lowest priority (not in the simulation)",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="analyze each run while the next one is made, in a process of the lowest priority (not in the simulation; "
+        "default: only where the nodes are other machines, in the inventory world)",
     )
     command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
     store_option(command)

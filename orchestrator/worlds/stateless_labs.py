@@ -26,6 +26,7 @@ class PerRunLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
+    has_own_processors: ClassVar[bool] = False
     name: str
     capabilities: frozenset[str]
     needs_sandbox: bool

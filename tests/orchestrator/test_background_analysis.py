@@ -14,12 +14,18 @@ import pytest
 from analysis.verdict import Verdict
 from orchestrator.campaign.engine import IN_PROCESS, Engine
 from orchestrator.campaign.store import RunDirectory, Store
+from orchestrator.command.line import parser
+from orchestrator.command.run import analyzes_meanwhile
 from orchestrator.errors import Interrupted
 from orchestrator.running.background_analysis import LOWEST, BackgroundAnalysis
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import Runner, RunOptions, plan_invocation
+from orchestrator.worlds.inventory.lab import InventoryLab
+from orchestrator.worlds.lab import Lab
+from orchestrator.worlds.namespaces.lab import NamespaceLab
 from orchestrator.worlds.selection import Selection
+from orchestrator.worlds.vagrant.lab import VagrantLab
 from tests.orchestrator.campaigns import campaign
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 from tests.orchestrator.test_lab_lifetime import TWO_RUNS, Trouble, fail, interrupt, lab_of, nothing
@@ -128,6 +134,24 @@ def test_an_interrupt_names_the_runs_that_have_no_verdict(tmp_path: Path, monkey
     lines, runner = make(trouble, Store(tmp_path / "store"), monkeypatch)
     first, _ = [line.removeprefix("run ") for line in lines if line.startswith("run ")]
     assert [run.name for run in runner.unjudged] == [first]
+
+
+@pytest.mark.parametrize(
+    ("words", "lab", "meanwhile"),
+    [
+        ([], InventoryLab, True),
+        (["--keep"], InventoryLab, False),
+        (["--no-analyze-meanwhile"], InventoryLab, False),
+        ([], NamespaceLab, False),
+        ([], VagrantLab, False),
+        (["--analyze-meanwhile"], NamespaceLab, True),
+    ],
+)
+def test_runs_are_analyzed_meanwhile_where_nodes_have_processors_of_their_own(
+    words: list[str], lab: type[Lab], meanwhile: bool
+) -> None:
+    argv = ["run", "demo", *words]
+    assert analyzes_meanwhile(parser(argv).parse_args(argv), lab) is meanwhile
 
 
 @pytest.mark.parametrize(

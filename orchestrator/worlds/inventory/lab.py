@@ -43,6 +43,7 @@ class InventoryLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
+    has_own_processors: ClassVar[bool] = True
     capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = False
 

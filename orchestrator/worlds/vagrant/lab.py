@@ -50,6 +50,7 @@ class VagrantLab:
     systems: ClassVar[frozenset[str] | None] = None
     workloads: ClassVar[frozenset[str] | None] = None
     repeatable: ClassVar[bool] = False
+    has_own_processors: ClassVar[bool] = False
     capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = True
 
