@@ -1,19 +1,22 @@
-"""CPU time and memory of reading clients' streams, validating them and writing their tables.
+"""CPU time and memory of reading clients' records, validating them and writing their tables.
 
-    python -m benchmarks.ingest [OPERATIONS ...] [--partitions N] [--repeat N]
+    python -m benchmarks.ingest [OPERATIONS ...] [--partitions N] [--repeat N] [--json-lines]
 
-A process of its own reads the streams in sequence, so the rate is that of one core (user and system time, the best of
-the repetitions), and the peak memory is that of a worker, its libraries included.
+A process of its own reads the records in sequence, so the rate is that of one core (user and system time, the best of
+the repetitions), and the peak memory is that of a worker, its libraries included. The records are streams of Arrow, or
+with `--json-lines` one file of appends in JSON lines.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import resource
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,13 @@ from benchmarks.log_histories import history
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
 from history.client_reader import LogRecord, read_log_clients
-from history.operation_tables import write_index
+from history.jsonl_reader import TakenNames, read_lines
+from history.operation_tables import IndexedGroup, record_name, write_index, write_operations
 from history.schemas import APPEND, NAMES, OPERATIONS
 from history.values import encode_value
 from history.writer import RESERVATION_BLOCK
 
+LINES_FILE = "client-0.jsonl"
 I64 = npt.NDArray[np.int64]
 
 
@@ -40,11 +45,13 @@ def main() -> None:
     parser.add_argument("operations", nargs="*", type=float, default=[1e6, 4e6])
     parser.add_argument("--partitions", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json-lines", action="store_true", help="a file of JSON lines in place of streams")
     options = parser.parse_args()
+    make, read = (record_lines, ingest_lines) if options.json_lines else (record, ingest)
     for operations in map(int, options.operations):
         with tempfile.TemporaryDirectory() as scratch:
-            record(Path(scratch), operations, options.partitions)
-            found = [_apart(Path(scratch)) for _ in range(options.repeat)]
+            make(Path(scratch), operations, options.partitions)
+            found = [_apart(read, Path(scratch)) for _ in range(options.repeat)]
         cpu_s, peak = min(each[0] for each in found), max(each[1] for each in found)
         print(
             f"{operations:>10,} operations: {cpu_s:.2f} CPU s, {operations / cpu_s / 1e6:.2f} M operations/s and core, "
@@ -52,15 +59,27 @@ def main() -> None:
         )
 
 
-def _apart(scratch: Path) -> tuple[float, int, int]:
+def _apart(read: Callable[[Path], tuple[float, int, int]], scratch: Path) -> tuple[float, int, int]:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(ingest, scratch).result()
+        return pool.submit(read, scratch).result()
+
+
+def ingest_lines(scratch: Path) -> tuple[float, int, int]:
+    """As `ingest`, of the file of JSON lines."""
+    tables, groups = _no_tables(scratch), list[IndexedGroup]()
+    start_s = _cpu_s()
+
+    def take(rows: pa.Table) -> None:
+        groups.extend(write_operations(rows, tables, record_name("", f"lines-{len(groups)}")))
+
+    found = read_lines([scratch / LINES_FILE], [], TakenNames({}, {}, 0), take)
+    write_index(groups, tables)
+    return _used(start_s, tables, found.defects[LINES_FILE])
 
 
 def ingest(scratch: Path) -> tuple[float, int, int]:
     """CPU seconds, peak memory in kB, and bytes written."""
-    tables = scratch / "tables"
-    shutil.rmtree(tables, ignore_errors=True)
+    tables = _no_tables(scratch)
     records = [
         LogRecord(path, range(1 + len(list(scratch.glob(f"{path.stem}.*.arrows")))))
         for path in sorted(scratch.glob("client-?*-1.arrows"))
@@ -68,8 +87,18 @@ def ingest(scratch: Path) -> tuple[float, int, int]:
     start_s = _cpu_s()
     parts = read_log_clients(records, tables=tables, keeps=False)
     write_index([group for part in parts for group in part.groups], tables)
+    return _used(start_s, tables, [defect for part in parts for defect in part.defects])
+
+
+def _no_tables(scratch: Path) -> Path:
+    tables = scratch / "tables"
+    shutil.rmtree(tables, ignore_errors=True)
+    return tables
+
+
+def _used(start_s: float, tables: Path, defects: Sequence[str]) -> tuple[float, int, int]:
     took = _cpu_s() - start_s
-    if defects := [defect for part in parts for defect in part.defects]:
+    if defects:
         raise SystemExit(f"the generated record is not whole, the benchmark measures nothing: {defects[0]}")
     size = sum(path.stat().st_size for path in tables.rglob("*.parquet"))
     return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, size
@@ -78,6 +107,16 @@ def ingest(scratch: Path) -> tuple[float, int, int]:
 def _cpu_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def record_lines(directory: Path, operations: int, partitions: int) -> None:
+    """Writes a client's acknowledged appends as JSON lines."""
+    with open(directory / LINES_FILE, "w", encoding="utf-8") as file:
+        for number in range(operations):
+            invoked = 10**9 + number * 1000
+            append = {"f": "append", "type": "ok", "topic": "log", "partition": number % partitions}
+            append |= {"value": encode_value(1, 0, number), "offset": number // partitions}
+            file.write(json.dumps(append | {"inv": invoked, "ret": invoked + 900}) + "\n")
 
 
 def record(directory: Path, operations: int, partitions: int) -> None:
